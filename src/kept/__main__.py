@@ -1,0 +1,6 @@
+"""Run kept with `python -m kept`."""
+
+from kept.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Values, events, errors and ports: what every other folder speaks in."""

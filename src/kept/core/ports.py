@@ -1,0 +1,217 @@
+"""Every port on one page: what the inside needs, named for what the caller wants.
+
+Plugin base classes with default hooks stand beside their tier, because plugins inherit from
+them: `providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngine).
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from kept.core.chat import ChatRequest, Delta
+from kept.core.events import Event
+from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import JSON
+from kept.core.messages import Message, NewMessage, Session, State, StoredMessage, Usage
+from kept.core.search import Found, SearchRequest
+from kept.core.tools import Tool
+
+
+class Clock(Protocol):
+    """Tells the time, so that a test can choose it."""
+
+    def now(self) -> datetime:
+        """Return the present moment, in UTC."""
+        ...
+
+
+class EventSink(Protocol):
+    """Hears what happens. Never raises, returns at once."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Take note of `event`."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One open write transaction; what several tiers write through it commits together or not at all."""
+
+    def execute(self, sql: str, bindings: Sequence[object] | Mapping[str, object] = ()) -> Iterable[tuple[object, ...]]:
+        """Run one statement and return its rows."""
+        ...
+
+
+class ChatModel(Protocol):
+    """Answers a request as a stream whose last item is the whole response.
+
+    Raises ModelRefused, ModelBusy or ContextOverflow; retries and fallbacks are wrapped around it.
+    """
+
+    name: str
+    """`adapter/model`, as the configuration writes it."""
+    context_length: int
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        """Send `request` and yield what comes back."""
+        ...
+
+
+class Completes(Protocol):
+    """A model used for one errand (summary, review, title), without streaming."""
+
+    name: str
+    context_length: int
+
+    def complete(self, system: str, prompt: str, *, max_output_tokens: int) -> str:
+        """Return the answer to `prompt`, or raise a ModelError."""
+        ...
+
+
+class Embeds(Protocol):
+    """Turns texts into vectors of one length."""
+
+    name: str
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector per text, in order."""
+        ...
+
+
+class OffersTools(Protocol):
+    """A part that brings tools to the agent."""
+
+    def tools(self) -> Sequence[Tool]:
+        """Return the tools that are available now, in a fixed order."""
+        ...
+
+
+class SessionStore(Protocol):
+    """Keeps every conversation and finds it again. SQLite now, PostgreSQL behind the same port.
+
+    Every method is one transaction unless a `unit` is handed in. `messages` and `context` never
+    return rewound messages. Unknown ids raise NotFound.
+    """
+
+    def create(self, session: Session, *, system_prompt: str | None = None) -> None:
+        """Begin a session; its id must be new."""
+        ...
+
+    def session(self, session_id: SessionId) -> Session | None:
+        """Return the session, or None."""
+        ...
+
+    def append(
+        self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
+    ) -> list[MessageId]:
+        """Store `messages` in order, redacted and indexed, and return their ids."""
+        ...
+
+    def messages(
+        self, session_id: SessionId, *, states: Sequence[State] = (State.ACTIVE, State.COMPACTED)
+    ) -> list[StoredMessage]:
+        """Return the session's own messages in order."""
+        ...
+
+    def context(self, session_id: SessionId) -> list[StoredMessage]:
+        """Return what the model would be sent: active messages, carried ones of the parent included."""
+        ...
+
+    def system_prompt(self, session_id: SessionId) -> str | None:
+        """Return the prompt that was stored when the session was first built."""
+        ...
+
+    def set_system_prompt(self, session_id: SessionId, prompt: str) -> None:
+        """Store the prompt that the session reuses verbatim from now on."""
+        ...
+
+    def end(self, session_id: SessionId, reason: str) -> None:
+        """Mark the session as ended; the first reason wins."""
+        ...
+
+    def reopen(self, session_id: SessionId) -> None:
+        """Take back the end of a session."""
+        ...
+
+    def rename(self, session_id: SessionId, title: str) -> str:
+        """Set the title, made unique with ` #N`, and return it."""
+        ...
+
+    def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
+        """Take back that message and all after it; return how many."""
+        ...
+
+    def restore_rewound(self, session_id: SessionId) -> int:
+        """Bring back the newest rewound run; return how many."""
+        ...
+
+    def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
+        """Begin `new` as a branch that carries the context up to `at`."""
+        ...
+
+    def tip(self, session_id: SessionId) -> SessionId:
+        """Return the end of the chain of compressions that starts at `session_id`."""
+        ...
+
+    def add_usage(
+        self, session_id: SessionId, *, task: str, model: str, usage: Usage, cost: float | None,
+        unit: UnitOfWork | None = None,
+    ) -> None:
+        """Count one model call of the session."""
+        ...
+
+    def compact(self, session_id: SessionId, compaction: "Compacting", *, unit: UnitOfWork | None = None) -> SessionId:
+        """Archive what a compaction covered, in place or into a child session; return where the talk goes on."""
+        ...
+
+    def note(self, session_id: SessionId, key: str, value: JSON) -> None:
+        """Keep a small fact with the session (cool-downs, counters, calibration)."""
+        ...
+
+    def noted(self, session_id: SessionId, key: str) -> JSON:
+        """Return what `note` kept, or None."""
+        ...
+
+    def lease(self, name: str, *, holder: str, seconds: float) -> bool:
+        """Take or renew a lease across processes; False when another holder has it."""
+        ...
+
+    def release(self, name: str, *, holder: str) -> None:
+        """Give a lease back."""
+        ...
+
+    def search(self, request: SearchRequest) -> Found:
+        """Return ranked sessions and messages; no query raises."""
+        ...
+
+    def recent(self, *, limit: int, source: str | None = None, user_id: str | None = None) -> list[Session]:
+        """Return the sessions that were last active, newest first."""
+        ...
+
+    def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
+        """Return the messages around one, in its session, in order."""
+        ...
+
+
+class Compacting(Protocol):
+    """What the store must know of a compaction."""
+
+    summary: Message
+    covered: Sequence[MessageId]
+    """Messages that leave the context; they stay stored, searchable and readable."""
+    kept_head: Sequence[MessageId]
+    kept_tail: Sequence[MessageId]
+    in_place: bool
+    new_session_id: SessionId | None
+    timestamp: float
+
+
+class NodeStore(Protocol):
+    """Keeps the lossless engine's tree of summaries."""
+
+    def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
+        """Store a node over message ids (depth 0) or node ids, and return its id."""
+        ...
+
+    def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
+        """Return (id, depth, text, children) of every node, oldest first."""
+        ...

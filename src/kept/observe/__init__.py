@@ -1,0 +1,1 @@
+"""Logs and figures about the running program."""

@@ -1,0 +1,1 @@
+"""Files, locks and databases: where bytes meet the disk."""

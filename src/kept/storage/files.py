@@ -1,0 +1,130 @@
+"""Files that are either the old bytes or the new bytes, never a mixture."""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kept.core.errors import StorageError, Unreadable
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full: free some space, then try again; nothing was changed",
+    errno.EDQUOT: "the disk quota is used up: free some space, then try again; nothing was changed",
+    errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
+    errno.EACCES: "check the owner and the permissions of the file and its folder",
+    errno.EPERM: "check the owner and the permissions of the file and its folder",
+    errno.EISDIR: "a folder stands in the file's place: move it away",
+    errno.ENOTDIR: "a file stands in a folder's place: move it away, or choose another folder with --home",
+    errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
+    errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
+}
+_RENAME_FORBIDDEN = {errno.EBUSY, errno.EXDEV}
+_TEMP_MARK = ".kept-tmp-"
+
+
+@contextmanager
+def explained(action: str, path: Path) -> Iterator[None]:
+    """Turn an OSError on `path` into a StorageError that says what to do next."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "check the path and try again")
+        raise StorageError(f"cannot {action} {str(path)!r}: {error.strerror or error}", remedy) from error
+
+
+def make_folder(path: Path) -> None:
+    """Create `path` and its parents, private to the person."""
+    with explained("create the folder", path):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Return the bytes of `path`, None when there is no such file; raise Unreadable otherwise."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "check the file")
+        raise Unreadable(f"cannot read {str(path)!r}: {error.strerror or error}", remedy) from error
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace the bytes of `path`; after a return they survive power loss.
+
+    Follows a symlink to its target, keeps the mode of a file that exists, and writes in place only
+    where the file system forbids a rename over the target (bind mounts).
+    """
+    target = path.resolve() if path.is_symlink() else path
+    if target.is_dir():
+        raise StorageError(f"cannot write {str(path)!r}: a folder stands in its place", _REMEDIES[errno.EISDIR])
+    temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{secrets.token_hex(4)}")
+    with explained("write", path):
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(target.stat().st_mode)
+        try:
+            _write_durably(temp, data, mode=mode)
+            _replace(temp, target, data)
+        finally:
+            temp.unlink(missing_ok=True)
+        sync_folder(target.parent)
+
+
+def _write_durably(path: Path, data: bytes, *, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), mode)
+    with os.fdopen(descriptor, "wb") as file:
+        with suppress(OSError):
+            path.chmod(mode)  # the umask may have narrowed it; some file systems have no modes at all
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(temp: Path, target: Path, data: bytes) -> None:
+    try:
+        temp.replace(target)
+    except OSError as error:
+        if error.errno not in _RENAME_FORBIDDEN:
+            raise
+        with target.open("r+b") as file:
+            file.write(data)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` survive power loss, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_stale_temps(path: Path) -> None:
+    """Remove temporary files that writers of `path` left when they were killed."""
+    with suppress(OSError):
+        for temp in path.parent.glob(f".{path.name}{_TEMP_MARK}*"):
+            if not _alive(temp.name.rpartition(_TEMP_MARK)[2].partition("-")[0]):
+                temp.unlink(missing_ok=True)
+
+
+def _alive(pid: str) -> bool:
+    if not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

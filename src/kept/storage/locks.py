@@ -1,0 +1,88 @@
+"""A lock between processes that dies with its holder."""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kept.core.errors import Busy
+from kept.storage.files import explained, make_folder
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None  # type: ignore[assignment] # the other branch of _try_lock is used there
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.005
+_NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EOPNOTSUPP}
+_warned: set[Path] = set()
+
+
+@contextmanager
+def locked(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]:
+    """Hold the lock on `sidecar`, a file that is never deleted, or raise Busy with the holder's pid.
+
+    The kernel frees the lock when the process ends, however it ends. Where the file system has no
+    locks there is one warning and the block runs: atomic replacement still protects readers.
+    """
+    make_folder(sidecar.parent)
+    with explained("open the lock file", sidecar):
+        descriptor = os.open(sidecar, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _acquire(descriptor, sidecar, timeout_seconds)
+        _write_holder(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not _try_lock(descriptor, sidecar):
+        if time.monotonic() >= deadline:
+            raise Busy(
+                f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
+                "wait for that process or end it, then try again; nothing was changed",
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _try_lock(descriptor: int, sidecar: Path) -> bool:
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:  # pragma: no cover - Windows
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined] # Windows only
+    except OSError as error:
+        if error.errno in _NO_LOCKS_HERE:
+            _warn_once(sidecar)
+            return True
+        return False
+    return True
+
+
+def _warn_once(sidecar: Path) -> None:
+    if sidecar not in _warned:
+        _warned.add(sidecar)
+        log.warning("no file locks at %s: two writers at once may undo each other's edit", sidecar.parent)
+
+
+def _write_holder(descriptor: int) -> None:
+    with suppress(OSError):  # a full disk must not stop a write that makes the page smaller
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    with suppress(OSError):
+        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        if pid.isdigit():
+            return f"process {pid}"
+    return "another process"

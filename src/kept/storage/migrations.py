@@ -1,0 +1,73 @@
+"""The one runner of schema migrations: ordered, one transaction each, forward only."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeAlias
+
+import apsw
+
+Step: TypeAlias = str | Callable[[apsw.Connection], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of a schema; `rewrites` asks for a copy of the file before it runs."""
+
+    version: int
+    step: Step
+    rewrites: bool = False
+
+
+def sql_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
+    """Return the migrations that stand as `NNNN_name.sql` in `package`; a first line `-- rewrites` asks for a backup."""
+    found = []
+    for file in files(package).joinpath(folder).iterdir():
+        number, _, rest = file.name.partition("_")
+        if number.isdigit() and rest.endswith(".sql"):
+            text = file.read_text(encoding="utf-8")
+            found.append(Migration(int(number), text, rewrites=text.startswith("-- rewrites")))
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: Path) -> None:
+    """Bring the file behind `connection` up to date; each step commits alone, with its version."""
+    newest = migrations[-1].version if migrations else 0
+    if _version(connection) >= newest:
+        return
+    for migration in migrations:
+        if _version(connection) >= migration.version:
+            continue
+        if migration.rewrites:
+            _back_up(connection, path.with_name(f"{path.name}.before-{migration.version}"))
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _apply(connection, migration)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _apply(connection: apsw.Connection, migration: Migration) -> None:
+    if _version(connection) >= migration.version:
+        return  # another process was first; the lock made us wait for it
+    if callable(migration.step):
+        migration.step(connection)
+    else:
+        connection.execute(migration.step)
+    connection.pragma("user_version", migration.version)
+
+
+def _version(connection: apsw.Connection) -> int:
+    version = connection.pragma("user_version")
+    assert isinstance(version, int)
+    return version
+
+
+def _back_up(connection: apsw.Connection, target: Path) -> None:
+    copy = apsw.Connection(str(target))
+    with copy.backup("main", connection, "main") as backup:
+        backup.step()
+    copy.close()

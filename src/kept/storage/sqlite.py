@@ -1,0 +1,195 @@
+"""SQLite as we use it: one connection per thread, short immediate writes, errors in our words."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import apsw
+
+from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
+from kept.storage.files import explained, make_folder
+from kept.storage.migrations import Migration, migrate
+
+log = logging.getLogger(__name__)
+
+Connection: TypeAlias = apsw.Connection
+Durability: TypeAlias = Literal["normal", "full"]
+
+BUSY_SECONDS = 10.0
+_HEADER_BYTES = 100
+
+
+@contextmanager
+def explained_sql(path: Path) -> Iterator[None]:
+    """Turn SQLite's complaints about `path` into ours, with the next step."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment") from error
+    except apsw.FullError as error:
+        raise StorageError(f"cannot write {str(path)!r}: the disk is full", "free some space, then try again") from error
+    except apsw.ReadOnlyError as error:
+        raise StorageError(f"cannot write {str(path)!r}: it is read-only", "check its permissions") from error
+    except apsw.CantOpenError as error:
+        raise StorageError(f"cannot open {str(path)!r}: {error}", "check the folder and its permissions") from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StorageError(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
+    except (apsw.IOError, apsw.PermissionsError, apsw.AuthError) as error:
+        raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error
+
+
+class Database:
+    """One database file, opened once per thread, with its schema brought up to date.
+
+    `application_id` marks the file as ours: a file with another mark raises ForeignDatabase, one with
+    a newer schema NewerDatabase, and neither is written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        application_id: int,
+        migrations: tuple[Migration, ...],
+        durability: Durability = "normal",
+        read_only: bool = False,
+        prepare: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.path = path
+        self._application_id = application_id
+        self._migrations = migrations
+        self._durability = durability
+        self._read_only = read_only
+        self._prepare = prepare
+        self._local = threading.local()
+        self._all: list[Connection] = []
+        self._guard = threading.Lock()
+        with explained_sql(path):
+            self._open_first()
+
+    @property
+    def connection(self) -> Connection:
+        """Return this thread's connection."""
+        existing: Connection | None = getattr(self._local, "connection", None)
+        if existing is None:
+            with explained_sql(self.path):
+                existing = self._local.connection = self._connect()
+        return existing
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give the connection for reads; SQLite's complaints become ours."""
+        with explained_sql(self.path):
+            yield self.connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give the connection inside one immediate transaction: committed at the end, or rolled back whole.
+
+        A unit of work that is already open on this thread is joined, so that several tiers commit together.
+        """
+        connection = self.connection
+        if connection.in_transaction:
+            yield connection
+            return
+        with explained_sql(self.path):
+            _begin_immediate(connection)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(apsw.Error):  # a full disk may have rolled back already
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close every connection; the last one folds the WAL back into the file."""
+        with self._guard:
+            for connection in self._all:
+                with suppress(apsw.Error):
+                    connection.close()
+            self._all.clear()
+        self._local = threading.local()
+
+    def _open_first(self) -> None:
+        if not self._read_only:
+            make_folder(self.path.parent)
+        elif not self.path.exists():
+            raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
+        is_new = not self.path.exists() or self.path.stat().st_size == 0
+        connection = self._local.connection = self._connect(is_new=is_new)
+        if not self._read_only:
+            migrate(connection, self._migrations, self.path)
+        if is_new:
+            with suppress(OSError):
+                self.path.chmod(0o600)
+
+    def _connect(self, *, is_new: bool = False) -> Connection:
+        flags = apsw.SQLITE_OPEN_READONLY if self._read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        if self.path.is_dir():
+            raise StorageError(f"cannot open {str(self.path)!r}: a folder stands in its place", "move it away")
+        with explained("open", self.path):
+            connection = apsw.Connection(str(self.path), flags=flags)
+        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        if not is_new:
+            self._refuse_foreign(connection)
+        if not self._read_only:
+            if is_new:
+                connection.pragma("application_id", self._application_id)
+            use_wal(connection, self.path)
+            connection.pragma("synchronous", self._durability)
+            connection.pragma("secure_delete", "ON")
+        connection.pragma("foreign_keys", "ON")
+        if self._prepare is not None:
+            self._prepare(connection)
+        with self._guard:
+            self._all.append(connection)
+        return connection
+
+    def _refuse_foreign(self, connection: Connection) -> None:
+        mark, version = connection.pragma("application_id"), connection.pragma("user_version")
+        empty = mark == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        if mark != self._application_id and not empty:
+            connection.close()
+            raise ForeignDatabase(
+                f"{str(self.path)!r} belongs to another program", "it is left as it is; choose another --home"
+            )
+        newest = self._migrations[-1].version if self._migrations else 0
+        if isinstance(version, int) and version > newest:
+            connection.close()
+            raise NewerDatabase(
+                f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
+                "update kept; the file was not touched",
+            )
+        if empty and not self._read_only:
+            connection.pragma("application_id", self._application_id)
+
+
+def use_wal(connection: Connection, path: Path) -> None:
+    """Switch to the write-ahead log, or to a rollback journal where the file system cannot share memory."""
+    with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
+        try:
+            if connection.pragma("journal_mode", "wal") == "wal":
+                return
+        except (apsw.IOError, apsw.CantOpenError):
+            pass
+        connection.pragma("journal_mode", "delete")
+        log.warning("no write-ahead log at %s: readers wait for writers there", path.parent)
+
+
+def _begin_immediate(connection: Connection) -> None:
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except (apsw.BusyError, apsw.LockedError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.002, 0.02))  # jitter keeps writers from colliding again
+        else:
+            return
