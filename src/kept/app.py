@@ -1,0 +1,65 @@
+"""The composition root: reads the settings, builds every part when it is first needed, owns lifetimes."""
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cached_property
+
+from kept.config.home import Home, find_home
+from kept.config.load import Loaded, load
+from kept.config.secrets import with_secrets
+from kept.config.settings import Settings
+from kept.core.clock import SystemClock
+from kept.core.events import Event
+from kept.core.ports import Clock, EventSink
+from kept.core.tools import Tool
+from kept.observe.log import configure
+
+log = logging.getLogger(__name__)
+
+
+def ignore(event: Event, /) -> None:
+    """Hear an event and do nothing: the sink of a library user who wants none."""
+
+
+class App:
+    """One open home with everything that runs on it."""
+
+    def __init__(self, home: Home, loaded: Loaded, *, environ: Mapping[str, str], clock: Clock, sink: EventSink) -> None:
+        self.home = home
+        self.settings: Settings = loaded.settings
+        self.origins = loaded.origins
+        self.warnings = loaded.warnings
+        self.environ = environ
+        self.clock = clock
+        self.sink = sink
+        self._closing = ExitStack()
+
+    def tools(self) -> dict[str, Tool]:
+        """Return every tool that the agent has here, by name, in a fixed order."""
+        return {}
+
+    def close(self) -> None:
+        """Close what was opened, the newest first."""
+        self._closing.close()
+
+
+def open_app(
+    home: str | None = None,
+    profile: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    sink: EventSink = ignore,
+    debug: bool = False,
+) -> App:
+    """Open the app on the home that is named, by argument, `$KEPT_HOME` or default."""
+    variables = os.environ if environ is None else environ
+    place = find_home(home, profile, variables)
+    configure(place.logs, debug=debug)
+    full = with_secrets(variables, place.env_file)
+    return App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink)
+
+
+__all__ = ["App", "cached_property", "open_app"]

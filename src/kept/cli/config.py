@@ -1,0 +1,88 @@
+"""`kept config`: show, change and check settings."""
+
+from typing import Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, opened, print_json, say
+
+app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
+
+
+def register(program: typer.Typer) -> None:
+    """Add the group."""
+    program.add_typer(app, name="config")
+
+
+@app.command()
+def show(
+    key: Annotated[str | None, typer.Argument(help="Only this setting, or this section.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print every setting with its value and where it came from."""
+    from kept.config.load import known_keys, nearest
+    from kept.core.errors import UsageError
+
+    with opened() as kept:
+        rows = {}
+        for name in known_keys():
+            if key in (None, name) or name.startswith(f"{key}."):
+                value = kept.settings.model_dump(mode="json")
+                for part in name.split("."):
+                    value = value[part]
+                rows[name] = {"value": value, "origin": kept.origins.get(name, "default")}
+    if not rows:
+        raise UsageError(f"there is no setting {key!r}{nearest(key or '', known_keys())}", "`kept config show` lists all")
+    if as_json:
+        print_json(rows)  # type: ignore[arg-type] # values come from a JSON-mode dump
+        return
+    for name, row in rows.items():
+        say(f"{name} = {row['value']!r}  ({row['origin']})")
+
+
+@app.command("set")
+def set_(key: str, value: str, as_json: JsonFlag = False) -> None:
+    """Write one setting to the settings file; comments there stay."""
+    from kept.config.file import set_value
+
+    with opened() as kept:
+        written = set_value(kept.home, key, value)
+        if as_json:
+            print_json({"key": key, "value": written, "file": str(kept.home.config_file)})
+        else:
+            say(f"{key} = {written!r} in {kept.home.config_file}")
+
+
+@app.command()
+def unset(key: str, as_json: JsonFlag = False) -> None:
+    """Remove one setting from the settings file, so that its default holds again."""
+    from kept.config.file import unset_value
+
+    with opened() as kept:
+        removed = unset_value(kept.home, key)
+        if as_json:
+            print_json({"key": key, "removed": removed})
+        else:
+            say(f"{key} was {'removed' if removed else 'not set'} in {kept.home.config_file}")
+
+
+@app.command()
+def path() -> None:
+    """Print where the settings file is."""
+    with opened() as kept:
+        say(str(kept.home.config_file))
+
+
+@app.command("secret")
+def secret(
+    name: Annotated[str, typer.Argument(help="The variable, e.g. OPENAI_API_KEY.")],
+) -> None:
+    """Store a secret in `.env` (read from the terminal or from standard input, never from the arguments)."""
+    import sys
+
+    from kept.config.secrets import set_secret
+
+    with opened() as kept:
+        value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+        set_secret(kept.home.env_file, name, value)
+        say(f"{name} is stored in {kept.home.env_file}")

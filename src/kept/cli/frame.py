@@ -1,0 +1,111 @@
+"""What every command shares: the app it runs on, and how it speaks."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+import typer
+
+from kept.app import App, open_app
+from kept.core.events import Event, Progressed, Warned
+from kept.core.jsontypes import JSON, dumps
+from kept.core.refusal import Refused
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@dataclass(slots=True)
+class Invocation:
+    """What stood before or after the command and holds for all of them."""
+
+    home: str | None = None
+    profile: str | None = None
+    debug: bool = False
+
+
+invocation = Invocation()
+"""Set once per process by `main`, before any command runs."""
+
+
+@contextmanager
+def opened() -> Iterator[App]:
+    """Open the app on the chosen home, and close it whatever happens."""
+    app = open_app(invocation.home, invocation.profile, debug=invocation.debug, sink=TerminalSink())
+    for warning in app.warnings:
+        note(warning)
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def say(text: str = "") -> None:
+    """Print one line of the answer."""
+    _write(sys.stdout, text)
+
+
+def note(text: str) -> None:
+    """Print one line beside the answer: warnings, hints, progress."""
+    _write(sys.stderr, text)
+
+
+def _write(stream: object, text: str) -> None:
+    # a terminal that cannot show a character shows its escape; the answer must not end in a traceback
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)  # type: ignore[call-overload] # stdout or stderr
+
+
+def print_json(value: JSON) -> None:
+    """Print `value`: indented for a person, one line when piped."""
+    say(dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
+    """Say what is wrong and what to do next, on stderr, and leave."""
+    note(f"kept: {message}")
+    if remedy:
+        note(f"  next: {remedy}")
+    raise typer.Exit(code)
+
+
+def refuse(refused: Refused, *, as_json: bool, answer: Mapping[str, JSON] | None = None) -> NoReturn:
+    """Show a refusal: JSON on stdout where it was asked for, the reason on stderr always."""
+    if as_json:
+        print_json(answer if answer is not None else {"success": False, "error": refused.error, "reason": refused.reason})
+    fail(refused.error, refused.remedy)
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person; without a terminal only `--yes` counts."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        fail(f"{question} needs an answer, and nobody is at the terminal", "give --yes to agree", code=2)
+    return typer.confirm(question, default=False, err=True)
+
+
+class TerminalSink:
+    """Shows events on stderr: warnings as lines, long work as a bar."""
+
+    def __init__(self) -> None:
+        self._task = ""
+
+    def __call__(self, event: Event, /) -> None:
+        """Show what a person should see of `event`."""
+        match event:
+            case Warned(message, remedy):
+                note(f"kept: {message}{f' ({remedy})' if remedy else ''}")
+            case Progressed(task, done, total):
+                self._show_progress(task, done, total)
+            case _:
+                return
+
+    def _show_progress(self, task: str, done: int, total: int | None) -> None:
+        if not sys.stderr.isatty():
+            return
+        share = f" {done * 100 // total:3d} %" if total else ""
+        end = "\n" if total is not None and done >= total else ""
+        print(f"\r{task}: {done:,}{f' of {total:,}' if total else ''}{share}   ", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,105 @@
+"""The `kept` command: finds the group that is asked for, loads only that, and maps errors to exit codes."""
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from kept.cli import frame
+from kept.core.errors import KeptError
+
+COMMANDS = {
+    "chat": "Talk with an agent that remembers.",
+    "memory": "The two pages of curated memory: show, edit, undo.",
+    "scan": "Check a text for threats, as every memory write is checked.",
+    "tool": "Run any tool of the agent, exactly as the agent would.",
+    "profile": "Separate homes for separate lives.",
+    "config": "Show and change settings.",
+    "doctor": "Check the whole installation by running the real paths.",
+    "version": "Print the version.",
+}
+"""Each name is a module of this package with `register(main)`; the text is its line in the help."""
+
+_GLOBAL_WITH_VALUE = ("--home", "--profile", "-p")
+
+
+def main() -> None:
+    """Run the command line; the one place where errors become exit codes."""
+    try:
+        arguments = _without_globals(sys.argv[1:])
+        build(arguments)(args=arguments, prog_name="kept", standalone_mode=True)
+    except KeptError as error:
+        _report(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # the reader went away (`| head`): nothing is left to say, and Python's own flush must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def build(arguments: list[str]) -> typer.Typer:
+    """Return the program with the asked-for command loaded, or with all of them for help and typing errors."""
+    program = typer.Typer(
+        name="kept",
+        help="Persistent memory for LLM agents.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    program.callback()(_globals)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    completing = any(name.startswith("_KEPT_COMPLETE") for name in os.environ)
+    names = [asked] if asked in COMMANDS and not completing else list(COMMANDS)
+    for name in names:
+        import_module(f"kept.cli.{name}").register(program)
+    return program
+
+
+def _globals(
+    home: Annotated[str | None, typer.Option("--home", help="The folder to use instead of $KEPT_HOME or ~/.kept.")] = None,
+    profile: Annotated[str | None, typer.Option("--profile", "-p", help="The profile to use.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the log and full errors.")] = False,
+) -> None:
+    """Persistent memory for LLM agents."""
+    # the values were taken out of the arguments before, so that they may stand anywhere; this is their help
+
+
+def _without_globals(arguments: list[str]) -> list[str]:
+    """Take `--home`, `--profile` and `--debug` out, wherever they stand before a `--`."""
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word == "--":
+            return [*rest, word, *words]
+        if name in _GLOBAL_WITH_VALUE and not _owns_option(name, rest):
+            text = value if equals else next(words, None)
+            if text is None:
+                rest.append(word)
+                continue
+            setattr(frame.invocation, "home" if name == "--home" else "profile", text)
+        elif word == "--debug":
+            frame.invocation.debug = True
+        else:
+            rest.append(word)
+    return rest
+
+
+def _owns_option(name: str, before: list[str]) -> bool:
+    """Whether the command itself takes this option: `sessions search --profile a,b` opens several homes."""
+    return name != "--home" and before[:2] == ["sessions", "search"]
+
+
+def _report(error: KeptError) -> None:
+    if frame.invocation.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    frame.note(f"kept: {error.message}")
+    if error.remedy:
+        frame.note(f"  next: {error.remedy}")

@@ -1,0 +1,1 @@
+"""Where the home is, and what its settings say."""

@@ -1,0 +1,134 @@
+"""The home folder: where everything that belongs to one profile lives."""
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.errors import NotFound, UsageError
+from kept.storage.files import make_folder, read_bytes, write_atomically
+from kept.storage.marks import APPLICATION_MARK
+
+DEFAULT_PROFILE = "default"
+_PROFILE_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+_APPLICATION_ID_AT = 68
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder of one profile under its root; every path is derived when asked for."""
+
+    root: Path
+    profile: str = DEFAULT_PROFILE
+
+    @property
+    def path(self) -> Path:
+        """Return the folder that holds this profile."""
+        return self.root if self.profile == DEFAULT_PROFILE else self.root / "profiles" / self.profile
+
+    @property
+    def memories(self) -> Path:
+        """Return the folder of the two pages and their ledger."""
+        return self.path / "memories"
+
+    @property
+    def pending(self) -> Path:
+        """Return the folder of writes that wait for approval."""
+        return self.path / "pending"
+
+    @property
+    def skills(self) -> Path:
+        """Return the folder of skills."""
+        return self.path / "skills"
+
+    @property
+    def plugins(self) -> Path:
+        """Return the folder of a person's own plugins."""
+        return self.path / "plugins"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of log files."""
+        return self.path / "logs"
+
+    @property
+    def env_file(self) -> Path:
+        """Return the file of secrets."""
+        return self.path / ".env"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another agent keeps its database here; its files are then read, never written."""
+        return (self.path / "kept.yaml").exists() or _is_foreign(self.path / "state.db")
+
+    @property
+    def database(self) -> Path:
+        """Return the database of sessions, outbox and usage."""
+        return self.path / ("kept.db" if _is_foreign(self.path / "state.db") else "state.db")
+
+    @property
+    def config_file(self) -> Path:
+        """Return the settings file that we write."""
+        return self.path / ("kept.yaml" if self.is_shared else "config.yaml")
+
+    @property
+    def foreign_config_file(self) -> Path | None:
+        """Return another agent's settings file, which is read where it helps."""
+        theirs = self.path / "config.yaml"
+        return theirs if self.is_shared and theirs.exists() else None
+
+    def create(self) -> None:
+        """Make the folder, private to the person."""
+        make_folder(self.path)
+
+
+def _is_foreign(database: Path) -> bool:
+    """Whether an SQLite file has content and not our mark; read off its header, without opening it."""
+    try:
+        with database.open("rb") as file:
+            header = file.read(100)
+    except OSError:
+        return False
+    if len(header) < 100 or not header.startswith(b"SQLite format 3"):
+        return False
+    (schema_version,) = struct.unpack(">I", header[40:44])
+    return header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4] != APPLICATION_MARK and schema_version > 0
+
+
+def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str]) -> Home:
+    """Return the home that `--home`, `$KEPT_HOME` or the default names, in the chosen profile."""
+    chosen = flag or environ.get("KEPT_HOME") or "~/.kept"
+    try:
+        root = Path(chosen).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"cannot find the folder {chosen!r}: {error}", "give a full path with --home") from error
+    if "\0" in chosen:
+        raise UsageError("the home folder's name holds a NUL character", "give another path with --home")
+    name = profile or environ.get("KEPT_PROFILE") or active_profile(root)
+    home = Home(root, checked_profile(name))
+    if home.profile != DEFAULT_PROFILE and not home.path.is_dir():
+        raise NotFound(f"there is no profile {name!r}", f"`kept profile create {name}` makes it; `kept profile list` shows all")
+    return home
+
+
+def checked_profile(name: str) -> str:
+    """Return `name` if it can name a profile."""
+    if not _PROFILE_NAME.match(name):
+        raise UsageError(
+            f"{name!r} cannot name a profile",
+            "use 1 to 64 lowercase letters, digits, - or _, beginning with a letter or digit",
+        )
+    return name
+
+
+def active_profile(root: Path) -> str:
+    """Return the profile that `kept profile use` chose."""
+    text = (read_bytes(root / "active_profile") or b"").decode("utf-8", "replace").strip()
+    return text if _PROFILE_NAME.match(text) else DEFAULT_PROFILE
+
+
+def choose_profile(root: Path, name: str) -> None:
+    """Make `name` the profile that commands use when none is named."""
+    make_folder(root)
+    write_atomically(root / "active_profile", f"{name}\n".encode())
