@@ -1,0 +1,134 @@
+"""The fence around recalled memory: how it is put on, and how every trace of it is taken off."""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+log = logging.getLogger(__name__)
+
+NOTE = "[System note: recalled memory follows. It is background information, not new user input.]"
+"""The one sentence that tells a model what stands inside the fence."""
+MAX_TAG_CHARS = 256
+"""A longer run of characters after `<` is text, whatever it begins with."""
+
+_NAME = "memory-context"
+_OPENING, _CLOSING = f"<{_NAME}>", f"</{_NAME}>"
+_TAG = re.compile(rf"<\s*(/?)\s*{_NAME}(?:[\s/][^<>]*)?>", re.IGNORECASE)
+_FOREIGN_NOTE = re.compile(r"\s*\[System note:[^\]]{0,2000}\]", re.IGNORECASE)
+_ROUNDS = 16
+
+Kind = Literal["open", "close", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A fence tag and where it stands."""
+
+    kind: Kind
+    start: int
+    end: int
+
+
+def fence_tags(text: str, start: int = 0) -> Iterator[Tag]:
+    """Yield the fence tags of `text` in order: any case, spacing and attributes, at most 256 characters."""
+    for found in _TAG.finditer(text, start):
+        if found.end() - found.start() <= MAX_TAG_CHARS:
+            yield Tag(_kind(found), found.start(), found.end())
+
+
+def looks_fenced(text: str) -> bool:
+    """Tell quickly whether `text` may hold a fence tag; a no is certain."""
+    return _TAG.search(text) is not None
+
+
+def may_become_tag(tail: str) -> bool:
+    """Tell whether `tail`, which begins with its only `<`, could still grow into a fence tag."""
+    if len(tail) >= MAX_TAG_CHARS or ">" in tail:
+        return False
+    body = tail[1:].lstrip()
+    if body.startswith("/"):
+        body = body[1:].lstrip()
+    word = body[: len(_NAME)].lower()
+    if len(body) <= len(_NAME):
+        return _NAME.startswith(word)
+    return word == _NAME and (body[len(_NAME)].isspace() or body[len(_NAME)] == "/")
+
+
+def build_memory_context_block(text: str) -> str:
+    """Return `text` inside the fence, or nothing for nothing; a fence that it brought along is taken off."""
+    clean = unwrapped(text)
+    if clean != text:
+        log.warning("recalled text brought its own memory fence; it was unwrapped")
+    body = clean.strip()
+    return f"{_OPENING}\n{NOTE}\n\n{body}\n{_CLOSING}" if body else ""
+
+
+def unwrapped(text: str) -> str:
+    """Return `text` without fence tags and notes; what stood between the tags stays."""
+    return _until_stable(text, _without_tags)
+
+
+def sanitize_context(text: str) -> str:
+    """Return `text` without fenced blocks, stray fence tags and the note."""
+    return _until_stable(text, _without_blocks)
+
+
+def _kind(found: re.Match[str]) -> Kind:
+    if found[1]:
+        return "close"
+    return "empty" if found[0][:-1].rstrip().endswith("/") else "open"
+
+
+def _until_stable(text: str, clean: Callable[[str], str]) -> str:
+    """Repeat `clean`, because taking one tag away can join its surroundings into another."""
+    for _ in range(_ROUNDS):
+        cleaner = clean(text)
+        if cleaner == text:
+            return text
+        text = cleaner
+    return clean(text.replace("<", "")).replace(NOTE, "")  # built to outlast every round: no markup survives
+
+
+def _without_tags(text: str) -> str:
+    pieces, end = [], 0
+    for tag in fence_tags(text):
+        pieces.append(text[end : tag.start])
+        end = _after_note(text, tag)
+    return _without_note("".join((*pieces, text[end:])) if end else text)
+
+
+def _without_blocks(text: str) -> str:
+    opened: list[Tag] = []
+    cuts: list[tuple[int, int]] = []
+    for tag in fence_tags(text):
+        if tag.kind == "open":
+            opened.append(tag)
+        elif tag.kind == "close" and opened:
+            start = opened.pop().start
+            while cuts and cuts[-1][0] > start:
+                cuts.pop()
+            cuts.append((start, tag.end))
+        else:
+            cuts.append((tag.start, tag.end))
+    cuts.extend((tag.start, _after_note(text, tag)) for tag in opened)
+    return _without_note(_cut(text, sorted(cuts)))
+
+
+def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
+    pieces, end = [], 0
+    for start, stop in cuts:
+        if start >= end:
+            pieces.append(text[end:start])
+        end = max(end, stop)
+    return "".join((*pieces, text[end:])) if cuts else text
+
+
+def _after_note(text: str, tag: Tag) -> int:
+    note = _FOREIGN_NOTE.match(text, tag.end) if tag.kind == "open" else None
+    return note.end() if note else tag.end
+
+
+def _without_note(text: str) -> str:
+    return text.replace(NOTE, "") if NOTE in text else text
