@@ -195,14 +195,40 @@ class SessionStore(Protocol):
 class Compacting(Protocol):
     """What the store must know of a compaction."""
 
-    summary: Message
-    covered: Sequence[MessageId]
-    """Messages that leave the context; they stay stored, searchable and readable."""
-    kept_head: Sequence[MessageId]
-    kept_tail: Sequence[MessageId]
-    in_place: bool
-    new_session_id: SessionId | None
-    timestamp: float
+    @property
+    def summary(self) -> Message:
+        """Return the message that stands for what was covered."""
+        ...
+
+    @property
+    def covered(self) -> Sequence[MessageId]:
+        """Return the messages that leave the context; they stay stored, searchable and readable."""
+        ...
+
+    @property
+    def kept_head(self) -> Sequence[MessageId]:
+        """Return the messages carried on before the summary, in order."""
+        ...
+
+    @property
+    def kept_tail(self) -> Sequence[MessageId]:
+        """Return the messages carried on after the summary, in order; what lies between them may be covered."""
+        ...
+
+    @property
+    def in_place(self) -> bool:
+        """Return whether the talk goes on under the same id."""
+        ...
+
+    @property
+    def new_session_id(self) -> SessionId | None:
+        """Return the id of the child session, when there is one."""
+        ...
+
+    @property
+    def timestamp(self) -> float:
+        """Return when it happened, in epoch seconds."""
+        ...
 
 
 class NodeStore(Protocol):
