@@ -212,7 +212,7 @@ class Compacting(Protocol):
 
     @property
     def kept_tail(self) -> Sequence[MessageId]:
-        """Return the messages carried on after the summary, in order; what lies between them may be covered."""
+        """Return the messages carried on after the summary, in order; not always one run."""
         ...
 
     @property
