@@ -61,5 +61,3 @@ def open_app(
     full = with_secrets(variables, place.env_file)
     return App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink)
 
-
-__all__ = ["App", "cached_property", "open_app"]

@@ -20,21 +20,23 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print every setting with its value and where it came from."""
-    from kept.config.load import known_keys, nearest
+    from dataclasses import asdict
+
+    from kept.config.shape import known_keys, nearest
     from kept.core.errors import UsageError
 
     with opened() as kept:
         rows = {}
         for name in known_keys():
             if key in (None, name) or name.startswith(f"{key}."):
-                value = kept.settings.model_dump(mode="json")
+                value = asdict(kept.settings)
                 for part in name.split("."):
                     value = value[part]
                 rows[name] = {"value": value, "origin": kept.origins.get(name, "default")}
     if not rows:
         raise UsageError(f"there is no setting {key!r}{nearest(key or '', known_keys())}", "`kept config show` lists all")
     if as_json:
-        print_json(rows)  # type: ignore[arg-type] # values come from a JSON-mode dump
+        print_json(rows)  # type: ignore[arg-type] # settings are JSON values
         return
     for name, row in rows.items():
         say(f"{name} = {row['value']!r}  ({row['origin']})")

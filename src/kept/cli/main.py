@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib import import_module
+from importlib.resources import files
 from typing import Annotated
 
 import typer
@@ -56,6 +57,7 @@ def build(arguments: list[str]) -> typer.Typer:
     completing = any(name.startswith("_KEPT_COMPLETE") for name in os.environ)
     names = [asked] if asked in COMMANDS and not completing else list(COMMANDS)
     for name in names:
+        if not files("kept.cli").joinpath(f"{name}.py").is_file(): continue
         import_module(f"kept.cli.{name}").register(program)
     return program
 

@@ -1,23 +1,20 @@
 """Reading the settings: defaults, then the file, then the environment, each value with its origin."""
 
-import difflib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from kept.config.home import Home
 from kept.config.settings import Settings
+from kept.config.shape import Unfit, built, fields, is_section, known_keys, nearest
 from kept.core.errors import ConfigError, Unreadable
 from kept.storage.files import read_bytes
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
 ENV_PREFIX = "KEPT_"
+_SHARED_KEYS = ("memory_enabled", "user_profile_enabled", "memory_char_limit", "user_char_limit")
+"""Settings of curated memory that mean the same to another agent whose home we share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +27,29 @@ class Loaded:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
 def load(home: Home, environ: Mapping[str, str]) -> Loaded:
     """Return the settings of `home`, or raise ConfigError with the file, the line and what is accepted."""
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    warnings: list[str] = []
+    gathered = _Gathered()
     if home.foreign_config_file is not None:
-        _take_foreign(home.foreign_config_file, values, origins)
+        _take_foreign(home.foreign_config_file, gathered)
     document = read_document(home.config_file)
     if document is not None:
-        _take_file(home.config_file, document, values=values, origins=origins, warnings=warnings)
-    _take_environment(environ, values=values, origins=origins, warnings=warnings)
+        _take_section(home.config_file, document, Settings, gathered=gathered, into=gathered.values)
+    _take_environment(environ, gathered)
     try:
-        return Loaded(Settings.model_validate(values), origins, tuple(warnings))
-    except ValidationError as error:
-        raise _explained(error, origins, home.config_file) from None
+        settings = built(Settings, gathered.values)
+    except Unfit as unfit:
+        origin = _nearest_origin(unfit.key, gathered.origins)
+        where = str(home.path / origin) if ":" in origin else origin or str(home.config_file)
+        raise ConfigError(f"{where}: {unfit}", f"accepted: {unfit.accepted}") from None
+    return Loaded(settings, gathered.origins, tuple(gathered.warnings))
 
 
 def read_document(path: Path) -> Any:
@@ -69,87 +74,63 @@ def read_document(path: Path) -> Any:
     return document
 
 
-def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
-    """Yield every dotted key that the configuration accepts, in order."""
-    for name, field in model.model_fields.items():
-        inner = section_model(field.annotation)
-        if inner is not None:
-            yield from known_keys(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
-def section_model(annotation: Any) -> type[BaseModel] | None:
-    """Return the model of a nested section, None for a plain value."""
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def nearest(key: str, candidates: Iterator[str] | list[str]) -> str:
-    """Return a hint that names the most similar key, or nothing."""
-    close = difflib.get_close_matches(key, list(candidates), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _take_file(
-    path: Path, document: Any, *, values: dict[str, Any], origins: dict[str, str], warnings: list[str]
+def _take_section(
+    path: Path, node: Any, section: type, *, gathered: _Gathered, into: dict[str, Any], prefix: str = ""
 ) -> None:
-    def walk(node: Any, model: type[BaseModel], into: dict[str, Any], prefix: str) -> None:
-        for key, value in node.items():
-            line = node.lc.key(key)[0] + 1
-            field = model.model_fields.get(str(key))
-            if field is None:
-                hint = nearest(str(key), list(model.model_fields))
-                warnings.append(f"{path}:{line}: unknown setting {prefix + str(key)!r} is ignored{hint}")
-                continue
-            inner = section_model(field.annotation)
-            origins[f"{prefix}{key}"] = f"{path.name}:{line}"
-            if inner is not None and isinstance(value, dict):
-                walk(value, inner, into.setdefault(str(key), {}), f"{prefix}{key}.")
-            elif inner is None or value is not None:
-                into[str(key)] = _plain(value)
-
-    walk(document, Settings, values, "")
+    for name, value in node.items():
+        key, line = f"{prefix}{name}", node.lc.key(name)[0] + 1
+        annotation = fields(section).get(str(name))
+        if annotation is None:
+            hint = nearest(str(name), fields(section))
+            gathered.warnings.append(f"{path}:{line}: unknown setting {key!r} is ignored{hint}")
+            continue
+        gathered.origins[key] = f"{path.name}:{line}"
+        if is_section(annotation) and isinstance(value, dict):
+            inner = into.setdefault(str(name), {})
+            _take_section(path, value, annotation, gathered=gathered, into=inner, prefix=f"{key}.")
+        elif not (is_section(annotation) and value is None):
+            into[str(name)] = _plain(value)
 
 
-def _take_foreign(path: Path, values: dict[str, Any], origins: dict[str, str]) -> None:
+def _take_foreign(path: Path, gathered: _Gathered) -> None:
     """Take from another agent's file the keys that mean the same; whatever does not fit is theirs."""
     try:
-        document = read_document(path)
+        memory = (read_document(path) or {}).get("memory")
     except (ConfigError, Unreadable):
         return
-    memory = (document or {}).get("memory")
-    for key in ("memory_enabled", "user_profile_enabled", "memory_char_limit", "user_char_limit"):
-        if isinstance(memory, dict) and key in memory:
-            candidate = {"memory": {key: memory[key]}}
-            try:
-                Settings.model_validate(candidate)
-            except ValidationError:
-                continue
-            values.setdefault("memory", {})[key] = memory[key]
-            origins[f"memory.{key}"] = f"{path.name}:{memory.lc.key(key)[0] + 1}"
-
-
-def _take_environment(
-    environ: Mapping[str, str], *, values: dict[str, Any], origins: dict[str, str], warnings: list[str]
-) -> None:
-    keys = {key.upper().replace(".", "__"): key for key in known_keys()}
-    for variable, text in sorted(environ.items()):
-        if not variable.startswith(ENV_PREFIX) or "__" not in variable:
+    for name in _SHARED_KEYS:
+        if not isinstance(memory, dict) or name not in memory:
             continue
+        try:
+            built(Settings, {"memory": {name: memory[name]}})
+        except Unfit:
+            continue
+        place(gathered.values, f"memory.{name}", memory[name])
+        gathered.origins[f"memory.{name}"] = f"{path.name}:{memory.lc.key(name)[0] + 1}"
+
+
+def _take_environment(environ: Mapping[str, str], gathered: _Gathered) -> None:
+    given = {name: text for name, text in environ.items() if name.startswith(ENV_PREFIX) and "__" in name}
+    if not given:
+        return
+    keys = {key.upper().replace(".", "__"): key for key in known_keys()}
+    for variable, text in sorted(given.items()):
         key = keys.get(variable.removeprefix(ENV_PREFIX))
         if key is None:
             hint = nearest(variable, [ENV_PREFIX + name for name in keys])
-            warnings.append(f"unknown variable {variable} is ignored{hint}")
+            gathered.warnings.append(f"unknown variable {variable} is ignored{hint}")
             continue
-        place(values, key, from_text(text))
-        origins[key] = variable
+        place(gathered.values, key, from_text(text))
+        gathered.origins[key] = variable
 
 
-def place(values: dict[str, Any], key: str, value: Any) -> None:
+def place(values: Any, key: str, value: Any) -> None:
     """Set a dotted key in nested dictionaries."""
     *sections, name = key.split(".")
     for section in sections:
-        values = values.setdefault(section, {})
+        if not isinstance(values.get(section), dict):
+            values[section] = {}
+        values = values[section]
     values[name] = value
 
 
@@ -172,31 +153,7 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _explained(error: ValidationError, origins: Mapping[str, str], path: Path) -> ConfigError:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    while key and key not in origins and "." in key:
+def _nearest_origin(key: str, origins: Mapping[str, str]) -> str:
+    while key and key not in origins:
         key = key.rpartition(".")[0]
-    origin = origins.get(key, path.name)
-    where = f"{path.parent / origin}" if ":" in origin else origin
-    message = f"{where}: {key} is {first['input']!r}: {first['msg'].lower()}"
-    return ConfigError(message, _accepted(key, first))
-
-
-def _accepted(key: str, error: "ErrorDetails") -> str:
-    if "expected" in error.get("ctx", {}):
-        return f"accepted: {error['ctx']['expected']}"
-    model: type[BaseModel] = Settings
-    for part in key.split("."):
-        field = model.model_fields.get(part)
-        if field is None:
-            break
-        inner = section_model(field.annotation)
-        if inner is None:
-            limits = ", ".join(str(limit) for limit in field.metadata)
-            kind = " | ".join(str(arg) for arg in get_args(field.annotation)) or getattr(
-                field.annotation, "__name__", str(field.annotation)
-            )
-            return f"accepted: {kind}{f' ({limits})' if limits else ''}; the default is {field.default!r}"
-        model = inner
-    return "see docs/configuration.md"
+    return origins.get(key, "")

@@ -1,14 +1,13 @@
 """All settings in one tree: each tier declares its own part, this module puts them together."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import dataclass, field
 
 from kept.memory.settings import MemorySettings
 
 
-class Settings(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
     """What `config.yaml` may say."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    memory: MemorySettings = Field(default_factory=MemorySettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
     """Curated memory: the two pages."""

@@ -1,25 +1,25 @@
 """Settings of curated memory."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from kept.core.bounds import Above, Between
 
 DEFAULT_MEMORY_CHAR_LIMIT = 2_200
 DEFAULT_USER_CHAR_LIMIT = 1_375
 
 
-class MemorySettings(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
     """What `memory:` in the configuration may say."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     memory_enabled: bool = True
     """Whether MEMORY.md is in the prompt and can be written."""
     user_profile_enabled: bool = True
     """Whether USER.md is in the prompt and can be written."""
-    memory_char_limit: int = Field(default=DEFAULT_MEMORY_CHAR_LIMIT, gt=0)
+    memory_char_limit: Annotated[int, Above(0)] = DEFAULT_MEMORY_CHAR_LIMIT
     """How many characters MEMORY.md may hold, delimiters included."""
-    user_char_limit: int = Field(default=DEFAULT_USER_CHAR_LIMIT, gt=0)
+    user_char_limit: Annotated[int, Above(0)] = DEFAULT_USER_CHAR_LIMIT
     """How many characters USER.md may hold, delimiters included."""
     read_action: bool = False
     """Whether the model's `memory` tool also has `read` and `search`."""
@@ -29,11 +29,11 @@ class MemorySettings(BaseModel):
     """What a write to a full page does: refuse, or move the entry changed longest ago to the archive."""
     write_approval: Literal["off", "background", "all"] = "off"
     """Which writes wait for a person: none, those of the background review, or all of the agent's."""
-    pending_days: int = Field(default=30, ge=1)
+    pending_days: Annotated[int, Between(1)] = 30
     """After how many days a waiting write goes to the archive."""
-    lock_timeout_seconds: float = Field(default=10.0, gt=0)
+    lock_timeout_seconds: Annotated[float, Above(0)] = 10.0
     """How long a write waits for another process before it gives up."""
-    nudge_interval: int = Field(default=10, ge=0)
+    nudge_interval: Annotated[int, Between(0)] = 10
     """After how many user turns the background review looks for facts to keep; 0 turns it off."""
     provider: str | list[str] | None = None
     """The external memory provider, a list to use several at once, or null for the built-in pages only."""
