@@ -1,0 +1,55 @@
+"""Readable text hidden in base64, hexadecimal or percent escapes."""
+
+import binascii
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from urllib.parse import unquote
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){16,}")
+_ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}")
+_PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2}[A-Za-z0-9.+-]{0,12}){3,}")
+_ENTITY = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
+_URL_SAFE = str.maketrans("-_", "+/")
+_MOSTLY_TEXT = 0.95
+
+
+def payloads(text: str) -> Iterator[str]:
+    """Yield the texts that encoded runs of `text` decode to, one joined text per encoding."""
+    for decoded in (_joined(_BASE64, text, _base64), _joined(_HEX, text, _hex), *_escaped(text)):
+        if decoded:
+            yield decoded
+
+
+def _escaped(text: str) -> Iterator[str]:
+    if "\\x" in text or "\\u" in text:
+        yield _joined(_ESCAPES, text, lambda run: run.encode("ascii").decode("unicode_escape"))
+    if "%" in text:
+        yield _joined(_PERCENT, text, lambda run: unquote(run.replace("+", " "), errors="replace"))
+    if "&#" in text and _ENTITY.search(text):
+        yield unescape(text)
+
+
+def _joined(shape: re.Pattern[str], text: str, decode: Callable[[str], str]) -> str:
+    found = (decode(run) for run in shape.findall(text))
+    return "\n\n".join(plain for plain in found if plain and _reads_as_text(plain))
+
+
+def _reads_as_text(plain: str) -> bool:
+    sample = plain[:400]
+    if " " not in sample or not sample.isprintable() and sum(map(str.isprintable, sample)) < len(sample) * _MOSTLY_TEXT:
+        return False
+    return sum(char.isalpha() or char == " " for char in sample) > len(sample) * 0.7
+
+
+def _base64(run: str) -> str:
+    try:
+        return binascii.a2b_base64(run.translate(_URL_SAFE)[: len(run) // 4 * 4]).decode("utf-8", "ignore")
+    except binascii.Error:
+        return ""
+
+
+def _hex(run: str) -> str:
+    digits = run.replace(" ", "").replace(":", "")
+    return bytes.fromhex(digits[: len(digits) // 2 * 2]).decode("utf-8", "ignore")

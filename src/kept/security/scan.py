@@ -1,0 +1,118 @@
+"""The threat scanner: what a text would do to the agent that reads it."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from kept.security import encoded, secrets, unicode
+from kept.security.table import Rule, Scope, Severity, Table, table
+
+__all__ = ["Finding", "Scope", "Severity", "Verdict", "scan"]
+
+_PERSONA = "persona"
+_PERSONA_HOLD = 4
+_PERSONA_BLOCK = 8
+_KEY_WORD = 4
+"""Shorter words fold from ordinary Russian or Greek ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule that matched."""
+
+    rule: str
+    category: str
+    severity: Severity
+    detail: str | None = None
+    """What matched, where naming it is safe (a code point, the signals); never the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Everything found in one text."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def blocked(self) -> bool:
+        """Tell whether the text is an attack."""
+        return any(finding.severity is Severity.BLOCK for finding in self.findings)
+
+    @property
+    def held(self) -> bool:
+        """Tell whether a person must look at the text first; false for a blocked one."""
+        return bool(self.findings) and not self.blocked
+
+    @property
+    def verdict(self) -> str:
+        """Return `clean`, `hold` or `block`."""
+        return "block" if self.blocked else "hold" if self.findings else "clean"
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Return the ids of the rules that matched."""
+        return tuple(dict.fromkeys(finding.rule for finding in self.findings))
+
+
+def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ()) -> Verdict:
+    """Return what the rules of `scope` find in `text`, the `allow`ed rules left out."""
+    rules = table()
+    found = [*_unicode(text, rules), *_matches(text, rules, scope)]
+    for payload in encoded.payloads(text):
+        found.extend(_hidden(payload, rules, scope))
+    for rule, certain in secrets.shapes(text):
+        found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))
+    kept = dict.fromkeys(finding for finding in found if finding.rule not in allow)
+    return Verdict(tuple(kept))
+
+
+def _unicode(text: str, rules: Table) -> Iterator[Finding]:
+    for point, in_word in unicode.invisible(text):
+        severity = Severity.BLOCK if in_word else Severity.HOLD
+        yield Finding("invisible_unicode", "invisible_unicode", severity, point)
+    for word, mixed in unicode.lookalike_words(text):
+        if len(word) >= _KEY_WORD and word.isascii() and rules.lexicon.is_key(word):
+            detail = "mixed scripts" if mixed else "look-alike letters"
+            yield Finding("mixed_script", "mixed_script", Severity.BLOCK, detail)
+
+
+def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
+    folded = unicode.fold(text)
+    if not folded.isascii():
+        for word, english in rules.translations:
+            if word in folded:
+                folded = folded.replace(word, f" {english} ")
+    skeleton = rules.lexicon.skeleton(folded)
+    present = set(skeleton)
+    signals: list[Rule] = []
+    for rule in rules.rules:
+        if scope not in rule.scopes or not _hits(rule, folded, skeleton=skeleton, present=present):
+            continue
+        if rule.severity is not None:
+            yield Finding(rule.id, rule.category, rule.severity)
+        if rule.weight:
+            signals.append(rule)
+    yield from _persona(signals)
+
+
+def _hits(rule: Rule, folded: str, *, skeleton: str, present: set[str]) -> bool:
+    if any(structure.matches(skeleton, present) for structure in rule.structures):
+        return True
+    return any(anchor in folded for anchor in rule.anchors) and any(
+        pattern.matches(folded) for pattern in rule.texts
+    )
+
+
+def _persona(signals: list[Rule]) -> Iterator[Finding]:
+    """Yield the jailbreak persona that several weak signals add up to."""
+    weight = sum(signal.weight for signal in signals)
+    if weight >= _PERSONA_HOLD and len(signals) > 1:
+        severity = Severity.BLOCK if weight >= _PERSONA_BLOCK else Severity.HOLD
+        yield Finding(_PERSONA, "role_hijack", severity, ", ".join(signal.id for signal in signals))
+
+
+def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
+    """Yield what a decoded payload would have been blocked for."""
+    for finding in _matches(payload, rules, scope):
+        if finding.severity is Severity.BLOCK:
+            yield Finding("encoded_payload", "obfuscation", Severity.BLOCK, finding.rule)
+            yield finding

@@ -1,0 +1,129 @@
+"""Folding of look-alike text to plain letters, and the characters a reader cannot see."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+
+_LOOKALIKES = (
+    # Cyrillic
+    "аaбbвbгrдdеeѐeёeзzиuіiїiјjкkлlмmнhоoпnрpсcтtуyўyфfхxцuчrшwщwъbьbыbэeюlяrѕsԁdԛqԝwҫcһhӏlґrєeћhђh"
+    # Greek
+    "αaβbγyδdεeζzηnθoιiκkλlμuνvξeοoπnρpσoςcτtυuφfχxψyωw"
+    # Latin letters that decomposition leaves alone, and Armenian
+    "ıiɩiƖlɑaɡgɢgʀrʟlɴnɪiʏyʜhᴀaᴄcᴅdᴇeᴊjᴋkᴍmᴏoᴘpᴛtᴜuᴠvᴡwᴢzøołlđdħhŧtƅbԍgօoսuոnհhցgեt"
+)
+_PUNCTUATION = {
+    "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\uff07": "'", "\u3002": ". ", "\uff0e": ". ",
+    "\uff01": "! ", "\uff1f": "? ", "\uff1b": "; ", "\uff1a": ": ", "\u201c": '"', "\u201d": '"',
+    "\u2013": "-", "\u2014": " - ", "\u2011": "-", "\u00a0": " ", "\u2026": ". ", "\u00bf": " ", "\u00a1": " ",
+}  # fmt: skip
+_ALWAYS_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064"
+    "\u2066-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000e0100-\U000e01ef"
+)
+_JOINERS = "\u200c\u200d"
+_SUSPECT = re.compile(f"[{_ALWAYS_INVISIBLE}{_JOINERS}]")
+_FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,8}\U000e007f")
+_SOFT = frozenset("\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180e\u034f")
+"""Invisible but ordinary in some scripts: suspicious only inside a Latin word."""
+_DIRECTION_MARKS = frozenset("\u200e\u200f\u061c")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_ARTEFACTS = frozenset("\u200b\u2060\ufeff")
+"""What copying from a web page leaves between lines; inside or beside a word it is an attack."""
+_VIRAMA = 9
+_FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
+_WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]+")
+_CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
+
+
+def fold(text: str) -> str:
+    """Return `text` lower-cased, without marks, invisible characters and look-alikes."""
+    if text.isascii():
+        return text.lower()
+    plain = text.translate(_first_pass())
+    if not plain.isascii():
+        plain = unicodedata.normalize("NFKD", plain).lower().translate(_second_pass())
+    return plain.lower()
+
+
+@cache
+def _first_pass() -> dict[int, str | None]:
+    """Map what needs no decomposition; the ligature phrases would grow eighteenfold in it."""
+    table: dict[int, str | None] = {ord(char): text for char, text in _PUNCTUATION.items()}
+    table |= {point: " " for point in (*range(0xFDF0, 0xFDFE), *range(0x3300, 0x33FF))}
+    return table | dict.fromkeys(_invisible_points())
+
+
+@cache
+def _second_pass() -> dict[int, str | None]:
+    table: dict[int, str | None] = dict.fromkeys(range(0x300, 0x370))
+    for shape, letter in zip(_LOOKALIKES[::2], _LOOKALIKES[1::2], strict=True):
+        table[ord(shape)] = letter
+    return table
+
+
+def _invisible_points() -> Iterator[int]:
+    for low, dash, high in re.findall(r"(.)(?:(-)(.))?", _ALWAYS_INVISIBLE + _JOINERS, re.DOTALL):
+        yield from range(ord(low), ord(high) + 1) if dash else (ord(low),)
+
+
+def invisible(text: str) -> tuple[tuple[str, bool], ...]:
+    """Return each hidden code point that the script does not need, and whether it touches a word."""
+    if text.isascii():
+        return ()
+    text = text.removeprefix("\ufeff")
+    if "\U000e007f" in text:
+        text = _FLAG.sub("\U0001f3f4", text)
+    found: dict[str, bool] = {}
+    for match in _SUSPECT.finditer(text):
+        char = match[0]
+        if not found.get(char, False) and not _belongs(text, match.start()):
+            found[char] = char not in _ARTEFACTS or _touches_word(text, match.start())
+    return tuple((f"U+{ord(char):04X}", found[char]) for char in sorted(found))
+
+
+def _touches_word(text: str, place: int) -> bool:
+    return any(char.isalnum() for char in text[max(0, place - 1) : place + 2])
+
+
+def _belongs(text: str, place: int) -> bool:
+    """Tell whether the hidden character at `place` does its proper work there."""
+    char = text[place]
+    before = text[place - 1] if place else ""
+    after = text[place + 1] if place + 1 < len(text) else ""
+    if char == "\u200d":
+        return (_is_pictograph(before) and _is_pictograph(after)) or _needs_joiner(before)
+    if char == "\u200c":
+        return _needs_joiner(before) and not after.isascii()
+    if char in _DIRECTION_MARKS:
+        return _RIGHT_TO_LEFT.search(text, max(0, place - 80), place + 80) is not None
+    if char in _SOFT:
+        return not (_is_latin(before) and _is_latin(after))
+    return char == "\u00ad"
+
+
+def _is_pictograph(char: str) -> bool:
+    return bool(char) and (char in "\ufe0f\u20e3" or unicodedata.category(char) in {"So", "Sk"})
+
+
+def _needs_joiner(char: str) -> bool:
+    """Tell whether `char` is of a script whose letters join or stack."""
+    if not char or char.isascii():
+        return False
+    if unicodedata.combining(char) == _VIRAMA:
+        return True
+    return unicodedata.name(char, "").startswith(_CURSIVE) or "\u0900" <= char <= "\u0dff"
+
+
+def _is_latin(char: str) -> bool:
+    return char.isalpha() and unicodedata.name(char, "").startswith("LATIN")
+
+
+def lookalike_words(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield words with Cyrillic, Greek or Armenian letters: folded, and whether Latin is mixed in."""
+    if text.isascii() or _FOREIGN.search(text) is None:
+        return
+    for word in set(_WORD.findall(text)):
+        if not word.isascii():
+            yield fold(word), any(char.isascii() for char in word)
