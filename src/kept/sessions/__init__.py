@@ -1,0 +1,1 @@
+"""Tier 2: every conversation, kept whole and found again by a plain question."""

@@ -1,0 +1,137 @@
+"""A session's row from its beginning to the trash: created, titled, ended, archived, thrown away, restored."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kept.core.errors import UsageError
+from kept.core.ids import SessionId
+from kept.core.messages import Link, Session
+from kept.sessions import titles
+from kept.sessions.records import session_from, session_row, storable
+from kept.sessions.sqlite.rows import no_session
+from kept.storage.sqlite import Connection
+from kept.storage.statements import statements
+
+SQL = statements("kept.sessions.sqlite", "sessions.sql")
+
+
+def create(connection: Connection, session: Session) -> None:
+    """Insert the row of a new session; its title is made unique."""
+    if connection.execute(SQL.exists, (session.id,)).fetchone() is not None:
+        raise UsageError(f"there is a session {session.id!r} already", "choose another id, or append to it")
+    if session.title is not None:
+        title = unique_title(connection, session.title, user_id=session.user_id, session_id=session.id)
+        session = replace(session, title=title or None)
+    *values, _, metadata = session_row(session)
+    connection.execute(SQL.insert, (*values, metadata))
+
+
+def continue_as(connection: Connection, parent: Session, child: SessionId, *, started: float) -> None:
+    """Begin the child session that a compaction continues `parent` in, and end the parent."""
+    title = None if parent.title is None else next_title(connection, parent.title, user_id=parent.user_id)
+    heir = replace(
+        parent, id=child, started=started, last_active=started, title=title, parent_session_id=parent.id,
+        link=Link.COMPRESSION, ended=None, end_reason=None,
+    )  # fmt: skip
+    create(connection, heir)
+    connection.execute(SQL.end, (started, "compression", parent.id))
+
+
+def one(connection: Connection, session_id: str) -> Session | None:
+    """Return a session that is not in the trash, or None."""
+    row = connection.execute(SQL.one, (storable(session_id),)).fetchone()
+    return None if row is None else session_from(row)
+
+
+def existing(connection: Connection, session_id: str) -> Session:
+    """Return the session, or raise NotFound."""
+    session = one(connection, session_id)
+    if session is None:
+        raise no_session(session_id)
+    return session
+
+
+def recent(
+    connection: Connection, *, limit: int, source: str | None, user_id: str | None, archived: bool
+) -> list[Session]:
+    """Return sessions by last activity, newest first; hidden sources only where `source` names them."""
+    bindings = {"limit": limit, "source": source, "archived": int(archived)}
+    if user_id is None:
+        return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
+    return [session_from(row) for row in connection.execute(SQL.recent_of_user, {**bindings, "user": user_id})]
+
+
+def in_trash(connection: Connection, *, until: float, limit: int = -1) -> list[Session]:
+    """Return what was thrown away up to that moment, the latest first."""
+    return [session_from(row) for row in connection.execute(SQL.in_trash, (until, limit))]
+
+
+def unique_title(connection: Connection, title: str, *, user_id: str, session_id: str) -> str:
+    """Return `title`, or its next ` #N` when another session of that person has it."""
+    wanted = titles.cleaned(storable(title))
+    holder = connection.execute(SQL.title_taken, (user_id, wanted)).fetchone()
+    if not wanted or holder is None or holder[0] == session_id:
+        return wanted
+    return next_title(connection, wanted, user_id=user_id)
+
+
+def next_title(connection: Connection, title: str, *, user_id: str) -> str:
+    """Return the first free ` #N` after every number that `title` has been given."""
+    base = titles.base_of(title)
+    prefix = titles.numbered(base, 1)[:-1]
+    bindings = {"user": user_id, "from": prefix, "to": f"{prefix}:", "cut": len(prefix) + 1}
+    (highest,) = connection.execute(SQL.highest_number, bindings).fetchone() or (None,)
+    return titles.numbered(base, max(int(highest or 1), 1) + 1)
+
+
+def rename(connection: Connection, session_id: SessionId, title: str) -> str:
+    """Set the title, made unique, and return it; an empty one takes the title away."""
+    session = existing(connection, session_id)
+    unique = unique_title(connection, title, user_id=session.user_id, session_id=session.id)
+    connection.execute(SQL.set_title, (unique or None, session.id))
+    return unique
+
+
+def set_prompt(connection: Connection, session_id: SessionId, prompt: str) -> None:
+    """Store `prompt` once by its hash and let the session name it."""
+    text = storable(prompt)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    before = connection.execute(SQL.prompt_hash, (session_id,)).fetchone()
+    if before is None:
+        raise no_session(session_id)
+    connection.execute(SQL.insert_prompt, (digest, text))
+    connection.execute(SQL.set_prompt, (digest, session_id))
+    if before[0] is not None:
+        connection.execute(SQL.drop_unused_prompt, (before[0],))
+
+
+def prompt(connection: Connection, session_id: SessionId) -> str | None:
+    """Return the stored prompt of a session, or None."""
+    row = connection.execute(SQL.prompt, (session_id,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def archive(connection: Connection, chain: Sequence[SessionId], *, archived: bool) -> None:
+    """Hide a conversation from lists, or show it again; search finds it either way."""
+    connection.executemany(SQL.archive, [(int(archived), session_id) for session_id in chain])
+
+
+def trash(connection: Connection, chain: Sequence[SessionId], *, now: float) -> list[SessionId]:
+    """Throw a conversation away for now; return the sessions that went."""
+    gone = []
+    for session_id in chain:
+        connection.execute(SQL.trash, (now, session_id))
+        if connection.changes():
+            gone.append(session_id)
+    return gone
+
+
+def untrash(connection: Connection, chain: Sequence[SessionId]) -> list[SessionId]:
+    """Bring a conversation back from the trash; return the sessions that came."""
+    back = []
+    for session_id in chain:
+        connection.execute(SQL.untrash, (session_id,))
+        if connection.changes():
+            back.append(session_id)
+    return back

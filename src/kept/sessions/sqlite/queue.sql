@@ -1,0 +1,23 @@
+-- name: is_waiting
+SELECT 1 FROM index_queue LIMIT 1;
+
+-- name: waiting
+SELECT q.message_id, m.session_id, m.role, m.content, m.tool_name, m.tool_calls
+FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id
+ORDER BY q.message_id LIMIT ?;
+
+-- name: done
+DELETE FROM index_queue WHERE message_id = ?;
+
+-- name: recount
+UPDATE sessions SET
+  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound'),
+  last_active = coalesce((SELECT max(timestamp) FROM messages WHERE session_id = sessions.id), last_active)
+WHERE id = ?;
+
+-- name: version
+SELECT value FROM state_meta WHERE key = 'index_version';
+
+-- name: set_version
+INSERT INTO state_meta (key, value) VALUES ('index_version', ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value;

@@ -1,0 +1,77 @@
+-- name: insert
+INSERT INTO sessions (
+  id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?);
+
+-- name: one
+SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata
+FROM sessions WHERE id = ? AND trashed IS NULL;
+
+-- name: exists
+SELECT trashed FROM sessions WHERE id = ?;
+
+-- name: recent
+SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata
+FROM sessions
+WHERE trashed IS NULL AND archived <= :archived
+  AND (:source IS NULL AND source NOT IN ('subagent', 'tool', 'review') OR source = :source)
+ORDER BY last_active DESC LIMIT :limit;
+
+-- name: recent_of_user
+SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata
+FROM sessions
+WHERE user_id = :user AND trashed IS NULL AND archived <= :archived
+  AND (:source IS NULL AND source NOT IN ('subagent', 'tool', 'review') OR source = :source)
+ORDER BY last_active DESC LIMIT :limit;
+
+-- name: in_trash
+SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata
+FROM sessions WHERE trashed IS NOT NULL AND trashed <= ? ORDER BY trashed DESC LIMIT ?;
+
+-- name: end
+UPDATE sessions SET ended = ?, end_reason = ? WHERE id = ? AND ended IS NULL;
+
+-- name: reopen
+UPDATE sessions SET ended = NULL, end_reason = NULL WHERE id = ?;
+
+-- name: archive
+UPDATE sessions SET archived = ? WHERE id = ?;
+
+-- name: trash
+UPDATE sessions SET trashed = ? WHERE id = ? AND trashed IS NULL;
+
+-- name: untrash
+UPDATE sessions SET trashed = NULL WHERE id = ? AND trashed IS NOT NULL;
+
+-- name: title_taken
+SELECT id FROM sessions WHERE user_id = ? AND title = ?;
+
+-- name: highest_number
+SELECT max(CAST(substr(title, :cut) AS INTEGER)) FROM sessions
+WHERE user_id = :user AND title > :from AND title < :to AND substr(title, :cut) NOT GLOB '*[^0-9]*';
+
+-- name: set_title
+UPDATE sessions SET title = ? WHERE id = ?;
+
+-- name: set_model
+UPDATE sessions SET model = ? WHERE id = ?;
+
+-- name: prompt
+SELECT p.text FROM sessions AS s JOIN prompts AS p ON p.hash = s.prompt_hash WHERE s.id = ?;
+
+-- name: insert_prompt
+INSERT OR IGNORE INTO prompts (hash, text) VALUES (?, ?);
+
+-- name: set_prompt
+UPDATE sessions SET prompt_hash = ? WHERE id = ?;
+
+-- name: drop_unused_prompt
+DELETE FROM prompts WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM sessions WHERE prompt_hash = ?1);
+
+-- name: prompt_hash
+SELECT prompt_hash FROM sessions WHERE id = ?;

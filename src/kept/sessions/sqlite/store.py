@@ -1,0 +1,259 @@
+"""The session store in SQLite: every method one short transaction on the shared database."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import cast
+
+from kept.core.clock import SystemClock
+from kept.core.errors import Busy
+from kept.core.events import Event
+from kept.core.ids import MessageId, SessionId, new_session_id
+from kept.core.jsontypes import JSON
+from kept.core.messages import Link, NewMessage, Origin, Session, State, StoredMessage, Usage
+from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
+from kept.core.search import Found, SearchRequest
+from kept.security.secrets import redact
+from kept.sessions.lineage import Lineage
+from kept.sessions.redaction import Redact, redacted
+from kept.sessions.settings import SessionSettings
+from kept.sessions.sqlite import context, indexing, life, notes, rows
+from kept.sessions.usage import UsageRow
+from kept.storage.sqlite import Connection, Database
+
+_SHOWN = (State.ACTIVE, State.COMPACTED)
+
+
+def _unheard(_event: Event) -> None:
+    """Hear an event that nobody asked for."""
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+class SqliteSessionStore:
+    """Keeps every conversation in one file and finds it again; implements `core.ports.SessionStore`."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: SessionSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        sink: EventSink = _unheard,
+    ) -> None:
+        self.database = database
+        self.settings = settings or SessionSettings()
+        self.clock = clock or SystemClock()
+        self.sink = sink
+        self.redact: Redact = redact if self.settings.redact else _unchanged
+        indexing.make_ready(database, sink)
+
+    def now(self) -> float:
+        """Return the present in epoch seconds."""
+        return self.clock.now().timestamp()
+
+    @contextmanager
+    def writing(self, unit: UnitOfWork | None = None) -> Iterator[Connection]:
+        """Give the connection inside a transaction: the caller's unit, or one of its own."""
+        if unit is not None:
+            yield cast(Connection, unit)
+            return
+        with self.database.writing() as connection:
+            yield connection
+
+    # sessions
+
+    def create(self, session: Session, *, system_prompt: str | None = None) -> None:
+        """Begin a session; its id must be new."""
+        with self.writing() as connection:
+            life.create(connection, session)
+            if system_prompt is not None:
+                life.set_prompt(connection, session.id, self.redact(system_prompt))
+
+    def session(self, session_id: SessionId) -> Session | None:
+        """Return the session, or None."""
+        with self.database.reading() as connection:
+            return life.one(connection, session_id)
+
+    def recent(
+        self, *, limit: int, source: str | None = None, user_id: str | None = None, archived: bool = False
+    ) -> list[Session]:
+        """Return the sessions that were last active, newest first."""
+        with self.database.reading() as connection:
+            return life.recent(connection, limit=limit, source=source, user_id=user_id, archived=archived)
+
+    def end(self, session_id: SessionId, reason: str) -> None:
+        """Mark the session as ended; the first reason wins."""
+        with self.writing() as connection:
+            life.existing(connection, session_id)
+            connection.execute(life.SQL.end, (self.now(), reason, session_id))
+
+    def reopen(self, session_id: SessionId) -> None:
+        """Take back the end of a session."""
+        with self.writing() as connection:
+            life.existing(connection, session_id)
+            connection.execute(life.SQL.reopen, (session_id,))
+
+    def rename(self, session_id: SessionId, title: str) -> str:
+        """Set the title, made unique with ` #N`, and return it."""
+        with self.writing() as connection:
+            return life.rename(connection, session_id, self.redact(title))
+
+    def system_prompt(self, session_id: SessionId) -> str | None:
+        """Return the prompt that was stored when the session was first built."""
+        with self.database.reading() as connection:
+            life.existing(connection, session_id)
+            return life.prompt(connection, session_id)
+
+    def set_system_prompt(self, session_id: SessionId, prompt: str) -> None:
+        """Store the prompt that the session reuses verbatim from now on."""
+        with self.writing() as connection:
+            life.existing(connection, session_id)
+            life.set_prompt(connection, session_id, self.redact(prompt))
+
+    # messages
+
+    def append(
+        self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
+    ) -> list[MessageId]:
+        """Store `messages` in order, redacted and indexed, and return their ids."""
+        safe = [redacted(new, self.redact) for new in messages]
+        with self.writing(unit) as connection:
+            return rows.add(connection, session_id, safe)
+
+    def messages(self, session_id: SessionId, *, states: Sequence[State] = _SHOWN) -> list[StoredMessage]:
+        """Return the session's own messages in order; rewound ones never."""
+        shown = [state for state in states if state is not State.REWOUND]
+        with self.database.reading() as connection:
+            life.existing(connection, session_id)
+            return rows.of_session(connection, session_id, states=shown)
+
+    def context(self, session_id: SessionId) -> list[StoredMessage]:
+        """Return what the model would be sent: active messages, carried ones of the parent included."""
+        with self.database.reading() as connection:
+            life.existing(connection, session_id)
+            return context.messages(connection, session_id)
+
+    def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
+        """Return the messages around one, in its session, in order."""
+        with self.database.reading() as connection:
+            anchor = rows.one(connection, message_id)
+            if anchor is None or life.one(connection, anchor.session_id) is None:
+                raise rows.no_message(message_id)
+            return rows.around(connection, anchor, before=before, after=after)
+
+    def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
+        """Take back that message and all after it; return how many."""
+        with self.writing() as connection:
+            life.existing(connection, session_id)
+            return context.rewind(connection, session_id, from_message)
+
+    def restore_rewound(self, session_id: SessionId) -> int:
+        """Bring back the newest rewound run; return how many."""
+        with self.writing() as connection:
+            life.existing(connection, session_id)
+            return context.restore(connection, session_id)
+
+    # lineage
+
+    def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
+        """Begin `new` as a branch that carries the context up to `at`."""
+        with self.writing() as connection:
+            life.existing(connection, session_id)
+            carried = context.up_to(connection, session_id, at)
+            life.create(connection, replace(new, parent_session_id=session_id, link=Link.BRANCH))
+            context.carry(connection, new.id, carried, own_from=0)
+
+    def tip(self, session_id: SessionId) -> SessionId:
+        """Return the end of the chain of compressions that starts at `session_id`."""
+        with self.database.reading() as connection:
+            life.existing(connection, session_id)
+            return context.lineage(connection).tip(session_id)
+
+    def lineage(self) -> Lineage:
+        """Return the links between sessions."""
+        return context.lineage(self.database.connection)
+
+    def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
+        """Archive what a compaction covered, in place or into a child session; return where the talk goes on."""
+        summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
+        with self.writing(unit) as connection:
+            parent = life.existing(connection, session_id)
+            target = parent.id
+            if not compaction.in_place:
+                target = compaction.new_session_id or new_session_id(self.clock.now())
+                life.continue_as(connection, parent, target, started=compaction.timestamp)
+            context.cover(connection, parent.id, compaction.covered)
+            (mark,) = rows.add(connection, target, [redacted(summary, self.redact)])
+            carried = [*compaction.kept_head, mark, *compaction.kept_tail]
+            context.carry(connection, target, carried, own_from=mark)
+        return target
+
+    # what is kept beside the messages
+
+    def add_usage(
+        self,
+        session_id: SessionId,
+        *,
+        task: str,
+        model: str,
+        usage: Usage,
+        cost: float | None,
+        unit: UnitOfWork | None = None,
+    ) -> None:
+        """Count one model call of the session."""
+        with self.writing(unit) as connection:
+            notes.add_usage(connection, (session_id, self.clock.now(), model, task), usage, cost)
+
+    def usage(self, *, session_id: SessionId | None = None, since: str = "") -> list[UsageRow]:
+        """Return the counted calls since that day, of one session or of all."""
+        with self.database.reading() as connection:
+            return notes.usage(connection, session_id=session_id, since=since)
+
+    def note(self, session_id: SessionId, key: str, value: JSON) -> None:
+        """Keep a small fact with the session (cool-downs, counters, calibration)."""
+        with self.writing() as connection:
+            notes.note(connection, session_id, key, value)
+
+    def noted(self, session_id: SessionId, key: str) -> JSON:
+        """Return what `note` kept, or None."""
+        with self.database.reading() as connection:
+            return notes.noted(connection, session_id, key)
+
+    def lease(self, name: str, *, holder: str, seconds: float) -> bool:
+        """Take or renew a lease across processes; False when another holder has it."""
+        with self.writing() as connection:
+            return notes.lease(connection, name, holder=holder, now=self.now(), seconds=seconds)
+
+    def release(self, name: str, *, holder: str) -> None:
+        """Give a lease back."""
+        with self.writing() as connection:
+            notes.release(connection, name, holder=holder)
+
+    def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
+        """Store a node over message ids (depth 0) or node ids, and return its id."""
+        safe = self.redact(text)
+        with self.writing() as connection:
+            return notes.add_node(connection, session_id, depth=depth, text=safe, children=children, now=self.now())
+
+    def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
+        """Return (id, depth, text, children) of every node, oldest first."""
+        with self.database.reading() as connection:
+            return notes.nodes(connection, session_id)
+
+    # finding
+
+    def search(self, request: SearchRequest) -> Found:
+        """Return ranked sessions and messages; no query raises."""
+        self.catch_up()
+        with self.database.reading() as connection:
+            return indexing.find(connection, request, now=self.now())
+
+    def catch_up(self) -> None:
+        """Index what other programs wrote; a busy file leaves it for the next search."""
+        try:
+            indexing.drain(self.database)
+        except Busy:
+            return

@@ -1,0 +1,63 @@
+"""The database that sessions, outbox and usage share: one file, one ordered row of migrations."""
+
+import logging
+from pathlib import Path
+
+from kept.core.errors import ForeignDatabase
+from kept.core.events import Warned
+from kept.core.ports import EventSink
+from kept.storage.marks import APPLICATION_ID
+from kept.storage.migrations import Migration, sql_migrations
+from kept.storage.sqlite import Database, Durability
+
+__all__ = ["APPLICATION_ID", "FALLBACK_NAME", "STATE_NAME", "open_state", "state_migrations"]
+
+log = logging.getLogger(__name__)
+
+STATE_NAME = "state.db"
+FALLBACK_NAME = "kept.db"
+"""The file used beside a `state.db` of another program."""
+
+
+def state_migrations() -> tuple[Migration, ...]:
+    """Return every migration of the shared file, in order; a tier adds its own as the next number."""
+    return sql_migrations("kept.storage.state")
+
+
+def open_state(
+    path: Path, durability: Durability = "normal", *, read_only: bool = False, sink: EventSink | None = None
+) -> Database:
+    """Open the shared database, or `kept.db` beside it where `path` belongs to another program.
+
+    The foreign file is never written. That it was met is said once: when `kept.db` is first made.
+    """
+    fallback = path.with_name(FALLBACK_NAME)
+    is_first = not fallback.exists()
+    try:
+        database = _opened(path, durability, read_only=read_only)
+    except ForeignDatabase:
+        if path == fallback:
+            raise
+        database = _opened(fallback, durability, read_only=read_only)
+    if is_first and database.path == fallback:
+        _announce(fallback.with_name(STATE_NAME) if path == fallback else path, fallback, sink)
+    return database
+
+
+def _opened(path: Path, durability: Durability, *, read_only: bool) -> Database:
+    return Database(
+        path,
+        application_id=APPLICATION_ID,
+        migrations=state_migrations(),
+        durability=durability,
+        read_only=read_only,
+    )
+
+
+def _announce(foreign: Path, ours: Path, sink: EventSink | None) -> None:
+    message = f"{str(foreign)!r} belongs to another program and is left as it is; sessions go to {ours.name!r}"
+    remedy = f"bring its conversations over with `kept import hermes --source {foreign.parent}`"
+    if sink is None:
+        log.warning("%s; %s", message, remedy)
+    else:
+        sink(Warned(message, remedy))
