@@ -1,0 +1,1 @@
+"""The context: messages in, fewer messages out, and nothing lost."""

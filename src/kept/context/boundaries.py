@@ -1,0 +1,175 @@
+"""Boundaries: which messages stay at the head and the tail, and which lie between."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kept.context.groups import groups, last_user
+from kept.context.marker import is_summary
+from kept.context.window import Limits
+from kept.core.messages import Message, Role
+
+CONTENT_SHARE = 0.20
+LEAST_SUMMARY = 2_000
+TINY_SUMMARY = 120
+"""What the strictest pass still gives to the summary, even at the minimum."""
+PASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where a compaction cuts; places are those of the messages that were given."""
+
+    head: tuple[int, ...]
+    covered: tuple[int, ...]
+    tail: tuple[int, ...]
+    summary_budget: int
+    predicted: int
+    """Tokens of the next request at most, when the summary keeps to its budget."""
+    strictness: int = 1
+
+    @property
+    def by_rule(self) -> bool:
+        """Whether this pass is the one that asks no model."""
+        return self.strictness >= PASSES
+
+
+def planned(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> Plan | None:
+    """Return the mildest of three passes that ends below the threshold, else the strictest.
+
+    None when nothing lies between head and tail.
+    """
+    best: Plan | None = None
+    for strictness in range(1, PASSES + 1):
+        plan = _pass(messages, sizes, limits=_stricter(limits, strictness), strictness=strictness)
+        if plan is None:
+            continue
+        best = plan if best is None or plan.predicted <= best.predicted else best
+        if plan.predicted < limits.threshold:
+            return plan
+    return best
+
+
+def head_length(messages: Sequence[Message], protect_first: int) -> int:
+    """Return how many messages the head holds; it never cuts a group or takes in a summary."""
+    spoken = (place for place, one in enumerate(messages) if one.role is not Role.SYSTEM)
+    systems = next(spoken, len(messages))
+    # the system prompt travels beside the messages and counts as the first of those protected
+    wanted = systems + max(0, protect_first - max(1, systems))
+    end = 0
+    for group in groups(messages):
+        if group.stop > wanted or is_summary(messages[group.start]):
+            break
+        end = group.stop
+    return max(end, systems)
+
+
+def tail_start(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> int:
+    """Return where the tail begins: its budget counted backwards, at least the protected messages."""
+    start, held = len(messages), 0
+    for group in reversed(groups(messages)):
+        cost = sum(sizes[group.start : group.stop])
+        enough = len(messages) - start >= limits.protect_last
+        if is_summary(messages[group.start]) or (enough and held + cost > limits.tail):
+            break
+        start, held = group.start, held + cost
+    return start
+
+
+def summary_budget(content_tokens: int, cap: int) -> int:
+    """Return a fifth of the content, at least 2,000 tokens or the cap, at most the cap."""
+    return max(1, min(cap, max(int(content_tokens * CONTENT_SHARE), min(LEAST_SUMMARY, cap))))
+
+
+def _stricter(limits: Limits, strictness: int) -> Limits:
+    match strictness:
+        case 1:
+            return limits
+        case 2:
+            return replace(
+                limits,
+                tail=limits.tail // 2,
+                summary_cap=limits.summary_cap // 2,
+                protect_last=min(4, limits.protect_last),
+            )
+        case _:
+            return replace(
+                limits,
+                tail=limits.tail // 8,
+                summary_cap=max(TINY_SUMMARY, limits.summary_cap // 4),
+                protect_last=1,
+                protect_first=0,
+            )
+
+
+def _pass(
+    messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits, strictness: int
+) -> Plan | None:
+    head = head_length(messages, limits.protect_first)
+    start = max(head, tail_start(messages, sizes, limits=limits))
+    user = last_user(messages)
+    pinned = user if user is not None and user >= head else None
+    fixed = limits.overhead + sum(sizes[:head]) + limits.summary_cap
+    floor = len(messages) if strictness == PASSES else groups(messages)[-1].start if messages else 0
+    start = _shrunk(messages, sizes, start=start, pinned=pinned, room=limits.threshold - fixed, floor=floor)
+    start = _bridged(messages, sizes, head=head, start=start, pinned=pinned, limits=limits)
+    tail = tuple(range(start, len(messages)))
+    if pinned is not None and pinned < start:
+        tail = (pinned, *tail)
+    covered = tuple(place for place in range(head, start) if place != pinned)
+    if not any(not is_summary(messages[place]) for place in covered):
+        return None
+    kept = sum(sizes[:head]) + sum(sizes[place] for place in tail)
+    budget = summary_budget(sum(sizes[place] for place in covered), limits.summary_cap)
+    if strictness == PASSES:
+        budget = max(TINY_SUMMARY, min(budget, limits.threshold - limits.overhead - kept - 1))
+    return Plan(tuple(range(head)), covered, tail, budget, limits.overhead + kept + budget, strictness)
+
+
+def _shrunk(
+    messages: Sequence[Message],
+    sizes: Sequence[int],
+    *,
+    start: int,
+    pinned: int | None,
+    room: int,
+    floor: int,
+) -> int:
+    """Return where the tail begins once its oldest groups were let go to fit `room`, at most `floor`.
+
+    The last user message stays wherever it stands; it is not counted off with its neighbours.
+    """
+    held = sum(sizes[start:]) + (sizes[pinned] if pinned is not None and pinned < start else 0)
+    for group in groups(messages):
+        if group.start < start:
+            continue
+        if held < room or group.start >= floor:
+            break
+        start = group.stop
+        if pinned not in group:
+            held -= sum(sizes[group.start : group.stop])
+    return start
+
+
+def _bridged(
+    messages: Sequence[Message],
+    sizes: Sequence[int],
+    *,
+    head: int,
+    start: int,
+    pinned: int | None,
+    limits: Limits,
+) -> int:
+    """Move the tail back over one answer where this lets the summary stand between two speakers."""
+    first = min(start, pinned) if pinned is not None else start
+    if first != start or first >= len(messages) or messages[first].role is not Role.USER:
+        return start
+    if head and messages[head - 1].role is Role.USER:
+        return start
+    before = [group for group in groups(messages[:first]) if group.start >= head]
+    if not before or messages[before[-1].start].role is not Role.ASSISTANT:
+        return start
+    answer = before[-1]
+    cost = sum(sizes[answer.start : answer.stop])
+    total = limits.overhead + sum(sizes[:head]) + limits.summary_cap + sum(sizes[start:]) + cost
+    fits = cost <= max(limits.tail, 1) // 2 and total < limits.threshold
+    return answer.start if fits and not is_summary(messages[answer.start]) else start

@@ -1,0 +1,48 @@
+"""A deadline around a summary model, so that one that hangs cannot hold the conversation."""
+
+import threading
+from dataclasses import dataclass, field
+
+from kept.core.errors import KeptError, ModelBusy, ModelError
+from kept.core.ports import Completes
+
+
+@dataclass(slots=True)
+class _Reply:
+    text: str | None = None
+    error: KeptError | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class WithDeadline:
+    """A model whose answer is waited for so long and no longer.
+
+    The call runs in a daemon thread: a late answer is thrown away and never holds the exit.
+    """
+
+    def __init__(self, model: Completes, seconds: float) -> None:
+        self.name = model.name
+        self.context_length = model.context_length
+        self._model = model
+        self._seconds = seconds
+
+    def complete(self, system: str, prompt: str, *, max_output_tokens: int) -> str:
+        """Return the answer, or raise ModelBusy when none came in time."""
+        reply = _Reply()
+
+        def ask() -> None:
+            try:
+                reply.text = self._model.complete(system, prompt, max_output_tokens=max_output_tokens)
+            except KeptError as error:
+                reply.error = error
+            finally:
+                reply.done.set()
+
+        threading.Thread(target=ask, name="kept-summary", daemon=True).start()
+        if not reply.done.wait(self._seconds):
+            raise ModelBusy(f"{self.name!r} did not answer within {self._seconds:g} s")
+        if reply.error is not None:
+            raise reply.error
+        if reply.text is None:
+            raise ModelError(f"{self.name!r} ended without an answer", "see the log for its error")
+        return reply.text

@@ -1,0 +1,76 @@
+"""Pacing: when an automatic compaction must wait, kept as a small value with the session."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kept.core.jsontypes import JSON
+
+COOL_DOWNS = (60.0, 300.0, 900.0)
+INEFFECTIVE_SHARE = 0.10
+MOST_INEFFECTIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the last compactions went."""
+
+    failures: int = 0
+    """Compactions in a row that the summary model's outage stopped."""
+    cool_until: float = 0.0
+    """Epoch seconds before which no automatic compaction asks the model again."""
+    ineffective: int = 0
+    """Automatic compactions in a row that saved less than a tenth."""
+    by_rule: int = 0
+    """Summaries in a row that had to be written by rule."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether compacting has shown that it does not help for now."""
+        return self.ineffective >= MOST_INEFFECTIVE
+
+    def is_cooling(self, now: float) -> bool:
+        """Whether the summary model is left alone at `now`."""
+        return now < self.cool_until
+
+    def after_outage(self, now: float) -> "Pace":
+        """Return the pace once the model was out of reach: 60, 300, then 900 seconds of rest."""
+        wait = COOL_DOWNS[min(self.failures, len(COOL_DOWNS) - 1)]
+        return replace(self, failures=self.failures + 1, cool_until=now + wait)
+
+    def after_compaction(self, saved_share: float, *, automatic: bool, by_rule: bool) -> "Pace":
+        """Return the pace once a compaction ended."""
+        poor = automatic and saved_share < INEFFECTIVE_SHARE
+        return replace(
+            self,
+            failures=self.failures if by_rule else 0,
+            cool_until=self.cool_until if by_rule else 0.0,
+            ineffective=self.ineffective + 1 if poor else 0,
+            by_rule=self.by_rule + 1 if by_rule else 0,
+        )
+
+    def after_reading(self, prompt_tokens: int, threshold: int) -> "Pace":
+        """Return the pace once an endpoint reported a prompt of that size."""
+        return replace(self, ineffective=0) if 0 < prompt_tokens < threshold and self.ineffective else self
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return what a later process needs to know."""
+        return {
+            "failures": self.failures,
+            "cool_until": self.cool_until,
+            "ineffective": self.ineffective,
+            "by_rule": self.by_rule,
+        }
+
+
+def pace_from(value: JSON) -> Pace:
+    """Return the pace that `as_json` wrote; what cannot be read counts as a fresh start."""
+    if not isinstance(value, Mapping):
+        return Pace()
+
+    def number(key: str) -> float:
+        found = value.get(key)
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else 0.0
+
+    return Pace(
+        int(number("failures")), number("cool_until"), int(number("ineffective")), int(number("by_rule"))
+    )

@@ -1,0 +1,101 @@
+"""Prune: old tool output, long arguments and old images made small, without a model."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kept.core.ids import MessageId
+from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
+
+CLEARED = "[Old tool output cleared to save context space]"
+REPEATED = "[Same output as an earlier call]"
+NO_IMAGE = "[Old image dropped to save context space]"
+LONG_RESULT = 200
+LONG_ARGUMENTS = 500
+KEPT_OF_VALUE = 120
+
+
+def pruned(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None) -> list[StoredMessage]:
+    """Return `rows` with those after the first `head` and up to the row `through` made small.
+
+    What comes back for a row depends on the rows before it only, so that a conversation that grew
+    gives the same prefix again; store `through` with the session and call this at every request.
+    """
+    end = next((place + 1 for place, row in enumerate(rows) if row.id == through), 0)
+    if end <= head:
+        return list(rows)
+    calls = {call.id: call for row in rows[:end] for call in row.message.tool_calls}
+    seen = {row.message.text for row in rows[:head] if row.message.role is Role.TOOL}
+    out = list(rows[:head])
+    for row in rows[head:end]:
+        small = _small(row.message, calls, seen)
+        out.append(
+            row if small is row.message else replace(row, message=small, api_content=None, token_count=None)
+        )
+    return [*out, *rows[end:]]
+
+
+def _small(message: Message, calls: dict[str, ToolCall], seen: set[str]) -> Message:
+    if message.role is Role.TOOL:
+        return _small_result(message, calls.get(message.tool_call_id or ""), seen)
+    if message.tool_calls:
+        shorter = tuple(_small_call(call) for call in message.tool_calls)
+        message = message if shorter == message.tool_calls else replace(message, tool_calls=shorter)
+    return _without_images(message)
+
+
+def _small_result(message: Message, call: ToolCall | None, seen: set[str]) -> Message:
+    text = message.text
+    if text.startswith((CLEARED, REPEATED)):
+        return message
+    if len(text) > LONG_RESULT:
+        return replace(message, content=f"{CLEARED}\n{_what_it_was(message, call)}")
+    if text in seen and len(text) > len(REPEATED):
+        return replace(message, content=REPEATED)
+    seen.add(text)
+    return _without_images(message)
+
+
+def _what_it_was(message: Message, call: ToolCall | None) -> str:
+    name = message.tool_name or (call.name if call else "tool")
+    asked = _one_line(call.arguments, 60) if call else ""
+    lines = message.text.count("\n") + 1
+    return f"{_one_line(name, 40)}({asked}): {len(message.text):,} characters, {lines:,} lines"
+
+
+def _one_line(text: str, length: int) -> str:
+    line = " ".join(text[: length * 4].split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def _small_call(call: ToolCall) -> ToolCall:
+    if len(call.arguments) <= LONG_ARGUMENTS:
+        return call
+    try:
+        value = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        value = {"shortened": call.arguments}
+    shorter = json.dumps(_shortened(value), ensure_ascii=False)
+    return replace(call, arguments=shorter) if len(shorter) < len(call.arguments) else call
+
+
+def _shortened(value: Any, depth: int = 0) -> Any:
+    match value:
+        case str() if len(value) > LONG_RESULT:
+            return f"{value[:KEPT_OF_VALUE]}… [{len(value) - KEPT_OF_VALUE:,} characters cut]"
+        case dict() if depth < 8:
+            return {key: _shortened(one, depth + 1) for key, one in value.items()}
+        case list() if depth < 8:
+            return [_shortened(one, depth + 1) for one in value]
+        case _:
+            return value
+
+
+def _without_images(message: Message) -> Message:
+    if isinstance(message.content, str) or not any(isinstance(part, ImagePart) for part in message.content):
+        return message
+    parts: tuple[Part, ...] = tuple(
+        TextPart(NO_IMAGE) if isinstance(part, ImagePart) else part for part in message.content
+    )
+    return replace(message, content=parts)

@@ -1,0 +1,137 @@
+"""Repair: any list of messages made into one that every chat API accepts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kept.core.messages import ImagePart, Message, Part, Role, TextPart, ToolCall
+
+MISSING_RESULT = "[No result: the call did not finish]"
+OPENING = "[The conversation goes on from here]"
+
+
+def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return `messages` in a valid order: calls paired, roles alternating, a user first.
+
+    A valid list comes back as it is. Looks only at neighbours, so that a longer conversation keeps
+    the repaired prefix of the shorter one.
+    """
+    out: list[Message] = []
+    for message in _opened(_spoken(_paired(messages))):
+        if out and out[-1].role is message.role and _merges(out[-1]):
+            out[-1] = _merged(out[-1], message)
+        else:
+            out.append(message)
+    return tuple(out)
+
+
+def faults(messages: Sequence[Message]) -> list[str]:
+    """Return what an API would refuse in `messages`, in words; empty when all is well."""
+    found: list[str] = []
+    waiting: set[str] = set()
+    before: Message | None = None
+    for place, message in enumerate(messages):
+        if message.role is Role.TOOL:
+            if message.tool_call_id in waiting:
+                waiting.discard(message.tool_call_id)
+            else:
+                found.append(f"{place}: a result without its call")
+        else:
+            found += [f"{place}: call {one!r} has no result" for one in sorted(waiting)]
+            waiting = {call.id for call in message.tool_calls}
+            found += _order_faults(place, before, message)
+        before = message
+    return found + [f"end: call {one!r} has no result" for one in sorted(waiting)]
+
+
+def _order_faults(place: int, before: Message | None, message: Message) -> list[str]:
+    found = []
+    if message.role is Role.SYSTEM and before is not None and before.role is not Role.SYSTEM:
+        found.append(f"{place}: a system message inside the conversation")
+    if message.role is Role.ASSISTANT and (before is None or before.role is Role.SYSTEM):
+        found.append(f"{place}: the assistant speaks first")
+    if before is not None and before.role is message.role and message.role is not Role.SYSTEM:
+        found.append(f"{place}: {message.role.value} speaks twice")
+    if message.role is not Role.SYSTEM and is_empty(message):
+        found.append(f"{place}: an empty message")
+    return found
+
+
+def is_empty(message: Message) -> bool:
+    """Whether `message` neither says, shows nor calls anything."""
+    if message.tool_calls:
+        return False
+    if isinstance(message.content, str):
+        return not message.content.strip()
+    return all(isinstance(part, TextPart) and not part.text.strip() for part in message.content)
+
+
+def _paired(messages: Sequence[Message]) -> list[Message]:
+    out: list[Message] = []
+    place = 0
+    while place < len(messages):
+        message = messages[place]
+        place += 1
+        if message.role is Role.TOOL:
+            continue
+        if not message.tool_calls:
+            out.append(message)
+            continue
+        calls = _distinct(message.tool_calls) if message.role is Role.ASSISTANT else ()
+        out.append(message if calls == message.tool_calls else replace(message, tool_calls=calls))
+        end = place
+        while end < len(messages) and messages[end].role is Role.TOOL:
+            end += 1
+        out.extend(_results(calls, messages[place:end]))
+        place = end
+    return out
+
+
+def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    by_id: dict[str, ToolCall] = {}
+    for call in calls:
+        by_id.setdefault(call.id, call)
+    return tuple(by_id.values())
+
+
+def _results(calls: Sequence[ToolCall], answers: Sequence[Message]) -> list[Message]:
+    waiting = {call.id: call for call in calls}
+    out = [answer for answer in answers if waiting.pop(answer.tool_call_id or "", None) is not None]
+    return out + [
+        Message(Role.TOOL, MISSING_RESULT, tool_call_id=call.id, tool_name=call.name)
+        for call in waiting.values()
+    ]
+
+
+def _spoken(messages: Sequence[Message]) -> list[Message]:
+    """Leave out empty messages; a system message inside the conversation speaks as the user."""
+    out: list[Message] = []
+    for message in messages:
+        if message.role is Role.SYSTEM:
+            leads = all(one.role is Role.SYSTEM for one in out)
+            if leads or not is_empty(message):
+                out.append(message if leads else replace(message, role=Role.USER))
+        elif message.role is Role.TOOL or not is_empty(message):
+            out.append(message)
+    return out
+
+
+def _opened(messages: list[Message]) -> list[Message]:
+    first = next((place for place, one in enumerate(messages) if one.role is not Role.SYSTEM), None)
+    if first is not None and messages[first].role is Role.ASSISTANT:
+        return [*messages[:first], Message(Role.USER, OPENING), *messages[first:]]
+    return messages
+
+
+def _merges(message: Message) -> bool:
+    return message.role in {Role.USER, Role.ASSISTANT} and not message.tool_calls
+
+
+def _merged(first: Message, second: Message) -> Message:
+    # thinking must be passed back exactly as it came, so a message made of two carries none
+    return replace(second, content=(*_parts(first), *_parts(second)), reasoning=None)
+
+
+def _parts(message: Message) -> tuple[Part, ...]:
+    if isinstance(message.content, str):
+        return (TextPart(message.content),) if message.content else ()
+    return tuple(part for part in message.content if isinstance(part, ImagePart) or part.text)

@@ -1,0 +1,116 @@
+"""The sections of a summary: read from Markdown, joined, and fitted to a budget."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+Sections: TypeAlias = dict[str, list[str]]
+"""Lines of each section under its name, in the order of NAMES."""
+
+NAMES = (
+    "Goal",
+    "Constraints & Preferences",
+    "Done",
+    "In Progress",
+    "Blocked",
+    "Key Decisions",
+    "Relevant Files",
+    "Next Steps",
+    "Critical Context",
+)
+_PROGRESS = {"Done", "In Progress", "Blocked"}
+_KNOWN = {re.sub(r"\W+", "", name).lower(): name for name in NAMES} | {
+    "progress": "Done",
+    "constraints": "Constraints & Preferences",
+    "preferences": "Constraints & Preferences",
+    "constraintsandpreferences": "Constraints & Preferences",
+    "decisions": "Key Decisions",
+    "files": "Relevant Files",
+}
+_HEADING = re.compile(r"^\s*(?:#{1,6}\s+(?P<hash>.+?)|\*\*(?P<bold>[^*]+)\*\*)\s*:?\s*$")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
+_NOTHING = re.compile(r"^-\s*(?:none|n/?a|nothing|\(none\))\.?\s*(?:\[.*\])?$", re.IGNORECASE)
+LONGEST_LINE = 600
+
+
+def parsed(text: str) -> Sections:
+    """Return the sections that `text` has, whatever its bullets look like."""
+    found: Sections = {}
+    current: str | None = None
+    for line in text.splitlines():
+        heading = _HEADING.match(line)
+        name = _name(heading["hash"] or heading["bold"]) if heading else None
+        if name is not None:
+            current = name
+            found.setdefault(name, [])
+        elif current is not None and (content := _as_bullet(line)):
+            found[current].append(content)
+    return {name: found[name] for name in NAMES if name in found}
+
+
+def rendered(sections: Mapping[str, Sequence[str]]) -> str:
+    """Return the sections as Markdown, every heading present, empty ones with `- none`."""
+    out: list[str] = []
+    for name in NAMES:
+        if name == "Done":
+            out.append("## Progress")
+        out.append(f"{'###' if name in _PROGRESS else '##'} {name}")
+        out.extend(sections.get(name) or ["- none"])
+    return "\n".join(out)
+
+
+def joined(old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]) -> Sections:
+    """Return both, old lines first, each line once; what was in progress is replaced, not added to."""
+    out: Sections = {}
+    for name in NAMES:
+        before = () if name == "In Progress" and new.get(name) else old.get(name, ())
+        out[name] = list(dict.fromkeys((*before, *new.get(name, ()))))
+    return out
+
+
+def fitted(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callable[[str], int]) -> str:
+    """Return the sections rendered within `budget` tokens.
+
+    Lines are let go from the costliest section, oldest but the first; when only headings would
+    remain, those go too and the lines stand alone.
+    """
+    lines = {name: [(line, count(line)) for line in sections.get(name, ())] for name in NAMES}
+    costs = {name: sum(cost for _, cost in held) for name, held in lines.items()}
+    frame = count(rendered({}))
+    while frame + sum(costs.values()) > budget:
+        widest = max(NAMES, key=lambda name: (len(lines[name]) > 1, costs[name]))
+        if not lines[widest]:
+            break
+        costs[widest] -= lines[widest].pop(1 if len(lines[widest]) > 1 else 0)[1]
+    text = rendered({name: [line for line, _ in held] for name, held in lines.items()})
+    if count(text) <= budget:
+        return text
+    essential = [
+        line for name in ("Goal", "In Progress", "Next Steps") for line in sections.get(name, ())[-1:]
+    ]
+    return clipped("## Goal\n" + "\n".join(essential or ["- none"]), budget, count=count)
+
+
+def clipped(text: str, budget: int, *, count: Callable[[str], int]) -> str:
+    """Return the longest beginning of `text` found by halving that fits `budget` tokens."""
+    if count(text) <= budget:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(text[:middle] + "…") <= budget else (low, middle - 1)
+    return text[:low].rstrip() + "…"
+
+
+def _name(heading: str) -> str | None:
+    return _KNOWN.get(re.sub(r"\W+", "", heading).lower())
+
+
+def _as_bullet(line: str) -> str:
+    text = _BULLET.sub("", line).strip()
+    if not text or text.startswith("#"):
+        return ""
+    bullet = f"- {text}"
+    if _NOTHING.match(bullet):
+        return ""
+    return bullet if len(bullet) <= LONGEST_LINE else bullet[: LONGEST_LINE - 1] + "…"
