@@ -64,7 +64,7 @@ class Database:
         self._application_id = application_id
         self._migrations = migrations
         self._durability = durability
-        self._read_only = read_only
+        self.is_read_only = self._read_only = read_only
         self._prepare = prepare
         self._local = threading.local()
         self._all: list[Connection] = []
