@@ -1,0 +1,1 @@
+"""Tier 1: two small pages of durable facts."""

@@ -1,0 +1,198 @@
+"""Writes that wait for a person: staged as files, approved through the same checks, never lost."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.clock import from_epoch, iso
+from kept.core.errors import NotFound, StorageError
+from kept.core.events import MemoryStaged
+from kept.core.ids import SessionId, UserId
+from kept.core.jsontypes import JSON, dumps
+from kept.core.refusal import Reason, Refused
+from kept.memory.edits import Add, Edit, Remove, Replace, Step, Target
+from kept.memory.ledger import Author, Change
+from kept.memory.page import Page, preview
+from kept.memory.store import MemoryStore, Outcome, threat
+from kept.storage.files import make_folder, read_bytes, write_atomically
+
+DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One write that waits: what it would do, who asked for it, and why it waits."""
+
+    id: str
+    created: float
+    target: Target
+    edits: tuple[Edit, ...]
+    origin: str
+    why: str
+    rules: tuple[str, ...] = ()
+    session_id: str | None = None
+    user_id: str = "owner"
+
+    @property
+    def summary(self) -> str:
+        """Return what it would do, on one line."""
+        return "; ".join(describe(edit) for edit in self.edits)
+
+
+class Approvals:
+    """The folder `pending/memory/`."""
+
+    def __init__(self, folder: Path, store: MemoryStore) -> None:
+        self._folder = folder
+        self._store = store
+
+    def stage(
+        self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
+    ) -> Pending:
+        """Keep a write until a person decides; the same write waits only once."""
+        for waiting in self.waiting():
+            if waiting.target is target and waiting.edits == tuple(edits):
+                return waiting
+        pending = Pending(
+            secrets.token_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
+            tuple(rules), author.session_id, author.user_id,
+        )  # fmt: skip
+        make_folder(self._folder)
+        write_atomically(self._path(pending.id), dumps(as_json(pending), indent=2).encode())
+        self._store.tell(MemoryStaged(pending.id, target, pending.summary))
+        return pending
+
+    def waiting(self) -> list[Pending]:
+        """Return what waits, oldest first; expired writes have gone to the archive."""
+        if not self._folder.is_dir():
+            return []
+        found = [pending for path in self._folder.glob("*.json") if (pending := _read(path)) is not None]
+        deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
+        for pending in found:
+            if pending.created < deadline:
+                self._archive(pending, "expired")
+        return sorted((p for p in found if p.created >= deadline), key=lambda p: (p.created, p.id))
+
+    def find(self, pending_id: str) -> Pending:
+        """Return one waiting write, or raise NotFound."""
+        for pending in self.waiting():
+            if pending.id == pending_id:
+                return pending
+        raise NotFound(f"nothing waits under the id {pending_id!r}", "`kept memory pending` lists what waits")
+
+    def approve(self, pending_id: str) -> Outcome | Refused:
+        """Check the write again and apply it; what a person approves may match hold rules, never block rules."""
+        pending = self.find(pending_id)
+        for edit in pending.edits:
+            if isinstance(edit, Add | Replace):
+                objection = threat(edit.text, frozenset())
+                if objection is not None and objection.reason is Reason.BLOCKED:
+                    return objection
+        author = Author(
+            origin="approval",
+            session_id=SessionId(pending.session_id) if pending.session_id else None,
+            user_id=UserId(pending.user_id),
+            reason=f"{pending.origin}: {pending.why}",
+            allow=frozenset(pending.rules),
+        )
+        outcome = self._store.apply_all(pending.target, pending.edits, author)
+        if isinstance(outcome, Outcome):
+            self._path(pending.id).unlink(missing_ok=True)
+        return outcome
+
+    def reject(self, pending_id: str) -> Pending:
+        """Turn a write down; its text goes to the archive."""
+        pending = self.find(pending_id)
+        self._archive(pending, "rejected")
+        return pending
+
+    def _archive(self, pending: Pending, reason: str) -> None:
+        texts = [edit.text for edit in pending.edits if isinstance(edit, Add | Replace)]
+        try:
+            refused = archive(self._store, pending.target, texts, Author(origin="approval", reason=reason))
+        except StorageError:
+            return  # it goes on waiting: nothing is thrown away that could not be archived
+        if not isinstance(refused, Refused):
+            self._path(pending.id).unlink(missing_ok=True)
+
+    def _path(self, pending_id: str) -> Path:
+        return self._folder / f"{pending_id}.json"
+
+
+def archive(store: MemoryStore, target: Target, texts: Sequence[str], author: Author) -> Outcome | Refused:
+    """Keep texts in the archive of a page without putting them on it."""
+
+    def decide(page: Page) -> Change:
+        return Change(page.entries, tuple(Step("archive", text, None, -1) for text in texts))
+
+    return store.write(target, decide, author, messages=["Archived."])
+
+
+def describe(edit: Edit) -> str:
+    """Return what an edit does, on one line."""
+    match edit:
+        case Add(text):
+            return f"add: {preview(text)}"
+        case Replace(needle, text):
+            return f"replace {preview(needle)!r} with: {preview(text)}"
+        case Remove(needle):
+            return f"remove: {preview(needle)}"
+
+
+def as_json(pending: Pending) -> dict[str, JSON]:
+    """Return a waiting write as its file and the command line show it."""
+    return {
+        "id": pending.id,
+        "created": iso(from_epoch(pending.created)),
+        "target": pending.target.value,
+        "operations": [_edit_json(edit) for edit in pending.edits],
+        "origin": pending.origin,
+        "why": pending.why,
+        "rules": list(pending.rules),
+        "session_id": pending.session_id,
+        "user_id": pending.user_id,
+    }
+
+
+def _edit_json(edit: Edit) -> dict[str, JSON]:
+    match edit:
+        case Add(text):
+            return {"action": "add", "content": text}
+        case Replace(needle, text):
+            return {"action": "replace", "old_text": needle, "content": text}
+        case Remove(needle):
+            return {"action": "remove", "old_text": needle}
+
+
+def _read(path: Path) -> Pending | None:
+    from datetime import datetime
+
+    try:
+        data = json.loads(read_bytes(path) or b"null")
+        return Pending(
+            path.stem,
+            datetime.fromisoformat(data["created"]).timestamp(),
+            Target(data["target"]),
+            tuple(_edit(operation) for operation in data["operations"]),
+            data["origin"],
+            data["why"],
+            tuple(data["rules"]),
+            data["session_id"],
+            data["user_id"],
+        )
+    except (ValueError, KeyError, TypeError, StorageError):
+        return None  # a file that is not ours, or half of one; `kept doctor` lists it
+
+
+def _edit(operation: Mapping[str, str]) -> Edit:
+    match operation:
+        case {"action": "add", "content": content}:
+            return Add(content)
+        case {"action": "replace", "old_text": old, "content": content}:
+            return Replace(old, content)
+        case {"action": "remove", "old_text": old}:
+            return Remove(old)
+        case _:
+            raise ValueError(f"not an operation: {operation!r}")

@@ -1,0 +1,70 @@
+"""Deciding what a page becomes: edits in order, all or nothing, within its budget."""
+
+from collections.abc import Callable, Sequence
+
+from kept.core.refusal import Reason, Refused
+from kept.memory.edits import Edit, Step
+from kept.memory.ledger import Change
+from kept.memory.page import ENTRY_DELIMITER, Page, usage
+
+
+def changed(
+    page: Page,
+    edits: Sequence[Edit],
+    *,
+    archive_oldest: Callable[[Sequence[str]], list[str]] | None,
+    messages: list[str],
+) -> Change | Refused:
+    """Return the change that `edits` make, or the refusal of the first that cannot be made.
+
+    With `archive_oldest` a page that would overflow moves its entries changed longest ago to the
+    archive; without it the whole change is refused.
+    """
+    messages.clear()
+    now, steps = page, tuple[Step, ...]()
+    for number, edit in enumerate(edits, start=1):
+        result = now.edited(edit)
+        if isinstance(result, Refused):
+            return result if len(edits) == 1 else _in_batch(result, number, len(edits))
+        now, steps = result.page, (*steps, *result.steps)
+        messages.append(result.message)
+    if page.fits(now.entries):
+        return Change(now.entries, steps)
+    if archive_oldest is None:
+        return _over_budget(page, now.entries)
+    return _made_room(page, now, steps, archive_oldest)
+
+
+def _made_room(
+    page: Page, now: Page, steps: tuple[Step, ...], archive_oldest: Callable[[Sequence[str]], list[str]]
+) -> Change | Refused:
+    new = {step.after for step in steps}
+    entries, moved = now.entries, list[Step]()
+    for entry in archive_oldest([entry for entry in now.entries if entry not in new]):
+        if page.fits(entries):
+            break
+        place = entries.index(entry)
+        moved.append(Step("remove", entry, None, place))
+        entries = (*entries[:place], *entries[place + 1 :])
+    if not page.fits(entries):
+        return _over_budget(page, now.entries)
+    origins = (*("" for _ in steps), *("overflow" for _ in moved))
+    return Change(entries, (*steps, *moved), origins)
+
+
+def _over_budget(page: Page, entries: Sequence[str]) -> Refused:
+    size = len(ENTRY_DELIMITER.join(entries))
+    return Refused(
+        Reason.OVER_BUDGET,
+        f"The page would hold {size:,} characters; its limit is {page.limit:,} ({usage(len(page.text), page.limit)} now).",
+        "Merge entries with replace, or remove stale entries, then retry.",
+    )
+
+
+def _in_batch(refused: Refused, number: int, total: int) -> Refused:
+    return Refused(
+        Reason.BATCH,
+        f"Step {number} of {total} was refused, so nothing was changed: {refused.error}",
+        refused.remedy,
+        {**refused.detail, "step": number},
+    )

@@ -1,0 +1,46 @@
+"""What changed on the pages since a session froze them, told once per state."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kept.memory.edits import Target
+from kept.memory.page import preview
+from kept.memory.snapshot import safe_entries
+
+MAX_CHARS = 600
+
+
+def delta_notice(
+    frozen: Mapping[Target, Sequence[str]],
+    live: Mapping[Target, Sequence[str]],
+    *,
+    own: Mapping[Target, frozenset[str]],
+    allowed: Callable[[Target, str], frozenset[str]],
+) -> str | None:
+    """Return what others changed since the snapshot, at most 600 characters, None when there is nothing.
+
+    `own` holds the entries that this session itself wrote or removed: it knows of those.
+    """
+    lines = []
+    for target in Target:
+        before, after = frozen.get(target, ()), live.get(target, ())
+        new = [entry for entry in after if entry not in before and entry not in own.get(target, frozenset())]
+        gone = [entry for entry in before if entry not in after and entry not in own.get(target, frozenset())]
+        shown = safe_entries(new, lambda entry, target=target: allowed(target, entry))  # type: ignore[misc] # bound early
+        lines += [f"- {target}: now also: {entry}" for entry in shown]
+        lines += [f"- {target}: no longer: {preview(entry)}" for entry in gone]
+    if not lines:
+        return None
+    return _within("Curated memory changed since this conversation began:", lines)
+
+
+def _within(head: str, lines: Sequence[str]) -> str:
+    text = head
+    for number, line in enumerate(lines):
+        rest = len(lines) - number
+        more = f"\n- and {rest} more change{'s' if rest > 1 else ''}"
+        room = MAX_CHARS - len(text) - 1 - (len(more) if rest > 1 else 0)
+        if len(line) > room:
+            cut = line[: max(0, MAX_CHARS - len(text) - 2 - len(more))]
+            return (f"{text}\n{cut}…" if len(cut) > 40 else text) + (more if rest > 1 or len(cut) <= 40 else "")
+        text = f"{text}\n{line}"
+    return text

@@ -1,0 +1,122 @@
+"""Looking back: the log of edits, what is undone, entries with their story, the archive, a page as it was."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kept.core.clock import from_epoch, iso
+from kept.core.errors import NotFound
+from kept.core.ids import LedgerId
+from kept.core.jsontypes import JSON
+from kept.memory.edits import Target
+from kept.memory.ledger import Entered, page_hash
+from kept.memory.store import MemoryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the ledger knows of a live entry."""
+
+    created: float
+    changed: float
+    origin: str
+    session_id: str | None
+
+
+class History:
+    """The past of the pages. Writes nothing."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def rows(self, target: Target | None = None) -> list[Entered]:
+        """Return the rows that count, oldest first: a last write whose page never came is left out."""
+        if not (self._store.files.folder / "ledger.db").exists():
+            return []
+        rows = self._store.ledger.rows(target)
+        lost = {row.write_id for page in Target for row in self._never_came(page, rows)}
+        return [row for row in rows if row.write_id not in lost]
+
+    def _never_came(self, target: Target, rows: Sequence[Entered]) -> list[Entered]:
+        newest = next((row for row in reversed(rows) if row.target is target), None)
+        if newest is None or newest.page_before == newest.page_after:
+            return []
+        return [newest] if page_hash(self._store.files.entries(target)) == newest.page_before else []
+
+    def row(self, ledger_id: int) -> Entered:
+        """Return one row, or raise NotFound."""
+        found = next((row for row in self.rows() if row.id == ledger_id), None)
+        if found is None:
+            raise NotFound(f"the ledger has no edit {ledger_id}", "`kept memory log` lists the edits")
+        return found
+
+    def gap(self, target: Target) -> str | None:
+        """Return where the ledger and the page disagree, None when they agree."""
+        entries = self._store.files.entries(target)
+        rows = [row for row in self.rows(target)]
+        if not rows and not entries:
+            return None
+        if rows and rows[-1].page_after == page_hash(entries):
+            return None
+        after = f"after edit {rows[-1].id}" if rows else "from the beginning"
+        return f"the page '{target}' was changed outside the ledger {after}; the next edit records it"
+
+    def at(self, target: Target, moment: float) -> tuple[str, ...]:
+        """Return the entries of a page as they were at a moment."""
+        entries: tuple[str, ...] = ()
+        for row in self.rows(target):
+            if row.time > moment:
+                break
+            following = row.step.applied(entries)
+            entries = entries if following is None else following
+        return entries
+
+    def undone(self, rows: Sequence[Entered]) -> set[LedgerId]:
+        """Return the ids of rows that are taken back at present; an undone undo counts as never made."""
+        gone: set[LedgerId] = set()
+        for row in reversed(rows):
+            if row.undoes is not None and row.id not in gone:
+                gone.add(row.undoes)
+        return gone
+
+    def stories(self, target: Target) -> dict[str, Story]:
+        """Return the story of each entry that the ledger has ever written, by its text."""
+        stories: dict[str, Story] = {}
+        for row in self.rows(target):
+            if row.step.after is None:
+                continue
+            earlier = stories.get(row.step.before or "") or stories.get(row.step.after)
+            created = earlier.created if earlier and row.step.action == "replace" else row.time
+            stories[row.step.after] = Story(created, row.time, row.origin, row.session_id)
+        return stories
+
+    def archive(self, query: str = "", target: Target | None = None) -> list[Entered]:
+        """Return removed, replaced and displaced texts that hold every word of `query`, newest first."""
+        words = query.casefold().split()
+        live = {page: set(self._store.files.entries(page)) for page in Target}
+        found: dict[tuple[Target, str], Entered] = {}
+        for row in reversed(self.rows(target)):
+            text = row.step.before
+            if text and text not in live[row.target] and all(word in text.casefold() for word in words):
+                found.setdefault((row.target, text), row)
+        return list(found.values())
+
+
+def as_json(row: Entered, undone: set[LedgerId]) -> dict[str, JSON]:
+    """Return a row as the log prints it."""
+    return {
+        "id": row.id,
+        "time": iso(from_epoch(row.time)),
+        "target": row.target.value,
+        "action": row.step.action,
+        "before": row.step.before,
+        "after": row.step.after,
+        "origin": row.origin,
+        "session_id": row.session_id,
+        "user_id": row.user_id,
+        "group_id": row.group_id,
+        "position": row.step.position,
+        "reason": row.reason,
+        "allowed": sorted(row.allowed),
+        "undoes": row.undoes,
+        "undone": row.id in undone,
+    }

@@ -1,0 +1,195 @@
+"""The ledger: every accepted edit of the pages, so that each can be seen and undone."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kept.core.ids import OWNER, LedgerId, SessionId, UserId, new_group_id
+from kept.memory.edits import Action, Step, Target, steps_between
+from kept.memory.page import Page
+from kept.storage.marks import APPLICATION_ID
+from kept.storage.migrations import sql_migrations
+from kept.storage.sqlite import Connection, Database
+from kept.storage.statements import statements
+
+SQL = statements("kept.memory", "ledger.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who makes an edit, in which session, as part of what, and why."""
+
+    origin: str = "user"
+    session_id: SessionId | None = None
+    user_id: UserId = OWNER
+    group_id: str = field(default_factory=new_group_id)
+    reason: str | None = None
+    allow: frozenset[str] = frozenset()
+    """Rules of the scanner that a person lets pass for this text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """One row of the ledger."""
+
+    id: LedgerId
+    write_id: int
+    group_id: str
+    time: float
+    target: Target
+    step: Step
+    origin: str
+    session_id: SessionId | None
+    user_id: UserId
+    reason: str | None
+    allowed: frozenset[str]
+    undoes: LedgerId | None
+    page_before: str
+    page_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one write does to a page: the entries after it and the steps that lead there."""
+
+    entries: tuple[str, ...]
+    steps: tuple[Step, ...]
+    origins: tuple[str, ...] = ()
+    """One origin per step where they differ from the author's (overflow)."""
+    undoes: tuple[LedgerId, ...] = ()
+    """One row per step where the write takes rows back."""
+
+
+def page_hash(entries: Sequence[str]) -> str:
+    """Return the sha256 of a page's bytes as we write them."""
+    return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Ledger:
+    """The rows behind the pages. Writers call it under the page's lock; readers write nothing."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._db = Database(
+            path,
+            application_id=APPLICATION_ID,
+            migrations=sql_migrations("kept.memory"),
+            durability="full",
+            read_only=read_only,
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def settle(self, target: Target, entries: tuple[str, ...], now: float) -> None:
+        """Make the rows agree with the page as it was just read.
+
+        A write whose page never came is voided; a page that matches no row was changed from outside
+        and gets rows of that origin.
+        """
+        current = page_hash(entries)
+        with self._db.reading() as connection:
+            newest = connection.execute(SQL.newest, (target,)).fetchone()
+        if newest is None:
+            known: tuple[str, ...] = ()
+            if not entries:
+                return
+        else:
+            write_id, before, after = newest
+            if after == current:
+                return
+            if before == current:
+                with self._db.writing() as connection:
+                    connection.execute(SQL.void, (write_id,))
+                return
+            known = self.replayed(target)
+        steps = steps_between(known, entries)
+        self.enter(target, Change(entries, steps), known, author=Author(origin="outside"), now=now)
+
+    def enter(
+        self, target: Target, change: Change, before: tuple[str, ...], *, author: Author, now: float
+    ) -> list[LedgerId]:
+        """Append one write and return the ids of its rows, one per step."""
+        allowed = json.dumps(sorted(author.allow)) if author.allow else None
+        hashes = (page_hash(before), page_hash(change.entries))
+        ids = []
+        with self._db.writing() as connection:
+            (write_id,) = connection.execute(SQL.next_write).fetchone() or (1,)
+            for number, step in enumerate(change.steps):
+                origin = (change.origins[number] if change.origins else "") or author.origin
+                undoes = change.undoes[number] if change.undoes else None
+                row = (
+                    write_id, author.group_id, now, target, step.action, step.before, step.after, step.position,
+                    origin, author.session_id, author.user_id, author.reason, allowed, undoes, *hashes,
+                )  # fmt: skip
+                ids.append(LedgerId(_one(connection, SQL.insert, row)))
+        return ids
+
+    def replayed(self, target: Target, *, until: float | None = None) -> tuple[str, ...]:
+        """Return the page as the rows build it, at the moment `until` or now."""
+        entries: tuple[str, ...] = ()
+        for row in self.rows(target):
+            if until is not None and row.time > until:
+                break
+            following = row.step.applied(entries)
+            if following is not None:
+                entries = following
+        return entries
+
+    def rows(self, target: Target | None = None) -> list[Entered]:
+        """Return the rows of one page or of both, oldest first; voided ones left out."""
+        with self._db.reading() as connection:
+            if target is None:
+                return _entered(connection.execute(SQL.all_edits))
+            return _entered(connection.execute(SQL.by_target, (target,)))
+
+    def since(self, ledger_id: int, *, limit: int = 1_000) -> list[Entered]:
+        """Return the rows after `ledger_id`, oldest first: how a mirror catches up."""
+        with self._db.reading() as connection:
+            return _entered(connection.execute(SQL.since, (ledger_id, limit)))
+
+    def knows(self, target: Target, entry: str) -> bool:
+        """Whether this very entry was written through the ledger."""
+        with self._db.reading() as connection:
+            return connection.execute(SQL.known_after, (target, entry)).fetchone() is not None
+
+    def last_change(self, target: Target, entry: str) -> int:
+        """Return the row that last wrote this entry, 0 when none did."""
+        with self._db.reading() as connection:
+            (row,) = connection.execute(SQL.last_change, (target, entry)).fetchone() or (None,)
+        return int(row or 0)
+
+    def allowed(self, target: Target, entry: str) -> frozenset[str]:
+        """Return the rules that a person let pass for this entry."""
+        with self._db.reading() as connection:
+            found = connection.execute(SQL.allowed_for, (target, entry)).fetchall()
+        return frozenset(rule for (rules,) in found for rule in json.loads(rules))
+
+    def blank(self, session_id: SessionId) -> list[LedgerId]:
+        """Blank the texts of a forgotten session, keeping ids and hashes; return the rows."""
+        with self._db.writing() as connection:
+            return [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
+
+
+def _one(connection: Connection, sql: str, bindings: tuple[object, ...]) -> int:
+    (value,) = connection.execute(sql, bindings).fetchone() or (0,)
+    return int(value)
+
+
+def _entered(rows: Iterable[tuple[object, ...]]) -> list[Entered]:
+    return [_row(*row) for row in rows]  # type: ignore[arg-type] # the columns of the select, in order
+
+
+def _row(  # noqa: PLR0913, PLR0917 - one parameter per column
+    id_: int, write_id: int, group_id: str, time: float, target: str, action: Action, before: str | None,
+    after: str | None, position: int, origin: str, session_id: str | None, user_id: str, reason: str | None,
+    allowed: str | None, undoes: int | None, page_before: str, page_after: str,
+) -> Entered:  # fmt: skip
+    return Entered(
+        LedgerId(id_), write_id, group_id, time, Target(target), Step(action, before, after, position), origin,
+        SessionId(session_id) if session_id else None, UserId(user_id), reason,
+        frozenset(json.loads(allowed)) if allowed else frozenset(),
+        LedgerId(undoes) if undoes else None, page_before, page_after,
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""A page: a few entries of text within a budget of characters."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from kept.core.refusal import Reason, Refused
+from kept.memory.edits import Add, Edit, Remove, Replace, Step
+
+ENTRY_DELIMITER = "\n§\n"
+PREVIEW_CHARS = 80
+
+_DELIMITER_LIKE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Return the entries of a page's text: stripped, without empty ones, the first of equal ones."""
+    pieces = text.removeprefix("\ufeff").replace("\r\n", "\n").split(ENTRY_DELIMITER)
+    return tuple(dict.fromkeys(piece for piece in map(str.strip, pieces) if piece))
+
+
+def has_delimiter_line(text: str) -> bool:
+    """Whether a line of `text` is only `§`s, so that it would be taken for a delimiter one day."""
+    return _DELIMITER_LIKE.search(text.replace("\r\n", "\n").replace("\r", "\n")) is not None
+
+
+def clean(text: str) -> str | Refused:
+    """Return `text` as an entry would be stored, or why it cannot be one."""
+    entry = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    if not entry:
+        return Refused(Reason.EMPTY, "The content is empty.", "Give the fact to keep as `content`.")
+    if has_delimiter_line(entry):
+        return Refused(
+            Reason.DELIMITER,
+            "A line of the content is only '§', which separates entries.",
+            "Remove that line, or add the parts as separate entries.",
+        )
+    if (control := _CONTROL.search(entry)) is not None or not _encodable(entry):
+        what = f"the control character U+{ord(control[0]):04X}" if control else "half of a surrogate pair"
+        return Refused(Reason.INVALID, f"The content holds {what}.", "Send it again as plain text without it.")
+    return entry
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def preview(entry: str) -> str:
+    """Return the beginning of an entry, on one line."""
+    line = " ".join(entry.split())
+    return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The entries of one page and how many characters they may take together."""
+
+    entries: tuple[str, ...]
+    limit: int
+
+    @property
+    def text(self) -> str:
+        """Return the page as its file holds it."""
+        return ENTRY_DELIMITER.join(self.entries)
+
+    @property
+    def usage(self) -> str:
+        """Return how full the page is, in words."""
+        return usage(len(self.text), self.limit)
+
+    def fits(self, entries: Sequence[str]) -> bool:
+        """Whether `entries` may replace the present ones: within the limit, or at least fewer characters."""
+        size = len(ENTRY_DELIMITER.join(entries))
+        return size <= self.limit or size < len(self.text)
+
+    def edited(self, edit: Edit) -> "Edited | Refused":
+        """Return the page after `edit` with the steps that led there, whatever its size."""
+        match edit:
+            case Add(text):
+                return self._added(text)
+            case Replace(needle, text):
+                return self._replaced(needle, text)
+            case Remove(needle):
+                place = self._place(needle)
+                if isinstance(place, Refused):
+                    return place
+                return self._stepped(Step("remove", self.entries[place], None, place))
+            case _:
+                assert_never(edit)
+
+    def _added(self, text: str) -> "Edited | Refused":
+        entry = clean(text)
+        if isinstance(entry, Refused):
+            return entry
+        if entry in self.entries:
+            return Edited(self, (), "Entry already exists (no duplicate added).")
+        return self._stepped(Step("add", None, entry, len(self.entries)))
+
+    def _replaced(self, needle: str, text: str) -> "Edited | Refused":
+        entry = clean(text)
+        if isinstance(entry, Refused):
+            return entry
+        place = self._place(needle)
+        if isinstance(place, Refused):
+            return place
+        old = self.entries[place]
+        if entry == old:
+            return Edited(self, (), "The entry already says that; nothing was changed.")
+        if entry in self.entries:
+            merged = self._stepped(Step("remove", old, None, place))
+            return replace(merged, message="The result equals another entry: the old one was removed.")
+        return self._stepped(Step("replace", old, entry, place))
+
+    def _place(self, needle: str) -> int | Refused:
+        wanted = needle.replace("\r\n", "\n")
+        if not wanted.strip():
+            return Refused(Reason.EMPTY, "`old_text` is empty.", "Quote a part of the one entry that is meant.")
+        # identical duplicates are one entry to the reader, so only distinct hits are ambiguous
+        hits = dict.fromkeys(entry for entry in self.entries if wanted in entry) or dict.fromkeys(
+            entry for entry in self.entries if wanted.strip() in entry
+        )
+        if not hits:
+            return Refused(
+                Reason.NO_MATCH,
+                "No entry holds that text.",
+                "Quote a part of an entry exactly as it stands in `current_entries`.",
+            )
+        if len(hits) > 1:
+            return Refused(
+                Reason.AMBIGUOUS,
+                f"{len(hits)} different entries hold that text.",
+                "Quote a longer part that only the one entry has.",
+                {"matches": [preview(entry) for entry in hits]},
+            )
+        return self.entries.index(next(iter(hits)))
+
+    def _stepped(self, step: Step) -> "Edited":
+        entries = step.applied(self.entries)
+        assert entries is not None
+        messages = {"add": "Entry added.", "replace": "Entry replaced.", "remove": "Entry removed.", "archive": ""}
+        return Edited(replace(self, entries=entries), (step,), messages[step.action])
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """A page after an edit, the steps that led there, and what to tell about it."""
+
+    page: Page
+    steps: tuple[Step, ...]
+    message: str
+
+
+def usage(used: int, limit: int) -> str:
+    """Return `67% — 1,474/2,200 chars`."""
+    percent = min(100, int(used / limit * 100)) if limit > 0 else 0
+    return f"{percent}% — {used:,}/{limit:,} chars"

@@ -1,0 +1,91 @@
+"""Repair: a clean page proposed from a drifted or unreadable file."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kept.core.refusal import Refused
+from kept.memory.edits import Step, Target, steps_between
+from kept.memory.ledger import Author, Change
+from kept.memory.page import ENTRY_DELIMITER, Page, clean, parse
+from kept.memory.store import MemoryStore, Outcome
+
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
+_DELIMITER_LINE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
+_HEADING = re.compile(r"^\s*#{1,6}\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a repair would write, and what it would move to the archive."""
+
+    current: str
+    entries: tuple[str, ...]
+    archived: tuple[str, ...]
+    needed: bool
+
+
+def propose(store: MemoryStore, target: Target) -> Proposal:
+    """Return the clean page that a repair would write; reads only."""
+    raw = store.files.raw(target)
+    text, readable = _decoded(raw)
+    limit = store.limit(target)
+    pieces = [piece for part in _DELIMITER_LINE.split(text.replace("\r\n", "\n").replace("\r", "\n"))
+              for piece in _split(part, limit)]  # fmt: skip
+    entries = tuple(dict.fromkeys(entry for piece in pieces if isinstance(entry := _cleaned(piece), str)))
+    fitting: list[str] = []
+    for entry in entries:
+        if len(ENTRY_DELIMITER.join([*fitting, entry])) <= limit:
+            fitting.append(entry)
+    archived = tuple(entry for entry in entries if entry not in fitting)
+    current = parse(text) if readable else ()
+    return Proposal(text, tuple(fitting), archived, needed=not readable or current != tuple(fitting))
+
+
+def repair(store: MemoryStore, target: Target, proposal: Proposal) -> Outcome | Refused:
+    """Write the proposed page and archive the rest; the raw bytes are backed up first."""
+    store.files.prepare()
+    store.files.back_up(target, store.files.raw(target), int(store.clock.now().timestamp()))
+
+    def decide(page: Page) -> Change:
+        steps = steps_between(page.entries, proposal.entries)
+        return Change(proposal.entries, (*steps, *(Step("archive", text, None, -1) for text in proposal.archived)))
+
+    return store.write(target, decide, Author(origin="repair"), messages=["The page was repaired."], repair=True)
+
+
+def _decoded(raw: bytes) -> tuple[str, bool]:
+    for encoding in ("utf-8-sig", "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"):
+        try:
+            return raw.decode(encoding), encoding == "utf-8-sig"
+        except UnicodeDecodeError:
+            continue
+    return raw.decode("cp1252", "replace"), False
+
+
+def _split(part: str, limit: int) -> Sequence[str]:
+    """Return a part whole when it is an ordinary entry, else its bullets and paragraphs."""
+    lines = [line for line in part.strip().splitlines() if line.strip()]
+    bullets = sum(1 for line in lines if _BULLET.match(line))
+    if len(part.strip()) <= limit and bullets < 2 and "\n\n" not in part.strip():
+        return [part]
+    pieces: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", part):
+        fresh = True
+        for line in paragraph.splitlines():
+            if _HEADING.match(line):
+                fresh = True
+                continue
+            if _BULLET.match(line):
+                pieces.append(_BULLET.sub("", line))
+                fresh = False
+            elif fresh or not pieces:
+                pieces.append(line)
+                fresh = False
+            else:
+                pieces[-1] = f"{pieces[-1]}\n{line.strip()}"
+    return pieces
+
+
+def _cleaned(piece: str) -> str | Refused:
+    return clean(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", piece))

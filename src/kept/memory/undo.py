@@ -1,0 +1,108 @@
+"""Taking edits back: a new edit that reverses a whole group, or a single row."""
+
+from collections.abc import Sequence
+
+from kept.core.errors import NotFound
+from kept.core.refusal import Reason, Refused
+from kept.memory.edits import Step, Target
+from kept.memory.history import History
+from kept.memory.ledger import Author, Change, Entered
+from kept.memory.page import Page, preview
+from kept.memory.store import MemoryStore, Outcome
+
+
+def undo(
+    store: MemoryStore, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
+) -> list[Outcome] | Refused:
+    """Take back one row, one group, or the newest group not yet undone; return one outcome per page.
+
+    Taking back an undo brings the edit back. Refused, with the reason, when the page has moved on.
+    """
+    rows = _chosen(store, ledger_id, group_id, target)
+    if isinstance(rows, Refused):
+        return rows
+    author = Author(origin="undo")
+    pages = [page for page in Target if any(row.target is page for row in rows)]
+    by_page = {page: [row for row in rows if row.target is page] for page in pages}
+    for page in pages:  # every page is tried first, so that a group over both pages is undone whole or not at all
+        refused = _reversed(by_page[page], store.page(page))
+        if isinstance(refused, Refused):
+            return refused
+    outcomes = []
+    for page in pages:
+        chosen = by_page[page]
+        result = store.write(
+            page, lambda live, chosen=chosen: _reversed(chosen, live), author, messages=[_message(chosen)]  # type: ignore[misc] # bound early
+        )
+        if isinstance(result, Refused):
+            return result
+        outcomes.append(result)
+    return outcomes
+
+
+def _chosen(
+    store: MemoryStore, ledger_id: int | None, group_id: str | None, target: Target | None
+) -> list[Entered] | Refused:
+    history = History(store)
+    rows = history.rows()
+    gone = history.undone(rows)
+    if ledger_id is not None:
+        row = history.row(ledger_id)
+        if row.id in gone:
+            return Refused(Reason.MOVED_ON, f"Edit {row.id} is undone already.", "Undo the undo's id to bring it back.")
+        return [row]
+    if group_id is not None:
+        group = [row for row in rows if row.group_id == group_id and row.id not in gone]
+        if not group:
+            raise NotFound(f"there is nothing to undo in {group_id!r}", "`kept memory log` lists the edits")
+        return group
+    open_rows = [
+        row
+        for row in rows
+        if row.undoes is None and row.id not in gone and row.step.action != "archive" and target in (None, row.target)
+    ]
+    if not open_rows:
+        return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
+    return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
+
+
+def _reversed(rows: Sequence[Entered], page: Page) -> Change | Refused:
+    entries, steps, undoes = page.entries, list[Step](), []
+    for row in reversed(rows):
+        step = row.step.inverse()
+        following = step.applied(entries)
+        if following is None:
+            return _moved_on(row, step, entries)
+        place = _actual_place(step, entries, following)
+        entries = following
+        steps.append(Step(step.action, step.before, step.after, place))
+        undoes.append(row.id)
+    if not page.fits(entries):
+        return Refused(
+            Reason.OVER_BUDGET,
+            f"Undoing would make the page longer than its limit of {page.limit:,} characters.",
+            "Remove an entry first, then undo again.",
+        )
+    return Change(entries, tuple(steps), undoes=tuple(undoes))
+
+
+def _actual_place(step: Step, before: tuple[str, ...], after: tuple[str, ...]) -> int:
+    if step.action == "add" and step.after is not None:
+        return after.index(step.after)
+    return before.index(step.before) if step.before is not None else step.position
+
+
+def _moved_on(row: Entered, step: Step, entries: tuple[str, ...]) -> Refused:
+    if step.before is not None and step.before not in entries:
+        why = f"the entry it wrote is not on the page any more: {preview(step.before)!r}"
+    else:
+        why = f"the entry it would bring back is there already: {preview(step.after or '')!r}"
+    return Refused(
+        Reason.MOVED_ON,
+        f"Edit {row.id} cannot be undone, because {why}.",
+        "See `kept memory log`, undo the later edit first, or edit the page by hand.",
+    )
+
+
+def _message(rows: Sequence[Entered]) -> str:
+    return f"Undone: edit {', '.join(str(row.id) for row in rows)}."

@@ -1,0 +1,124 @@
+"""The write cycle of a page: lock, re-read, drift, decide, ledger, replace, read back."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kept.core.errors import StorageError
+from kept.core.events import MemoryWritten, Warned
+from kept.core.ids import LedgerId
+from kept.core.ports import Clock, EventSink
+from kept.core.refusal import Reason, Refused
+from kept.memory.drift import drifted
+from kept.memory.edits import Target
+from kept.memory.files import NAMES, PageFiles
+from kept.memory.ledger import Author, Change, Ledger
+from kept.memory.page import Page
+from kept.storage.locks import locked
+
+log = logging.getLogger(__name__)
+
+Decide: TypeAlias = Callable[[Page], Change | Refused]
+"""Looks at the page under its lock and says what it shall become; pure but for reading the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A page after its write, with the ledger rows that tell of it (none when the ledger is out of order)."""
+
+    page: Page
+    change: Change
+    ledger_ids: tuple[LedgerId, ...]
+    warning: str = ""
+
+
+class PageWriter:
+    """Changes pages so that no accepted edit is ever lost or torn."""
+
+    def __init__(
+        self, files: PageFiles, *, ledger: Callable[[], Ledger], clock: Clock, sink: EventSink, timeout_seconds: float
+    ) -> None:
+        self._files = files
+        self._ledger = ledger
+        self._clock = clock
+        self._sink = sink
+        self._timeout_seconds = timeout_seconds
+
+    def write(self, target: Target, limit: int, decide: Decide, *, author: Author, repair: bool = False) -> Written | Refused:
+        """Run one cycle; nothing is changed on a refusal or an error. `repair` skips the drift check."""
+        self._files.prepare()
+        with locked(self._files.sidecar(target), timeout_seconds=self._timeout_seconds):
+            if repair:
+                ledger, trouble, entries = self._as_the_ledger_knows(target)
+            else:
+                entries = self._files.entries(target)
+                ledger, trouble = self._settled_ledger(target, entries)
+            page = Page(entries, limit)
+            if not repair and (refused := self._drift(target, page, ledger)) is not None:
+                return refused
+            change = decide(page)
+            if isinstance(change, Refused):
+                return change
+            if not change.steps and change.entries == page.entries and not repair:
+                return Written(page, change, ())
+            ids, late = self._enter(ledger, target, change, before=page, author=author)
+            after = Page(change.entries, limit)
+            if change.entries != page.entries or repair:
+                self._files.write(target, after)
+        self._tell(target, change, ids, author)
+        return Written(after, change, tuple(ids), trouble or late)
+
+    def _settled_ledger(self, target: Target, entries: tuple[str, ...]) -> tuple[Ledger | None, str]:
+        try:
+            ledger = self._ledger()
+            ledger.settle(target, entries, self._clock.now().timestamp())
+        except StorageError as error:
+            return None, self._warn(error)
+        return ledger, ""
+
+    def _as_the_ledger_knows(self, target: Target) -> tuple[Ledger | None, str, tuple[str, ...]]:
+        """Return the last page that the ledger knows, because the file itself is not to be trusted."""
+        try:
+            ledger = self._ledger()
+            return ledger, "", ledger.replayed(target)
+        except StorageError as error:
+            return None, self._warn(error), ()
+
+    def _enter(
+        self, ledger: Ledger | None, target: Target, change: Change, *, before: Page, author: Author
+    ) -> tuple[list[LedgerId], str]:
+        if ledger is None:
+            return [], ""
+        try:
+            now = self._clock.now().timestamp()
+            return ledger.enter(target, change, before.entries, author=author, now=now), ""
+        except StorageError as error:
+            return [], self._warn(error)
+
+    def _warn(self, error: StorageError) -> str:
+        """Say that the ledger misses this edit: the page is canonical, so the edit itself goes on."""
+        message = f"the edit is not in the ledger and cannot be undone: {error.message}"
+        log.warning("ledger_unavailable %s", error.message)
+        self._sink(Warned(message, error.remedy))
+        return message
+
+    def _drift(self, target: Target, page: Page, ledger: Ledger | None) -> Refused | None:
+        known = {entry for entry in page.entries if len(entry) > page.limit and ledger and ledger.knows(target, entry)}
+        trouble = drifted(page.entries, page.limit, known)
+        if trouble is None:
+            return None
+        copy = self._files.back_up(target, self._files.raw(target), int(self._clock.now().timestamp()))
+        return Refused(
+            Reason.DRIFT,
+            f"{NAMES[target]} was changed outside kept: {trouble}. Its bytes are saved as {copy.name}.",
+            f"Ask the user to run `kept memory repair --target {target}`; do not retry before that.",
+        )
+
+    def _tell(self, target: Target, change: Change, ids: list[LedgerId], author: Author) -> None:
+        for number, step in enumerate(change.steps):
+            origin = (change.origins[number] if change.origins else "") or author.origin
+            ledger_id = ids[number] if ids else None
+            self._sink(
+                MemoryWritten(ledger_id, step.action, target, step.before, step.after, origin, author.session_id)
+            )
