@@ -1,0 +1,1 @@
+"""Model endpoints: adapters, retries, choice, tokens and prices."""

@@ -1,0 +1,195 @@
+"""What an endpoint's failure means: the one line a person reads, and who must act."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from kept.llm.endpoint import Endpoint
+
+LONGEST_MESSAGE = 300
+
+_STATUS_OF_KIND = {
+    "api_error": 500,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "internal_server_error": 500,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "overloaded_error": 529,
+    "permission_error": 403,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "request_too_large": 413,
+    "server_error": 500,
+    "timeout_error": 504,
+}
+"""The words that both APIs use where an error has no HTTP status of its own, as inside a stream."""
+
+_OVERFLOW_KINDS = {"context_length_exceeded", "exceed_context_size_error", "request_too_large"}
+_OVERFLOW_WORDS = re.compile(
+    r"prompt is too long"
+    r"|exceeds? (?:the )?(?:context limit|context window|available context|maximum context)"
+    r"|maximum context length"
+    r"|context (?:length|window|size)\b.{0,60}\bexceed"
+    r"|exceed.{0,60}\bcontext (?:length|window|size)"
+    r"|(?:input|request|prompt) (?:length |tokens )?(?:is )?(?:too long|too large) for",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_CREDIT_KINDS = {
+    "insufficient_quota",
+    "billing_error",
+    "billing_hard_limit_reached",
+    "insufficient_credits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What came back: a status, the vendor's words for it, and its message."""
+
+    status: int | None
+    kinds: frozenset[str] = frozenset()
+    message: str = ""
+    retry_after_seconds: float | None = None
+
+
+def as_error(failure: Failure, endpoint: Endpoint, *, model: str) -> ModelError:
+    """Return the error that `failure` stands for; it never quotes a key."""
+    status = _status(failure)
+    said = one_line(failure.message, secret=endpoint.api_key)
+    if _is_overflow(failure, status):
+        return ContextOverflow(
+            f"the request is larger than the window of {model!r}: {said}", "shorten the talk with `/compress`"
+        )
+    if status == 402 or failure.kinds & _NO_CREDIT_KINDS or "credit balance is too low" in failure.message:
+        return ModelRefused(
+            f"the account at {endpoint.shown_url} has no credit left: {said}", "check its billing page"
+        )
+    if status is None or status in {408, 429} or status >= 500:
+        return ModelBusy(
+            f"{endpoint.provider} at {endpoint.shown_url} is busy or failing{_shown(status)}: {said}",
+            "try again later, or choose another model with `kept model set`",
+            retry_after_seconds=failure.retry_after_seconds,
+        )
+    return _refused(status, said, endpoint=endpoint, model=model)
+
+
+def _refused(status: int, said: str, *, endpoint: Endpoint, model: str) -> ModelRefused:
+    key = endpoint.key_variable or "the key"
+    match status:
+        case 401:
+            # the vendor's message may quote the key, so it is left out
+            return ModelRefused(
+                f"{endpoint.provider} at {endpoint.shown_url} does not accept the key (401)",
+                f"check {key}, then run `kept model test`",
+            )
+        case 403:
+            return ModelRefused(
+                f"{endpoint.provider} does not let this key use {model!r} (403): {said}",
+                f"check {key} and what it may use, then run `kept model test`",
+            )
+        case 404:
+            return ModelRefused(
+                f"{endpoint.shown_url} has no model {model!r} (404): {said}",
+                "run `kept model list` and choose one with `kept model set NAME`",
+            )
+        case _:
+            return ModelRefused(
+                f"{endpoint.provider} refused the request ({status}): {said}",
+                "run `kept model test`; with `--debug` the log holds more",
+            )
+
+
+def unreachable(endpoint: Endpoint, *, reason: str) -> ModelBusy:
+    """Return the error for a server that could not be spoken to."""
+    remedy = "start the server" if endpoint.is_loopback else "check the network"
+    return ModelBusy(
+        f"{endpoint.shown_url} cannot be reached ({one_line(reason, secret=endpoint.api_key)})",
+        f"{remedy} and the address, then run `kept model test`",
+    )
+
+
+def timed_out(endpoint: Endpoint, *, seconds: float) -> ModelBusy:
+    """Return the error for a server that stayed silent."""
+    return ModelBusy(
+        f"{endpoint.shown_url} was silent for {seconds:g} s", "try again, or raise `model.timeout`"
+    )
+
+
+def broke_off(endpoint: Endpoint, *, reason: str) -> ModelBusy:
+    """Return the error for an answer that stopped before its end."""
+    return ModelBusy(
+        f"the answer of {endpoint.shown_url} broke off ({one_line(reason, secret=endpoint.api_key)})",
+        "send the message again",
+    )
+
+
+def empty_answer(endpoint: Endpoint) -> ModelBusy:
+    """Return the error for a stream that held nothing."""
+    return ModelBusy(
+        f"{endpoint.shown_url} answered with an empty stream",
+        "check that the address is that of the API, then run `kept model test`",
+    )
+
+
+def missing_key(provider: str, variable: str) -> ModelRefused:
+    """Return the error for an endpoint that needs a key when there is none."""
+    return ModelRefused(
+        f"{provider} needs a key and {variable} is not set", f"set {variable}, then run `kept model test`"
+    )
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Return how long the server asks to wait, from either header form, or None."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    text = headers.get("retry-after")
+    if text is None or (seconds := _number(text)) is not None:
+        return None if text is None else seconds
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
+def one_line(text: str, *, secret: str = "") -> str:
+    """Return `text` on one line, shortened, without `secret`."""
+    if len(secret) >= 8:
+        text = text.replace(secret, "…")
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_MESSAGE else line[:LONGEST_MESSAGE] + "…"
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else max(0.0, float(text))
+    except ValueError:
+        return None
+
+
+def _status(failure: Failure) -> int | None:
+    if failure.status is not None and failure.status >= 400:
+        return failure.status
+    for kind in sorted(failure.kinds):
+        if kind in _STATUS_OF_KIND:
+            return _STATUS_OF_KIND[kind]
+        if kind.isdigit():
+            return int(kind)
+    return None
+
+
+def _is_overflow(failure: Failure, status: int | None) -> bool:
+    if failure.kinds & _OVERFLOW_KINDS or status == 413:
+        return True
+    # llama.cpp and some gateways answer an oversized request with a 5xx, so the words decide there too
+    return status not in {401, 403, 404, 429} and _OVERFLOW_WORDS.search(failure.message) is not None
+
+
+def _shown(status: int | None) -> str:
+    return "" if status is None else f" ({status})"

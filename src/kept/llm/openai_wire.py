@@ -1,0 +1,195 @@
+"""Chat completions as bytes: requests out, streamed chunks in."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, StopReason, TextDelta
+from kept.core.messages import ImagePart, Message, Part, Role, TextPart, Usage
+from kept.core.tools import ToolSchema
+from kept.llm.endpoint import Sending
+from kept.llm.wire import PartialCall, WireMessage, sound_arguments
+
+_STOPS: Mapping[str, StopReason] = {
+    "stop": "end",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "content_filter": "refusal",
+}
+
+
+def body(
+    request: ChatRequest, *, model: str, sending: Sending, vendor: bool, as_parts: bool
+) -> dict[str, Any]:
+    """Return the request; the same history gives the same bytes, in the same order.
+
+    `vendor` is OpenAI's own endpoint, which has fields that others refuse. `as_parts` sends every
+    text as a list of parts, so that a cache marker can be moved without changing anything else.
+    """
+    made: dict[str, Any] = {
+        "model": model,
+        "messages": messages(request, as_parts=as_parts),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        made["tools"] = [_tool(schema) for schema in request.tools]
+    limit = request.max_output_tokens or sending.max_output_tokens
+    if limit is not None:
+        made["max_completion_tokens" if vendor else "max_tokens"] = limit
+    if sending.temperature is not None:
+        made["temperature"] = sending.temperature
+    if vendor and request.conversation_id is not None:
+        made["prompt_cache_key"] = request.conversation_id
+    return {**made, **sending.extra}
+
+
+def messages(request: ChatRequest, *, as_parts: bool) -> list[WireMessage]:
+    """Return the system prompt and the history, user messages that follow each other joined."""
+    wired: list[WireMessage] = []
+    if request.system:
+        wired.append({"role": "system", "content": _content(request.system, as_parts=as_parts)})
+    for message in request.messages:
+        one = _message(message, as_parts=as_parts)
+        if wired and one["role"] == "user" == wired[-1]["role"]:
+            wired[-1] = {"role": "user", "content": _joined(wired[-1]["content"], one["content"])}
+        else:
+            wired.append(one)
+    return wired
+
+
+def _message(message: Message, *, as_parts: bool) -> WireMessage:
+    match message.role:
+        case Role.TOOL:
+            # the API takes text only here, and a marker has no place on it
+            return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": message.text}
+        case Role.ASSISTANT:
+            wired: WireMessage = {"role": "assistant"}
+            if message.text or not message.tool_calls:
+                wired["content"] = _content(message.text, as_parts=as_parts)
+            if message.tool_calls:
+                wired["tool_calls"] = [
+                    {
+                        "id": call.id,
+                        "type": "function",
+                        "function": {"name": call.name, "arguments": sound_arguments(call.arguments)},
+                    }
+                    for call in message.tool_calls
+                ]
+            return wired
+        case _:
+            return {"role": message.role.value, "content": _content(message.content, as_parts=as_parts)}
+
+
+def _content(content: str | tuple[Part, ...], *, as_parts: bool) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if as_parts else content
+    if not as_parts and all(isinstance(part, TextPart) for part in content):
+        return "\n".join(part.text for part in content if isinstance(part, TextPart))
+    return [_part(part) for part in content]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case ImagePart(media_type, data):
+            return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}
+
+
+def _joined(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_as_list(first), *_as_list(second)]
+
+
+def _as_list(content: str | list[Any]) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _tool(schema: ToolSchema) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": schema.name, "description": schema.description, "parameters": schema.parameters},
+    }
+
+
+class Answer:
+    """An answer while its chunks arrive; tolerant of servers that leave ids, indexes or usage out."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._refusal = False
+        self._calls: list[PartialCall] = []
+        self._by_index: dict[int, PartialCall] = {}
+        self._usage = Usage()
+        self.finish: str | None = None
+        self.is_empty = True
+
+    def take(self, chunk: Any) -> Iterator[TextDelta | ReasoningDelta]:
+        """Add one chunk and give what of it can be shown."""
+        if not isinstance(chunk, dict):
+            return
+        self.is_empty = False
+        if isinstance(usage := chunk.get("usage"), dict):
+            self._usage = usage_of(usage)
+        choices = chunk.get("choices") or []
+        if not choices:
+            return
+        self.finish = choices[0].get("finish_reason") or self.finish
+        delta = choices[0].get("delta") or {}
+        for call in delta.get("tool_calls") or []:
+            self._take_call(call)
+        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+            self._reasoning.append(reasoning)
+            yield ReasoningDelta(reasoning)
+        if refusal := delta.get("refusal"):
+            self._refusal = True
+        if text := delta.get("content") or refusal:
+            self._text.append(text)
+            yield TextDelta(text)
+
+    def _take_call(self, delta: dict[str, Any]) -> None:
+        function = delta.get("function") or {}
+        name, arguments = function.get("name") or "", function.get("arguments") or ""
+        call = self._call_of(delta.get("index"), delta.get("id") or "", name=name)
+        if name and name != call.name:
+            call.name += name
+        call.arguments.append(arguments)
+
+    def _call_of(self, index: int | None, call_id: str, *, name: str) -> PartialCall:
+        place = len(self._calls) - (0 if name or not self._calls else 1) if index is None else index
+        call = self._by_index.get(place)
+        # some servers number every call 0 and tell them apart by their ids
+        if call is None or (call_id and call.id and call_id != call.id):
+            call = PartialCall(call_id, "")
+            self._calls.append(call)
+            self._by_index[place] = call
+        call.id = call.id or call_id
+        return call
+
+    def response(self, *, model: str, first_call: int) -> ChatResponse:
+        """Return the whole answer; calls that came without an id are counted from `first_call`."""
+        calls = tuple(call.whole(f"call_{number}") for number, call in enumerate(self._calls, first_call))
+        stop = _STOPS.get(self.finish or "", "end")
+        if self._refusal:
+            stop = "refusal"
+        elif calls and stop == "end":
+            stop = "tool_calls"
+        message = Message(
+            Role.ASSISTANT,
+            "".join(self._text),
+            tool_calls=calls,
+            reasoning="".join(self._reasoning) or None,
+        )
+        return ChatResponse(message, self._usage, stop, model)
+
+
+def usage_of(usage: Mapping[str, Any]) -> Usage:
+    """Return the counts; the API's prompt count includes what was read from and written to the cache."""
+    details = usage.get("prompt_tokens_details") or {}
+    read = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
+    written = details.get("cache_write_tokens") or 0
+    prompt = usage.get("prompt_tokens") or 0
+    return Usage(max(0, prompt - read - written), usage.get("completion_tokens") or 0, read, written)

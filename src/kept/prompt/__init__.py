@@ -1,0 +1,1 @@
+"""The system prompt and where its cache begins: pure functions of what they are given."""

@@ -1,0 +1,1 @@
+"""What tests of kept, and of its plugins, stand on."""
