@@ -14,6 +14,9 @@ from kept.core.clock import SystemClock
 from kept.core.events import Event
 from kept.core.ports import Clock, EventSink
 from kept.core.tools import Tool
+from kept.memory.approval import Approvals
+from kept.memory.store import MemoryStore
+from kept.memory.tool import MemoryTool
 from kept.observe.log import configure
 
 log = logging.getLogger(__name__)
@@ -36,9 +39,22 @@ class App:
         self.sink = sink
         self._closing = ExitStack()
 
+    @cached_property
+    def memory(self) -> MemoryStore:
+        """The two pages of curated memory."""
+        store = MemoryStore(self.home.memories, self.settings.memory, clock=self.clock, sink=self.sink)
+        self._closing.callback(store.close)
+        return store
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Memory writes that wait for a person."""
+        return Approvals(self.home.pending / "memory", self.memory)
+
     def tools(self) -> dict[str, Tool]:
         """Return every tool that the agent has here, by name, in a fixed order."""
-        return {}
+        found = [MemoryTool(self.memory, self.approvals).tool()]
+        return {tool.schema.name: tool for tool in found}
 
     def close(self) -> None:
         """Close what was opened, the newest first."""

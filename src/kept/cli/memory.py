@@ -1,0 +1,237 @@
+"""`kept memory`: see and edit the two pages."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
+from kept.core.clock import from_epoch
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Reason, Refused
+from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.memory.ledger import Author
+from kept.memory.store import MemoryStore, Outcome
+
+app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
+
+TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
+AllowOption = Annotated[list[str] | None, typer.Option("--allow", help="Let this scanner rule pass (people only).")]
+
+
+def register(program: typer.Typer) -> None:
+    """Add the group, with the commands that stand in modules of their own."""
+    from kept.cli import memory_history, memory_pages
+
+    memory_history.add_to(app)
+    memory_pages.add_to(app)
+    program.add_typer(app, name="memory")
+
+
+@app.command()
+def show(
+    target: TargetOption = None,
+    long: Annotated[bool, typer.Option("--long", "-l", help="With dates and origins.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Show entries that the scanner blocks, too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the pages as they are on disk now."""
+    with opened() as kept:
+        store = kept.memory
+        if as_json:
+            print_json({page.value: _page_json(store, page, long=long) for page in _pages(target)})
+            return
+        for page in _pages(target):
+            live = store.page(page)
+            say(f"{page.value} [{live.usage}]{'' if store.enabled(page) else '  (disabled)'}")
+            entries = live.entries if raw else store.shown_entries(page)
+            stories = _stories(store, page) if long else {}
+            for number, entry in enumerate(entries):
+                say(f"  § {entry}".replace("\n", "\n    "))
+                if long:
+                    say(f"      {stories.get(live.entries[number], 'not in the ledger')}")
+        waiting = len(kept.approvals.waiting())
+        if waiting:
+            note(f"{waiting} waiting for approval: `kept memory pending`")
+
+
+def _pages(target: Target | None) -> list[Target]:
+    return [target] if target is not None else list(Target)
+
+
+def _page_json(store: MemoryStore, page: Target, *, long: bool) -> dict[str, JSON]:
+    live = store.page(page)
+    found: dict[str, JSON] = {"entries": list(live.entries), "chars": len(live.text), "limit": live.limit}
+    if long:
+        stories = _stories(store, page)
+        found["stories"] = [stories.get(entry) for entry in live.entries]
+    return found
+
+
+def _stories(store: MemoryStore, page: Target) -> dict[str, str]:
+    from kept.memory.history import History
+
+    return {
+        entry: f"created {from_epoch(story.created).astimezone():%Y-%m-%d %H:%M}, changed "
+        f"{from_epoch(story.changed).astimezone():%Y-%m-%d %H:%M} by {story.origin}"
+        f"{f' in {story.session_id}' if story.session_id else ''}"
+        for entry, story in History(store).stories(page).items()
+    }
+
+
+@app.command()
+def add(
+    text: Annotated[str, typer.Argument(help="The fact to keep; - reads it from standard input.")],
+    target: TargetOption = None,
+    allow: AllowOption = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add an entry (to `memory`, unless --target says otherwise)."""
+    content = sys.stdin.read() if text == "-" else text
+    _apply(Add(content), target, allow=allow, yes=yes, as_json=as_json)
+
+
+@app.command()
+def replace(
+    old_text: Annotated[str, typer.Argument(help="A part of the one entry that is meant.")],
+    text: Annotated[str, typer.Argument(help="What it shall say.")],
+    target: TargetOption = None,
+    allow: AllowOption = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Replace one entry."""
+    _apply(Replace(old_text, text), target, allow=allow, yes=yes, as_json=as_json)
+
+
+@app.command()
+def remove(
+    old_text: Annotated[str, typer.Argument(help="A part of the one entry that is meant.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove one entry; its text stays in the archive."""
+    _apply(Remove(old_text), target, allow=None, yes=False, as_json=as_json)
+
+
+def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: bool, as_json: bool) -> None:
+    page = target or Target.MEMORY
+    with opened() as kept:
+        outcome = kept.memory.apply(page, edit, Author(origin="user", allow=frozenset(allow or ())))
+        if isinstance(outcome, Refused) and outcome.reason is Reason.HELD:
+            outcome = _held(kept.memory, page, edit, outcome, yes=yes, allow=allow)
+        show_outcome(outcome, as_json=as_json)
+
+
+def _held(
+    store: MemoryStore, page: Target, edit: Edit, refused: Refused, *, yes: bool, allow: list[str] | None
+) -> Outcome | Refused:
+    """Ask the person at the terminal instead of staging: they are the one who would approve."""
+    if not yes and not sys.stdin.isatty():
+        return Refused(refused.reason, refused.error, "give --yes to keep it all the same", refused.detail)
+    note(refused.error)
+    if not confirmed("Keep it all the same?", yes=yes):
+        return refused
+    rules = refused.detail["rules"]
+    passed = frozenset(str(rule) for rule in rules) if isinstance(rules, list) else frozenset()
+    return store.apply(page, edit, Author(origin="user", allow=passed | frozenset(allow or ())))
+
+
+def show_outcome(outcome: Outcome | Refused, *, as_json: bool) -> None:
+    """Print an accepted edit, or leave with its refusal."""
+    if isinstance(outcome, Refused):
+        answer: dict[str, JSON] = {
+            "success": False,
+            "error": outcome.error,
+            "remedy": outcome.remedy,
+            "reason": outcome.reason.value,
+            **outcome.detail,
+        }
+        matches = outcome.detail.get("matches")
+        for match in matches if isinstance(matches, list) else []:
+            note(f"  · {match}")
+        refuse(outcome, as_json=as_json, answer=answer)
+    if as_json:
+        print_json(outcome_json(outcome))
+        return
+    percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
+    undo_hint = "  (undo: kept memory undo)" if outcome.ledger_ids else ""
+    say(f"{outcome.message} {outcome.target.value}: {outcome.entry_count} entries, {percent}.{undo_hint}")
+    if outcome.note:
+        note(outcome.note)
+
+
+def outcome_json(outcome: Outcome) -> dict[str, JSON]:
+    """Return an accepted edit for programs."""
+    return {
+        "success": True,
+        "target": outcome.target.value,
+        "message": outcome.message,
+        "entry_count": outcome.entry_count,
+        "used_chars": outcome.used_chars,
+        "char_limit": outcome.char_limit,
+        "ledger_ids": list(outcome.ledger_ids),
+        "note": outcome.note,
+    }
+
+
+@app.command()
+def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Print the blocks exactly as a session would freeze them."""
+    with opened() as kept:
+        kept.memory.load()
+        blocks = {page.value: kept.memory.render_snapshot(page) for page in _pages(target)}
+    if as_json:
+        print_json(dict(blocks))
+        return
+    say("\n\n".join(block for block in blocks.values() if block is not None))
+
+
+@app.command()
+def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """List writes that wait for approval."""
+    from kept.memory.approval import as_json as pending_json
+
+    with opened() as kept:
+        waiting = [item for item in kept.approvals.waiting() if target in (None, item.target)]
+    if as_json:
+        print_json([pending_json(item) for item in waiting])
+        return
+    for item in waiting:
+        day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
+        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
+    say(f"{len(waiting)} waiting." + (" `kept memory approve ID` or `reject ID`." if waiting else ""))
+
+
+@app.command()
+def approve(
+    pending_id: Annotated[str, typer.Argument(help="The id, or `all`.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Accept a waiting write: it is checked again, then applied."""
+    with opened() as kept:
+        ids = [item.id for item in kept.approvals.waiting() if target in (None, item.target)]
+        chosen = ids if pending_id == "all" else [pending_id]
+        if not chosen:
+            fail("nothing waits for approval", code=1)
+        for one in chosen:
+            show_outcome(kept.approvals.approve(one), as_json=as_json)
+
+
+@app.command()
+def reject(
+    pending_id: Annotated[str, typer.Argument(help="The id, or `all`.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Turn a waiting write down; its text goes to the archive."""
+    with opened() as kept:
+        ids = [item.id for item in kept.approvals.waiting() if target in (None, item.target)]
+        for one in ids if pending_id == "all" else [pending_id]:
+            item = kept.approvals.reject(one)
+            if as_json:
+                print_json({"success": True, "rejected": item.id})
+            else:
+                say(f"Rejected {item.id}: {item.summary}")

@@ -1,0 +1,144 @@
+"""`kept memory log | diff | undo | at | search | restore`: the past of the pages."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, opened, print_json, say
+from kept.core.clock import from_epoch
+from kept.core.errors import UsageError
+from kept.core.refusal import Refused
+from kept.memory.edits import Target
+from kept.memory.history import History, as_json
+from kept.memory.ledger import Entered
+from kept.memory.page import preview
+
+TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
+SIGNS = {"add": "+", "remove": "-", "replace": "~", "archive": "·"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    for command in (log, diff, undo, at, search, restore):
+        app.command()(command)
+
+
+def log(
+    target: TargetOption = None,
+    since: Annotated[str | None, typer.Option("--since", help="Only edits after this moment.")] = None,
+    review: Annotated[str | None, typer.Option("--review", help="Only the edits of one review or batch.")] = None,
+    json_: JsonFlag = False,
+) -> None:
+    """List edits, newest first."""
+    with opened() as kept:
+        history = History(kept.memory)
+        every = history.rows()
+        gone = history.undone(every)
+        after = moment(since) if since else 0.0
+        rows = [
+            row for row in reversed(every)
+            if target in (None, row.target) and row.time >= after and review in (None, row.group_id)
+        ]  # fmt: skip
+        gaps = [gap for page in Target if (gap := history.gap(page))]
+    if json_:
+        print_json([as_json(row, gone) for row in rows])
+        return
+    for row in rows:
+        say(_line(row, undone=row.id in gone))
+    for gap in gaps:
+        say(f"gap: {gap}")
+
+
+def _line(row: Entered, *, undone: bool) -> str:
+    when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
+    text = preview(row.step.after or row.step.before or "")
+    mark = "  (undone)" if undone else f"  (undoes {row.undoes})" if row.undoes else ""
+    return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {text}  [{row.origin}]{mark}"
+
+
+def moment(text: str) -> float:
+    """Return a moment that a person wrote: epoch seconds or ISO 8601, local when no zone is given."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise UsageError(f"{text!r} is no date", "write it like 2026-11-15 or 2026-11-15T18:30") from None
+
+
+def diff(ledger_id: int, json_: JsonFlag = False) -> None:
+    """Show what one edit changed."""
+    with opened() as kept:
+        row = History(kept.memory).row(ledger_id)
+    if json_:
+        print_json(as_json(row, set()))
+        return
+    say(f"edit {row.id} on {row.target.value}, {from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}, by {row.origin}")
+    for sign, text in (("-", row.step.before), ("+", row.step.after)):
+        for line in (text or "").splitlines():
+            say(f"{sign} {line}")
+
+
+def undo(
+    ledger_id: Annotated[int | None, typer.Argument(help="The edit; without it the newest one not yet undone.")] = None,
+    review: Annotated[str | None, typer.Option("--review", help="All edits of one review or batch.")] = None,
+    target: TargetOption = None,
+    json_: JsonFlag = False,
+) -> None:
+    """Take an edit back, as a new edit; repeating it walks back, undoing an undo's id brings it back."""
+    from kept.cli.memory import outcome_json, show_outcome
+    from kept.memory.undo import undo as take_back
+
+    with opened() as kept:
+        result = take_back(kept.memory, ledger_id=ledger_id, group_id=review, target=target)
+        if isinstance(result, Refused):
+            show_outcome(result, as_json=json_)
+            return
+        if json_:
+            print_json({"success": True, "undone": [outcome_json(outcome) for outcome in result]})
+            return
+        for outcome in result:
+            show_outcome(outcome, as_json=False)
+
+
+def at(time: str, target: TargetOption = None, json_: JsonFlag = False) -> None:
+    """Print the pages as they were at a moment."""
+    with opened() as kept:
+        history = History(kept.memory)
+        pages = {page: history.at(page, moment(time)) for page in Target if target in (None, page)}
+    if json_:
+        print_json({page.value: {"entries": list(entries)} for page, entries in pages.items()})
+        return
+    for page, entries in pages.items():
+        say(page.value)
+        for entry in entries:
+            say(f"  § {entry}".replace("\n", "\n    "))
+
+
+def search(query: str, target: TargetOption = None, json_: JsonFlag = False) -> None:
+    """Search the archive: what was removed, replaced or displaced."""
+    with opened() as kept:
+        found = History(kept.memory).archive(query, target)
+    if json_:
+        print_json([{**as_json(row, set()), "text": row.step.before} for row in found])
+        return
+    for row in found:
+        say(_line(row, undone=False).replace(preview(row.step.after or row.step.before or ""), preview(row.step.before or "")))
+    say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
+
+
+def restore(ledger_id: int, json_: JsonFlag = False) -> None:
+    """Put an archived text back on its page."""
+    from kept.cli.memory import show_outcome
+    from kept.memory.edits import Add
+    from kept.memory.ledger import Author
+
+    with opened() as kept:
+        row = History(kept.memory).row(ledger_id)
+        if row.step.before is None:
+            raise UsageError(f"edit {ledger_id} removed nothing", "`kept memory search WORD` lists what can be restored")
+        author = Author(origin="user", reason=f"restored from edit {ledger_id}")
+        show_outcome(kept.memory.apply(row.target, Add(row.step.before), author), as_json=json_)

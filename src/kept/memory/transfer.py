@@ -1,0 +1,63 @@
+"""Carrying pages in and out: JSON or a page file, checked like any other write."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kept.core.errors import UsageError
+from kept.core.ids import new_group_id
+from kept.core.refusal import Reason, Refused
+from kept.memory.approval import archive
+from kept.memory.edits import Add, Target
+from kept.memory.ledger import Author
+from kept.memory.page import parse, preview
+from kept.memory.store import MemoryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of each text: on the page, already there, in the archive, or refused with the reason."""
+
+    added: tuple[str, ...]
+    present: tuple[str, ...]
+    archived: tuple[str, ...]
+    refused: tuple[tuple[str, str], ...]
+    group_id: str
+
+
+def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
+    """Return the entries in an export (`{"memory": {"entries": […]}, …}` or lists), or in a page file."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {target: parse(text)}
+    if not isinstance(data, dict):
+        raise UsageError("the file holds neither an export nor a page", "`kept memory export` shows the form")
+    pages = {}
+    for page in Target:
+        entries = data.get(page.value, [])
+        if isinstance(entries, dict):
+            entries = entries.get("entries", [])
+        if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+            raise UsageError(f"{page.value!r} in the file is no list of texts", "`kept memory export` shows the form")
+        pages[page] = tuple(entries)
+    return pages
+
+
+def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...]) -> Imported:
+    """Add each text that fits and is clean; what does not fit goes to the archive."""
+    author = Author(origin="import", group_id=new_group_id())
+    added, present, archived, refused = [], [], [], []
+    for entry in entries:
+        if entry in store.page(target).entries:
+            present.append(entry)
+            continue
+        outcome = store.apply(target, Add(entry), author)
+        if not isinstance(outcome, Refused):
+            added.append(entry)
+        elif outcome.reason is Reason.OVER_BUDGET:
+            archive(store, target, [entry], author)
+            archived.append(entry)
+        else:
+            refused.append((preview(entry), outcome.error))
+    return Imported(tuple(added), tuple(present), tuple(archived), tuple(refused), author.group_id)
