@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kept.config.home import Home, find_home
 from kept.config.load import Loaded, load
@@ -14,10 +15,11 @@ from kept.core.clock import SystemClock
 from kept.core.events import Event
 from kept.core.ports import Clock, EventSink
 from kept.core.tools import Tool
-from kept.memory.approval import Approvals
-from kept.memory.store import MemoryStore
-from kept.memory.tool import MemoryTool
 from kept.observe.log import configure
+
+if TYPE_CHECKING:
+    from kept.memory.approval import Approvals
+    from kept.memory.store import MemoryStore
 
 log = logging.getLogger(__name__)
 
@@ -40,19 +42,25 @@ class App:
         self._closing = ExitStack()
 
     @cached_property
-    def memory(self) -> MemoryStore:
+    def memory(self) -> "MemoryStore":
         """The two pages of curated memory."""
+        from kept.memory.store import MemoryStore
+
         store = MemoryStore(self.home.memories, self.settings.memory, clock=self.clock, sink=self.sink)
         self._closing.callback(store.close)
         return store
 
     @cached_property
-    def approvals(self) -> Approvals:
+    def approvals(self) -> "Approvals":
         """Memory writes that wait for a person."""
+        from kept.memory.approval import Approvals
+
         return Approvals(self.home.pending / "memory", self.memory)
 
     def tools(self) -> dict[str, Tool]:
         """Return every tool that the agent has here, by name, in a fixed order."""
+        from kept.memory.tool import MemoryTool
+
         found = [MemoryTool(self.memory, self.approvals).tool()]
         return {tool.schema.name: tool for tool in found}
 
