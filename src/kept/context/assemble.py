@@ -32,7 +32,7 @@ def assembled(held: Measured, plan: Plan, middle: Middle) -> Compaction:
         covered=tuple(row.id for row in covered),
         kept_head=tuple(held.rows[place].id for place in plan.head),
         kept_tail=tuple(held.rows[place].id for place in plan.tail),
-        tokens_before=held.total,
+        tokens_before=held.total_of(repaired(held.messages)),
         tokens_after=held.total_of(messages),
         strictness=plan.strictness,
         by_rule=middle.by_rule,

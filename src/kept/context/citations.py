@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kept.core.messages import StoredMessage
 
-_BRACKET = re.compile(r"\s*\[\s*#\d+(?:\s*(?:,|;|–|-|to|and)?\s*#?\d+)*\s*\]")
+_BRACKET = re.compile(r"\s*\[\s*#\d+(?:\s*[,;–-]\s*#?\d+|\s+(?:to|and)\s+#?\d+|\s+#\d+)*\s*\]")
 _ID = re.compile(r"\d+")
 _WORD = re.compile(r"\w{3,}")
 _LONGEST_INDEXED = 4_000

@@ -1,0 +1,160 @@
+"""An engine that puts one summary between head and tail; what it writes there is left open."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from kept.context.assemble import Middle, assembled, frame_tokens
+from kept.context.boundaries import Plan, head_length, planned, tail_start
+from kept.context.deadline import WithDeadline
+from kept.context.engine import ContextEngine
+from kept.context.groups import last_user
+from kept.context.measure import Measured, sent
+from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
+from kept.context.prune import pruned
+from kept.context.repair import repaired
+from kept.context.summary import Errand, Unreachable, Writing, Written
+from kept.core.messages import ImagePart, Message, Role, StoredMessage
+
+PRUNE_TARGET = 0.70
+"""Pruning alone is enough below this share of the threshold; more would be back after a few turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a compaction would do now."""
+
+    covered: Sequence[StoredMessage]
+    kept: int
+    tokens_before: int
+    tokens_at_most: int
+    strictness: int
+
+
+class SummarisingEngine(ContextEngine):
+    """The flow that both built-in engines share; inherited so that pacing is written once."""
+
+    prunes: ClassVar[bool] = True
+    """Whether small savings in the request are tried before anything is summarised."""
+
+    @abstractmethod
+    def write(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
+        """Return the text that stands for `rows`, within `budget` tokens."""
+
+    def compress(
+        self,
+        rows: Sequence[StoredMessage],
+        *,
+        current_tokens: int | None = None,
+        focus_topic: str = "",
+        force: bool = False,
+        memory_context: str = "",
+    ) -> Outcome:
+        """Return the context with its middle pruned or summarised."""
+        held = self.measured(rows, current_tokens)
+        if not force and (no := self._not_now(held)) is not None:
+            return no
+        small = self._pruned(held) if self.prunes else None
+        if small is not None and not force and small.tokens_after < self.limits.threshold * PRUNE_TARGET:
+            self._count(small.saved / small.tokens_before, force=force)
+            return small
+        plan = planned(held.messages, held.sizes, limits=self.limits)
+        if plan is None:
+            return self._without_middle(held, small, force=force)
+        cooling = not force and self.pace.is_cooling(self.setup.clock.now().timestamp())
+        if cooling and held.total < self.limits.urgent:
+            return Unchanged(tuple(held.messages), Why.COOLING_DOWN)
+        errand = self._errand(held, focus_topic=focus_topic, memory_context=memory_context)
+        if cooling or plan.by_rule:
+            errand = replace(errand, model=None)
+        return self._summarised(held, plan, errand, force=force)
+
+    def preview(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Preview | None:
+        """Return what a forced compaction would do; asks no model and changes nothing."""
+        held = self.measured(rows, current_tokens)
+        plan = planned(held.messages, held.sizes, limits=self.limits)
+        if plan is None:
+            return None
+        covered = [held.rows[place] for place in plan.covered]
+        return Preview(covered, len(plan.head) + len(plan.tail), held.total, plan.predicted, plan.strictness)
+
+    def _pruned(self, held: Measured) -> Pruned | None:
+        head = head_length(held.messages, self.limits.protect_first)
+        cut = max(head, tail_start(held.messages, held.sizes, limits=self.limits))
+        place = last_user(held.messages)
+        if place is not None and place < cut and _has_image(held.messages[place]):
+            cut = place
+        if cut <= head:
+            return None
+        through = held.rows[cut - 1].id
+        messages = sent(pruned(held.rows, head=head, through=through))
+        before, after = held.total_of(repaired(held.messages)), held.total_of(messages)
+        return Pruned(messages, through, head, before, after) if after < before else None
+
+    def _without_middle(self, held: Measured, small: Pruned | None, *, force: bool) -> Outcome:
+        if small is not None:
+            self._count(small.saved / small.tokens_before, force=force)
+            return small
+        note = self._at_minimum(held.total) if held.total >= self.limits.threshold else ""
+        self._count(0.0, force=force)
+        return Unchanged(tuple(held.messages), Why.NOTHING_TO_COMPRESS, note)
+
+    def _summarised(self, held: Measured, plan: Plan, errand: Errand, *, force: bool) -> Outcome:
+        covered = [held.rows[place] for place in plan.covered]
+        frame = frame_tokens(held, plan, by_rule=True)
+        match self.write(covered, max(1, plan.summary_budget - frame), errand):
+            case Unreachable(error):
+                self.pace = self.pace.after_outage(self.setup.clock.now().timestamp())
+                first = self.pace.failures == 1
+                note = f"the context was not compacted: {error}; nothing was changed" if first else ""
+                return Unchanged(tuple(held.messages), Why.MODEL_UNREACHABLE, note)
+            case Written() as text:
+                done = assembled(held, plan, Middle(text.body, text.by_rule))
+                return self._settled(held, done, text, force=force)
+
+    def _settled(self, held: Measured, done: Compaction, text: Written, *, force: bool) -> Outcome:
+        if done.saved <= 0:
+            self._count(0.0, force=force)
+            return Unchanged(tuple(held.messages), Why.NOT_SHORTER)
+        notes = []
+        if done.tokens_after >= self.limits.threshold:
+            notes.append(self._at_minimum(done.tokens_after))
+        self._count(done.saved / done.tokens_before, force=force, by_rule=bool(text.note))
+        if self.pace.by_rule == 1:
+            notes.append(text.note)
+        if self.pace.ineffective == 2:
+            notes.append("compacting saves too little and pauses until the conversation is smaller")
+        return replace(done, note="; ".join(note for note in notes if note))
+
+    def _count(self, share: float, *, force: bool, by_rule: bool = False) -> None:
+        self.pace = self.pace.after_compaction(share, automatic=not force, by_rule=by_rule)
+
+    def _at_minimum(self, tokens: int) -> str:
+        if self.pace.ineffective:
+            return ""
+        return (
+            f"the context cannot get below {tokens:,} tokens (threshold {self.limits.threshold:,}): "
+            f"the system prompt and tools take {self.limits.overhead:,}"
+        )
+
+    def _errand(self, held: Measured, *, focus_topic: str, memory_context: str) -> Errand:
+        model = self.setup.model
+        return Errand(
+            count=_text_count(held),
+            redact=self.setup.redact,
+            today=f"{self.setup.clock.now():%A, %B %d, %Y}",
+            model=WithDeadline(model, self.setup.deadline_seconds) if model is not None else None,
+            focus_topic=focus_topic,
+            memory_context=memory_context,
+            must_end=held.total >= self.limits.urgent,
+        )
+
+
+def _text_count(held: Measured) -> Callable[[str], int]:
+    return lambda text: held.size(Message(Role.USER, text))
+
+
+def _has_image(message: Message) -> bool:
+    content = message.content
+    return not isinstance(content, str) and any(isinstance(part, ImagePart) for part in content)
