@@ -31,7 +31,9 @@ def ignore(event: Event, /) -> None:
 class App:
     """One open home with everything that runs on it."""
 
-    def __init__(self, home: Home, loaded: Loaded, *, environ: Mapping[str, str], clock: Clock, sink: EventSink) -> None:
+    def __init__(
+        self, home: Home, loaded: Loaded, *, environ: Mapping[str, str], clock: Clock, sink: EventSink
+    ) -> None:
         self.home = home
         self.settings: Settings = loaded.settings
         self.origins = loaded.origins
@@ -84,4 +86,3 @@ def open_app(
     configure(place.logs, debug=debug)
     full = with_secrets(variables, place.env_file)
     return App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink)
-

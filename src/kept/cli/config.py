@@ -34,7 +34,9 @@ def show(
                     value = value[part]
                 rows[name] = {"value": value, "origin": kept.origins.get(name, "default")}
     if not rows:
-        raise UsageError(f"there is no setting {key!r}{nearest(key or '', known_keys())}", "`kept config show` lists all")
+        raise UsageError(
+            f"there is no setting {key!r}{nearest(key or '', known_keys())}", "`kept config show` lists all"
+        )
     if as_json:
         print_json(rows)  # type: ignore[arg-type] # settings are JSON values
         return
@@ -85,6 +87,8 @@ def secret(
     from kept.config.secrets import set_secret
 
     with opened() as kept:
-        value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+        value = (
+            typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+        )
         set_secret(kept.home.env_file, name, value)
         say(f"{name} is stored in {kept.home.env_file}")

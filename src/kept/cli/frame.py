@@ -74,7 +74,9 @@ def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
 def refuse(refused: Refused, *, as_json: bool, answer: Mapping[str, JSON] | None = None) -> NoReturn:
     """Show a refusal: JSON on stdout where it was asked for, the reason on stderr always."""
     if as_json:
-        print_json(answer if answer is not None else {"success": False, "error": refused.error, "reason": refused.reason})
+        print_json(
+            answer if answer is not None else {"success": False, "error": refused.error, "reason": refused.reason}
+        )
     fail(refused.error, refused.remedy)
 
 
@@ -108,4 +110,9 @@ class TerminalSink:
             return
         share = f" {done * 100 // total:3d} %" if total else ""
         end = "\n" if total is not None and done >= total else ""
-        print(f"\r{task}: {done:,}{f' of {total:,}' if total else ''}{share}   ", end=end, file=sys.stderr, flush=True)
+        print(
+            f"\r{task}: {done:,}{f' of {total:,}' if total else ''}{share}   ",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )

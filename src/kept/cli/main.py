@@ -57,17 +57,20 @@ def build(arguments: list[str]) -> typer.Typer:
     completing = any(name.startswith("_KEPT_COMPLETE") for name in os.environ)
     names = [asked] if asked in COMMANDS and not completing else list(COMMANDS)
     for name in names:
-        if not files("kept.cli").joinpath(f"{name}.py").is_file(): continue
+        if not files("kept.cli").joinpath(f"{name}.py").is_file():
+            continue
         import_module(f"kept.cli.{name}").register(program)
     return program
 
 
 def _globals(
-    home: Annotated[str | None, typer.Option("--home", help="The folder to use instead of $KEPT_HOME or ~/.kept.")] = None,
+    home: Annotated[
+        str | None, typer.Option("--home", help="The folder to use instead of $KEPT_HOME or ~/.kept.")
+    ] = None,
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="The profile to use.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the log and full errors.")] = False,
 ) -> None:
-    """Persistent memory for LLM agents."""
+    """Give an agent a memory that lasts."""
     # the values were taken out of the arguments before, so that they may stand anywhere; this is their help
 
 

@@ -126,7 +126,11 @@ def search(query: str, target: TargetOption = None, json_: JsonFlag = False) -> 
         print_json([{**as_json(row, set()), "text": row.step.before} for row in found])
         return
     for row in found:
-        say(_line(row, undone=False).replace(preview(row.step.after or row.step.before or ""), preview(row.step.before or "")))
+        say(
+            _line(row, undone=False).replace(
+                preview(row.step.after or row.step.before or ""), preview(row.step.before or "")
+            )
+        )
     say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
 
 
@@ -139,6 +143,8 @@ def restore(ledger_id: int, json_: JsonFlag = False) -> None:
     with opened() as kept:
         row = History(kept.memory).row(ledger_id)
         if row.step.before is None:
-            raise UsageError(f"edit {ledger_id} removed nothing", "`kept memory search WORD` lists what can be restored")
+            raise UsageError(
+                f"edit {ledger_id} removed nothing", "`kept memory search WORD` lists what can be restored"
+            )
         author = Author(origin="user", reason=f"restored from edit {ledger_id}")
         show_outcome(kept.memory.apply(row.target, Add(row.step.before), author), as_json=json_)

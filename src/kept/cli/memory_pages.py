@@ -58,7 +58,9 @@ def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag 
 
 
 def _show_diff(page: Target, old: str, new: str, archived: tuple[str, ...]) -> None:
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), f"{page.value} (now)", f"{page.value} (proposed)", lineterm="")
+    lines = difflib.unified_diff(
+        old.splitlines(), new.splitlines(), f"{page.value} (now)", f"{page.value} (proposed)", lineterm=""
+    )
     for line in lines:
         say(line)
     for text in archived:
@@ -171,12 +173,12 @@ def import_(
                 "refused": [list(pair) for pair in done.refused], "group_id": done.group_id,
             }  # fmt: skip
             if not as_json:
-                say(f"{page.value}: {len(done.added)} added, {len(done.present)} present, {len(done.archived)} archived")
+                say(
+                    f"{page.value}: {len(done.added)} added, {len(done.present)} present, {len(done.archived)} archived"
+                )
                 for entry, why in done.refused:
                     note(f"  refused: {entry!r}: {why}")
     if as_json:
         print_json(report)
     if refused:
         raise typer.Exit(1)
-
-

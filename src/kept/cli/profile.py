@@ -97,7 +97,9 @@ def rename(old: str, new: str, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def export(name: str, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False) -> None:
+def export(
+    name: str, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False
+) -> None:
     """Write a profile to a zip, secrets left out."""
     import zipfile
 
@@ -108,7 +110,10 @@ def export(name: str, file: Annotated[Path, typer.Argument(help="A .zip to write
         skip = _left_out(home.path)
         for path in sorted(home.path.rglob("*")):
             inner = path.relative_to(home.path)
-            hidden = any(part in skip(str(parent), [part]) for parent, part in zip(_folders(home.path, inner), inner.parts, strict=True))
+            hidden = any(
+                part in skip(str(parent), [part])
+                for parent, part in zip(_folders(home.path, inner), inner.parts, strict=True)
+            )
             if path.is_file() and not hidden:
                 archive.write(path, str(inner))
     _told(home, f"exported to {file}", as_json=as_json)

@@ -35,9 +35,17 @@ def tool(
         try:
             given = json.loads(text)
         except ValueError as error:
-            fail(f"the arguments are not JSON: {error}", f"write them like: kept tool {name} '{{\"key\": \"value\"}}'", code=2)
+            fail(
+                f"the arguments are not JSON: {error}",
+                f'write them like: kept tool {name} \'{{"key": "value"}}\'',
+                code=2,
+            )
         if not isinstance(given, dict):
-            fail("the arguments must be a JSON object", f"write them like: kept tool {name} '{{\"key\": \"value\"}}'", code=2)
+            fail(
+                "the arguments must be a JSON object",
+                f'write them like: kept tool {name} \'{{"key": "value"}}\'',
+                code=2,
+            )
         context = ToolContext(session_id=SessionId(session) if session else None)
         answer = tools[name].call(given, context)
         print_json(answer)

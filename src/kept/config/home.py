@@ -108,7 +108,10 @@ def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str])
     name = profile or environ.get("KEPT_PROFILE") or active_profile(root)
     home = Home(root, checked_profile(name))
     if home.profile != DEFAULT_PROFILE and not home.path.is_dir():
-        raise NotFound(f"there is no profile {name!r}", f"`kept profile create {name}` makes it; `kept profile list` shows all")
+        raise NotFound(
+            f"there is no profile {name!r}",
+            f"`kept profile create {name}` makes it; `kept profile list` shows all",
+        )
     return home
 
 

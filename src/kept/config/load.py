@@ -95,7 +95,7 @@ def _take_section(
 def _take_foreign(path: Path, gathered: _Gathered) -> None:
     """Take from another agent's file the keys that mean the same; whatever does not fit is theirs."""
     try:
-        memory = (read_document(path) or {}).get("memory")
+        memory: Any = (read_document(path) or {}).get("memory")
     except (ConfigError, Unreadable):
         return
     for name in _SHARED_KEYS:

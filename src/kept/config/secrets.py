@@ -32,7 +32,9 @@ def with_secrets(environ: Mapping[str, str], path: Path) -> dict[str, str]:
 def set_secret(path: Path, name: str, value: str) -> None:
     """Write one variable, keeping every other line, and leave the file at 0600."""
     if not _NAME.match(name) or "\n" in value or "\0" in value:
-        raise UsageError(f"{name!r} cannot be written to {path.name}", "use letters, digits and _, and one line of text")
+        raise UsageError(
+            f"{name!r} cannot be written to {path.name}", "use letters, digits and _, and one line of text"
+        )
     make_folder(path.parent)
     with locked(path.with_name(f"{path.name}.lock")):
         lines = (read_bytes(path) or b"").decode("utf-8-sig", "replace").splitlines()

@@ -15,7 +15,7 @@ from kept.config.settings import Settings
 from kept.core.bounds import Above, Between
 
 
-class Unfit(Exception):  # noqa: N818 - caught by the loader, which knows the file and the line
+class Unfit(Exception):
     """A value that its setting does not accept."""
 
     def __init__(self, key: str, value: object, accepted: str) -> None:

@@ -47,7 +47,7 @@ class ConfigError(UsageError):
     """A settings file or variable holds a value that cannot be used."""
 
 
-class NotFound(UsageError):  # noqa: N818 - reads as the fact it reports
+class NotFound(UsageError):
     """Nothing has the given name or id."""
 
     http_status = 404
@@ -60,21 +60,21 @@ class StorageError(KeptError):
     http_status = 503
 
 
-class Busy(StorageError):  # noqa: N818 - reads as the fact it reports
+class Busy(StorageError):
     """Another process holds what is needed, and did not let go in time."""
 
     exit_code = 75
 
 
-class Unreadable(StorageError):  # noqa: N818 - reads as the fact it reports
+class Unreadable(StorageError):
     """The bytes exist but cannot be read or decoded; they are left as they are."""
 
 
-class ForeignDatabase(StorageError):  # noqa: N818 - reads as the fact it reports
+class ForeignDatabase(StorageError):
     """The database file belongs to another program."""
 
 
-class NewerDatabase(StorageError):  # noqa: N818 - reads as the fact it reports
+class NewerDatabase(StorageError):
     """The database was written by a newer version of kept."""
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-JSON: TypeAlias = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
+JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
 
 def dumps(value: JSON, *, indent: int | None = None) -> str:

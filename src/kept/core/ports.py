@@ -153,7 +153,13 @@ class SessionStore(Protocol):
         ...
 
     def add_usage(
-        self, session_id: SessionId, *, task: str, model: str, usage: Usage, cost: float | None,
+        self,
+        session_id: SessionId,
+        *,
+        task: str,
+        model: str,
+        usage: Usage,
+        cost: float | None,
         unit: UnitOfWork | None = None,
     ) -> None:
         """Count one model call of the session."""

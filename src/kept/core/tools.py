@@ -7,9 +7,7 @@ from typing import Literal
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.jsontypes import JSON
 
-Toolset = Literal[
-    "memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"
-]
+Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
 
 
 @dataclass(frozen=True, slots=True)

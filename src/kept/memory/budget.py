@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Edit, Step
 from kept.memory.ledger import Change
-from kept.memory.page import ENTRY_DELIMITER, Page, usage
+from kept.memory.page import ENTRY_DELIMITER, Page
 
 
 def changed(
@@ -56,7 +56,7 @@ def _over_budget(page: Page, entries: Sequence[str]) -> Refused:
     size = len(ENTRY_DELIMITER.join(entries))
     return Refused(
         Reason.OVER_BUDGET,
-        f"The page would hold {size:,} characters; its limit is {page.limit:,} ({usage(len(page.text), page.limit)} now).",
+        f"The page would hold {size:,} characters; its limit is {page.limit:,} (now {page.usage}).",
         "Merge entries with replace, or remove stale entries, then retry.",
     )
 

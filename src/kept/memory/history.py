@@ -52,7 +52,7 @@ class History:
     def gap(self, target: Target) -> str | None:
         """Return where the ledger and the page disagree, None when they agree."""
         entries = self._store.files.entries(target)
-        rows = [row for row in self.rows(target)]
+        rows = self.rows(target)
         if not rows and not entries:
             return None
         if rows and rows[-1].page_after == page_hash(entries):

@@ -165,7 +165,7 @@ class Ledger:
         """Return the rules that a person let pass for this entry."""
         with self._db.reading() as connection:
             found = connection.execute(SQL.allowed_for, (target, entry)).fetchall()
-        return frozenset(rule for (rules,) in found for rule in json.loads(rules))
+        return frozenset(rule for (rules,) in found for rule in json.loads(str(rules)))
 
     def blank(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a forgotten session, keeping ids and hashes; return the rows."""

@@ -143,7 +143,12 @@ class Page:
     def _stepped(self, step: Step) -> "Edited":
         entries = step.applied(self.entries)
         assert entries is not None
-        messages = {"add": "Entry added.", "replace": "Entry replaced.", "remove": "Entry removed.", "archive": ""}
+        messages = {
+            "add": "Entry added.",
+            "replace": "Entry replaced.",
+            "remove": "Entry removed.",
+            "archive": "",
+        }
         return Edited(replace(self, entries=entries), (step,), messages[step.action])
 
 

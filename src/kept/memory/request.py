@@ -46,7 +46,7 @@ def read_request(arguments: Mapping[str, JSON], *, may_read: bool) -> Request | 
     if isinstance(target, Refused):
         return target
     operations = arguments.get("operations")
-    if operations is not None and operations != [] and operations != ():
+    if operations not in (None, [], ()):
         return _batch(target, operations)
     action = _action(arguments, may_read=may_read)
     if action == "read":

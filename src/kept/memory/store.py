@@ -12,7 +12,7 @@ from kept.core.ids import LedgerId
 from kept.core.ports import Clock, EventSink
 from kept.core.refusal import Reason, Refused
 from kept.memory.budget import changed
-from kept.memory.edits import Add, Edit, Replace, Target
+from kept.memory.edits import Add, Edit, Replace, Step, Target
 from kept.memory.files import PageFiles
 from kept.memory.ledger import Author, Change, Ledger
 from kept.memory.page import Page, preview
@@ -147,7 +147,13 @@ class MemoryStore:
         return self.write(target, decide, author, messages=messages)
 
     def write(
-        self, target: Target, decide: Decide, author: Author, *, messages: Sequence[str] = (), repair: bool = False
+        self,
+        target: Target,
+        decide: Decide,
+        author: Author,
+        *,
+        messages: Sequence[str] = (),
+        repair: bool = False,
     ) -> Outcome | Refused:
         """Run the write cycle with a decision of the caller's (undo, repair, restore)."""
         result = self._writer.write(target, self.limit(target), decide, author=author, repair=repair)
@@ -222,6 +228,6 @@ def _outcome(target: Target, written: Written, messages: Sequence[str]) -> Outco
     )
 
 
-def _with_origins(change: Change) -> list[tuple[object, str]]:
+def _with_origins(change: Change) -> list[tuple[Step, str]]:
     origins = change.origins or ("",) * len(change.steps)
     return list(zip(change.steps, origins, strict=True))

@@ -42,7 +42,11 @@ class MemoryTool:
         if not (self._store.settings.memory_enabled or self._store.settings.user_profile_enabled):
             return {"success": False, "error": "Memory is disabled in the configuration.", "done": True}
         if context.incognito:
-            return {"success": False, "error": "This conversation is incognito: nothing is kept.", "done": True}
+            return {
+                "success": False,
+                "error": "This conversation is incognito: nothing is kept.",
+                "done": True,
+            }
         request = read_request(arguments, may_read=self._store.settings.read_action)
         if isinstance(request, Refused):
             return self._refusal(request, None)
@@ -62,7 +66,11 @@ class MemoryTool:
                 return self._state(target)
             case SearchRequest(target, query):
                 found = History(self._store).archive(query, target)
-                return {"success": True, "target": target.value, "archived": [row.step.before for row in found[:20]]}
+                return {
+                    "success": True,
+                    "target": target.value,
+                    "archived": [row.step.before for row in found[:20]],
+                }
             case WriteRequest():
                 return self._write(request, context)
 
@@ -123,11 +131,19 @@ class MemoryTool:
         }
 
     def _refusal(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:
-        answer: dict[str, JSON] = {"success": False, "error": refused.error, "remedy": refused.remedy, **refused.detail}
+        answer: dict[str, JSON] = {
+            "success": False,
+            "error": refused.error,
+            "remedy": refused.remedy,
+            **refused.detail,
+        }
         if target is not None and refused.reason in _COSTLY:
             try:
                 page = self._store.page(target)
-                answer |= {"current_entries": self._store.shown_entries(target), "usage": usage(len(page.text), page.limit)}
+                answer |= {
+                    "current_entries": self._store.shown_entries(target),
+                    "usage": usage(len(page.text), page.limit),
+                }
             except StorageError:
                 pass  # the refusal itself is the answer; the entries would only have helped
         if refused.reason in _COSTLY:
@@ -135,7 +151,7 @@ class MemoryTool:
         if self._failed > MAX_FAILED_ATTEMPTS:
             answer |= {
                 "done": True,
-                "remedy": "Stop trying to save in this turn. Answer the user now; save it later, when the page was curated.",
+                "remedy": "Stop trying to save in this turn: answer the user now, and save it in a later turn.",
             }
         return answer
 
@@ -146,10 +162,17 @@ def schema(*, may_read: bool) -> ToolSchema:
     actions = ["add", "replace", "remove", *(["read", "search"] if may_read else [])]
     action: JSON = {"type": "string", "enum": list(actions), "description": "What to do with the page."}
     content: JSON = {"type": "string", "description": "The entry, for add and replace."}
-    old_text: JSON = {"type": "string", "description": "A part of the one entry that is meant, for replace and remove."}
+    old_text: JSON = {
+        "type": "string",
+        "description": "A part of the one entry that is meant, for replace and remove.",
+    }
     operation: JSON = {
         "type": "object",
-        "properties": {"action": {"type": "string", "enum": ["add", "replace", "remove"]}, "content": content, "old_text": old_text},
+        "properties": {
+            "action": {"type": "string", "enum": ["add", "replace", "remove"]},
+            "content": content,
+            "old_text": old_text,
+        },
         "required": ["action"],
     }
     return ToolSchema(

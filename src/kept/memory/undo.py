@@ -12,7 +12,11 @@ from kept.memory.store import MemoryStore, Outcome
 
 
 def undo(
-    store: MemoryStore, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
+    store: MemoryStore,
+    *,
+    ledger_id: int | None = None,
+    group_id: str | None = None,
+    target: Target | None = None,
 ) -> list[Outcome] | Refused:
     """Take back one row, one group, or the newest group not yet undone; return one outcome per page.
 
@@ -32,7 +36,10 @@ def undo(
     for page in pages:
         chosen = by_page[page]
         result = store.write(
-            page, lambda live, chosen=chosen: _reversed(chosen, live), author, messages=[_message(chosen)]  # type: ignore[misc] # bound early
+            page,
+            lambda live, chosen=chosen: _reversed(chosen, live),
+            author,
+            messages=[_message(chosen)],  # type: ignore[misc] # bound early
         )
         if isinstance(result, Refused):
             return result

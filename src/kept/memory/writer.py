@@ -37,7 +37,13 @@ class PageWriter:
     """Changes pages so that no accepted edit is ever lost or torn."""
 
     def __init__(
-        self, files: PageFiles, *, ledger: Callable[[], Ledger], clock: Clock, sink: EventSink, timeout_seconds: float
+        self,
+        files: PageFiles,
+        *,
+        ledger: Callable[[], Ledger],
+        clock: Clock,
+        sink: EventSink,
+        timeout_seconds: float,
     ) -> None:
         self._files = files
         self._ledger = ledger
@@ -45,7 +51,9 @@ class PageWriter:
         self._sink = sink
         self._timeout_seconds = timeout_seconds
 
-    def write(self, target: Target, limit: int, decide: Decide, *, author: Author, repair: bool = False) -> Written | Refused:
+    def write(
+        self, target: Target, limit: int, decide: Decide, *, author: Author, repair: bool = False
+    ) -> Written | Refused:
         """Run one cycle; nothing is changed on a refusal or an error. `repair` skips the drift check."""
         self._files.prepare()
         with locked(self._files.sidecar(target), timeout_seconds=self._timeout_seconds):

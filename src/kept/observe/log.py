@@ -18,7 +18,7 @@ class _LazyFileHandler(RotatingFileHandler):
         except OSError:  # a home that cannot be written must not stop a command that only reads
             return
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - the base class's signature
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's signature
         """Stay silent: a log that cannot be written is reported by `kept doctor`."""
 
 

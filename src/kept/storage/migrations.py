@@ -21,7 +21,7 @@ class Migration:
 
 
 def sql_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
-    """Return the migrations that stand as `NNNN_name.sql` in `package`; a first line `-- rewrites` asks for a backup."""
+    """Return the migrations of `package`, files `NNNN_name.sql`; a first line `-- rewrites` asks for a backup."""
     found = []
     for file in files(package).joinpath(folder).iterdir():
         number, _, rest = file.name.partition("_")

@@ -32,7 +32,9 @@ def explained_sql(path: Path) -> Iterator[None]:
     except (apsw.BusyError, apsw.LockedError) as error:
         raise Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment") from error
     except apsw.FullError as error:
-        raise StorageError(f"cannot write {str(path)!r}: the disk is full", "free some space, then try again") from error
+        raise StorageError(
+            f"cannot write {str(path)!r}: the disk is full", "free some space, then try again"
+        ) from error
     except apsw.ReadOnlyError as error:
         raise StorageError(f"cannot write {str(path)!r}: it is read-only", "check its permissions") from error
     except apsw.CantOpenError as error:

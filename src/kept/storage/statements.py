@@ -13,9 +13,7 @@ class Statements:
     def __init__(self, source: str, text: str) -> None:
         self._source = source
         pieces = _NAME.split(text)
-        self._by_name = {
-            name: body.strip().rstrip(";") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)
-        }
+        self._by_name = {name: body.strip().rstrip(";") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}
 
     def __getattr__(self, name: str) -> str:
         try:

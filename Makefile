@@ -1,0 +1,65 @@
+# Everything a person does with this repository. `make` alone explains itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help chat test test-heavy check format lint types imports docs bench bench-recall bench-scale clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kept needs Python 3.11 or newer: make chat PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(VENV)/pyvenv.cfg pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . >&2
+	@touch $@
+
+$(DEV_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
+	@touch $(STAMP) $@
+
+chat: $(STAMP) ## Set up what is missing and talk with an agent that remembers
+	@$(BIN)/kept chat
+
+test: $(DEV_STAMP) ## Set up what is missing and run the tests
+	$(BIN)/pytest -n 2
+
+test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by the thousand)
+	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 tests/faults
+
+check: format lint types imports test docs ## Run everything that must be green before a commit
+
+format: $(DEV_STAMP) ## Check the formatting
+	$(BIN)/ruff format --check src tests benchmarks
+
+lint: $(DEV_STAMP) ## Check the style
+	$(BIN)/ruff check src tests benchmarks
+
+types: $(DEV_STAMP) ## Check the types
+	$(BIN)/mypy
+
+imports: $(DEV_STAMP) ## Check that imports go down the picture only
+	$(BIN)/lint-imports
+
+docs: $(DEV_STAMP) ## Check that every setting and command is documented
+	$(BIN)/pytest tests/test_docs.py
+
+bench: $(DEV_STAMP) ## Measure memory, scanner and start-up
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/startup.py
+
+bench-scale: $(DEV_STAMP) ## Measure search by scale (minutes)
+	$(BIN)/python benchmarks/scale.py
+
+bench-recall: $(DEV_STAMP) ## Measure recall; give DATA=path/to/locomo.json
+	$(BIN)/python benchmarks/recall.py $(DATA)
+
+clean: ## Remove the environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
