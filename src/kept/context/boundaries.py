@@ -101,9 +101,7 @@ def _stricter(limits: Limits, strictness: int) -> Limits:
             )
 
 
-def _pass(
-    messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits, strictness: int
-) -> Plan | None:
+def _pass(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits, strictness: int) -> Plan | None:
     head = head_length(messages, limits.protect_first)
     start = max(head, tail_start(messages, sizes, limits=limits))
     user = last_user(messages)

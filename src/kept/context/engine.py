@@ -2,7 +2,7 @@
 
 Who calls it does this, in this order (spec: Boundaries):
 
-    rows = pruned(store.context(session_id), …)              # what an earlier pruning left behind
+    rows = pruned_as_marked(store.context(session_id), store.noted(session_id, "pruned"))
     if engine.should_compress(usage.prompt_tokens):          # real tokens; before a turn: …_preflight(rows)
         if not store.lease(…): go on without                 # one compaction per session, all processes
         text = providers.on_pre_compress(messages)
@@ -11,14 +11,20 @@ Who calls it does this, in this order (spec: Boundaries):
                 new = store.compact(session_id, done.placed(timestamp=…, child=new id or None))
                 prompt rebuilt with fresh memory, then with_note(prompt); store.set_system_prompt(new, …)
                 providers.on_session_switch(new, parent=session_id, reset=False, reason="compression")
-            case Pruned(through=id):
-                store.note(session_id, "pruned_through", id)  # same session, no hook
+                store.note(new, "pruned", None)
+            case Pruned() as small:
+                store.note(session_id, "pruned", small.mark)  # same session, no hook
             case Unchanged(reason=why):
                 pass
         store.note(session_id, "context", engine.state())    # cool-down and streaks survive a restart
         tell the person outcome.note, when it is not empty
         store.release(…)
-    request messages = sent(rows of the store)               # pure; always valid for both APIs
+    request messages = sent(rows, read and pruned as above)  # pure; always valid for both APIs
+
+An engine's session id is that of the conversation's first session, so that its state and its tree
+outlive child sessions. Hygiene is the same call before the turn, with `force=True` when it was the
+number of messages that asked for it; an overflow that an endpoint reports is `force=True` too, and
+when `engine.overflow(rows)` is not None afterwards, that error ends the turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -144,18 +150,14 @@ class ContextEngine:
         """Return the tools that the engine brings to the agent."""
         return ()
 
-    def handle_tool_call(
-        self, name: str, arguments: Mapping[str, JSON], context: ToolContext
-    ) -> Mapping[str, JSON]:
+    def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Answer a call of one of the engine's tools."""
         del arguments, context
         return {"success": False, "error": f"the engine has no tool {name!r}"}
 
     def tools(self) -> list[Tool]:
         """Return the engine's tools, ready to be called."""
-        return [
-            Tool(schema, partial(self.handle_tool_call, schema.name)) for schema in self.get_tool_schemas()
-        ]
+        return [Tool(schema, partial(self.handle_tool_call, schema.name)) for schema in self.get_tool_schemas()]
 
     def get_status(self) -> Mapping[str, JSON]:
         """Return what `kept context status` shows."""

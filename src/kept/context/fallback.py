@@ -29,9 +29,7 @@ _TROUBLE = re.compile(
     r"|错误|失败|エラー",
     re.IGNORECASE,
 )
-_NEXT = re.compile(
-    r"\b(?:next|todo|then i|remaining|follow[- ]up|will now|still need|als nächstes)\b", re.IGNORECASE
-)
+_NEXT = re.compile(r"\b(?:next|todo|then i|remaining|follow[- ]up|will now|still need|als nächstes)\b", re.IGNORECASE)
 LONGEST_QUOTE = 220
 MOST_FILES = 40
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kept.context.compressor import Compressor
 from kept.context.engine import ContextEngine
+from kept.context.guarded import Guarded
 from kept.context.lossless import Lossless
 from kept.context.settings import DEFAULT_ENGINE
 
@@ -79,12 +80,10 @@ def chosen(name: str, *, home: Path | None = None) -> Chosen:
         engine = loader()
     except Exception as error:  # plugin boundary: foreign code must not stop the start
         log.warning("context engine %r cannot be loaded", name, exc_info=True)
-        return _fallen_back(
-            f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home
-        )
+        return _fallen_back(f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home)
     if not isinstance(engine, ContextEngine):
         return _fallen_back(f"the context engine {name!r} offers no ContextEngine", home)
-    return Chosen(engine)
+    return Chosen(Guarded(engine, name))
 
 
 def _fallen_back(why: str, home: Path | None) -> Chosen:
@@ -151,12 +150,8 @@ def _from_module(module: ModuleType) -> object:
     kinds = [
         one
         for one in vars(module).values()
-        if inspect.isclass(one)
-        and issubclass(one, ContextEngine)
-        and one.__module__.startswith(module.__name__)
+        if inspect.isclass(one) and issubclass(one, ContextEngine) and one.__module__.startswith(module.__name__)
     ]
     if len(kinds) != 1:
-        raise TypeError(
-            f"it must register an engine or hold one ContextEngine subclass, and holds {len(kinds)}"
-        )
+        raise TypeError(f"it must register an engine or hold one ContextEngine subclass, and holds {len(kinds)}")
     return kinds[0]()

@@ -53,9 +53,7 @@ class Measured:
         return self.overhead + sum(known.get(id(one)) or self.size(one) for one in messages)
 
 
-def measured(
-    rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None
-) -> Measured:
+def measured(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
     """Return `rows` measured; a reported size larger than the estimate scales every message up."""
     messages = [as_sent(row) for row in rows]
     sizes = [count(message) for message in messages]

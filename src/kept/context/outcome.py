@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import JSON
 from kept.core.messages import Message
 
 
@@ -59,8 +60,8 @@ class Compaction:
 class Pruned:
     """Old tool output and images became small in the request; no row, id or hook is touched.
 
-    Store `through` with the session and apply `prune.pruned` to its rows at every request, so that
-    the shortened prefix stays the same.
+    Store `mark` with the session and give it to `prune.pruned_as_marked` with the rows at every
+    request, so that the shortened prefix stays the same; a later compaction replaces the mark by None.
     """
 
     messages: tuple[Message, ...]
@@ -74,6 +75,11 @@ class Pruned:
     def saved(self) -> int:
         """Return the tokens that the next request is shorter by."""
         return self.tokens_before - self.tokens_after
+
+    @property
+    def mark(self) -> dict[str, JSON]:
+        """Return what brings the same pruning about again."""
+        return {"head": self.head, "through": int(self.through)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,4 @@ def pace_from(value: JSON) -> Pace:
         found = value.get(key)
         return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else 0.0
 
-    return Pace(
-        int(number("failures")), number("cool_until"), int(number("ineffective")), int(number("by_rule"))
-    )
+    return Pace(int(number("failures")), number("cool_until"), int(number("ineffective")), int(number("by_rule")))

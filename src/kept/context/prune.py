@@ -1,11 +1,12 @@
 """Prune: old tool output, long arguments and old images made small, without a model."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kept.core.ids import MessageId
+from kept.core.jsontypes import JSON
 from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
 
 CLEARED = "[Old tool output cleared to save context space]"
@@ -30,10 +31,18 @@ def pruned(rows: Sequence[StoredMessage], *, head: int, through: MessageId | Non
     out = list(rows[:head])
     for row in rows[head:end]:
         small = _small(row.message, calls, seen)
-        out.append(
-            row if small is row.message else replace(row, message=small, api_content=None, token_count=None)
-        )
+        out.append(row if small is row.message else replace(row, message=small, api_content=None, token_count=None))
     return [*out, *rows[end:]]
+
+
+def pruned_as_marked(rows: Sequence[StoredMessage], mark: JSON) -> list[StoredMessage]:
+    """Return `rows` pruned as the session's mark says; see `Pruned.mark`."""
+    if not isinstance(mark, Mapping):
+        return list(rows)
+    head, through = mark.get("head"), mark.get("through")
+    if not isinstance(head, int) or not isinstance(through, int):
+        return list(rows)
+    return pruned(rows, head=head, through=MessageId(through))
 
 
 def _small(message: Message, calls: dict[str, ToolCall], seen: set[str]) -> Message:

@@ -97,8 +97,7 @@ def _results(calls: Sequence[ToolCall], answers: Sequence[Message]) -> list[Mess
     waiting = {call.id: call for call in calls}
     out = [answer for answer in answers if waiting.pop(answer.tool_call_id or "", None) is not None]
     return out + [
-        Message(Role.TOOL, MISSING_RESULT, tool_call_id=call.id, tool_name=call.name)
-        for call in waiting.values()
+        Message(Role.TOOL, MISSING_RESULT, tool_call_id=call.id, tool_name=call.name) for call in waiting.values()
     ]
 
 

@@ -85,9 +85,7 @@ def fitted(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callabl
     text = rendered({name: [line for line, _ in held] for name, held in lines.items()})
     if count(text) <= budget:
         return text
-    essential = [
-        line for name in ("Goal", "In Progress", "Next Steps") for line in sections.get(name, ())[-1:]
-    ]
+    essential = [line for name in ("Goal", "In Progress", "Next Steps") for line in sections.get(name, ())[-1:]]
     return clipped("## Goal\n" + "\n".join(essential or ["- none"]), budget, count=count)
 
 

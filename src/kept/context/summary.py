@@ -97,9 +97,7 @@ def _previous(rows: Sequence[StoredMessage]) -> Sections:
         if is_summary(row.message):
             body = body_of(row.message)
             # an engine with another layout keeps its text as background, so that nothing is dropped
-            sections = parsed(body) or {
-                "Critical Context": [f"- {line}" for line in body.splitlines() if line]
-            }
+            sections = parsed(body) or {"Critical Context": [f"- {line}" for line in body.splitlines() if line]}
             found = joined(found, sections)
     return found
 
@@ -116,17 +114,13 @@ def _asked(material: _Material, budget: int, errand: Errand, model: Completes) -
     return None
 
 
-def _in_parts(
-    material: _Material, budget: int, errand: Errand, model: Completes, *, room: int
-) -> Sections | None:
+def _in_parts(material: _Material, budget: int, errand: Errand, model: Completes, *, room: int) -> Sections | None:
     running = material.previous
     parts = split(material.rows, room, errand)
     if len(parts) > MOST_PARTS:
         return None
     for number, part in enumerate(parts, start=1):
-        text = _request(
-            part, running, budget, errand, part=f"{number} of {len(parts)}" if len(parts) > 1 else ""
-        )
+        text = _request(part, running, budget, errand, part=f"{number} of {len(parts)}" if len(parts) > 1 else "")
         answer = model.complete(prompt("summary"), text, max_output_tokens=budget)
         sections = _usable(answer, errand, material.sources)
         if sections is None:

@@ -17,10 +17,7 @@ def line_of(row: StoredMessage, *, redact: Redact, longest: int | None = None) -
     pieces = [shortened(redact(message.text).strip(), longest or LONGEST[message.role])]
     if not isinstance(message.content, str):
         pieces += ["[image]" for part in message.content if isinstance(part, ImagePart)]
-    pieces += [
-        f"→ {call.name}({shortened(redact(call.arguments), LONGEST_ARGUMENTS)})"
-        for call in message.tool_calls
-    ]
+    pieces += [f"→ {call.name}({shortened(redact(call.arguments), LONGEST_ARGUMENTS)})" for call in message.tool_calls]
     speaker = f"result of {message.tool_name or 'tool'}" if message.role is Role.TOOL else message.role.value
     return f"#{row.id} {speaker}: " + "\n".join(piece for piece in pieces if piece)
 

@@ -61,9 +61,7 @@ class Lossless(SummarisingEngine):
         """Return the three tools that bring originals back."""
         return SCHEMAS
 
-    def handle_tool_call(
-        self, name: str, arguments: Mapping[str, JSON], context: ToolContext
-    ) -> Mapping[str, JSON]:
+    def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Answer from the tree and the stored messages."""
         del context
         return answer(name, arguments, self.tree(), self.setup)

@@ -20,9 +20,7 @@ def leaf_lines(rows: Sequence[StoredMessage], budget: int, errand: Errand) -> li
     """Return the lines of a leaf over `rows`, or raise the ModelError of a model out of reach."""
     ruled = [line for row in rows for line in _kept_summary(row)] + gist(rows, redact=errand.redact)
     if errand.model is not None:
-        room = max(
-            400, errand.model.context_length * 9 // 10 - budget - FRAME_TOKENS - errand.count(prompt("leaf"))
-        )
+        room = max(400, errand.model.context_length * 9 // 10 - budget - FRAME_TOKENS - errand.count(prompt("leaf")))
         parts = split([row for row in rows if not is_summary(row.message)], room, errand)
         answered = [_asked("leaf", part, budget, errand, sources(rows)) for part in parts if part]
         lines = [line for answer in answered for line in answer]

@@ -17,9 +17,7 @@ MOST_MATCHES = 50
 AROUND = 120
 
 
-def _schema(
-    name: str, description: str, properties: Mapping[str, JSON], required: Sequence[str] = ()
-) -> ToolSchema:
+def _schema(name: str, description: str, properties: Mapping[str, JSON], required: Sequence[str] = ()) -> ToolSchema:
     parameters: dict[str, JSON] = {"type": "object", "properties": properties, "required": list(required)}
     return ToolSchema(name, description, MappingProxyType(parameters), "context")
 
@@ -111,9 +109,7 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
 def matcher(pattern: str) -> re.Pattern[str]:
     """Return a search for `pattern` that is linear in the text, whatever a model writes."""
     wished = [one for one in pattern[:500].split("|") if one.strip(" .*")]
-    parts = [
-        "[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in wished
-    ]
+    parts = ["[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in wished]
     return re.compile("|".join(parts) or re.escape(pattern), re.IGNORECASE)
 
 
@@ -152,9 +148,7 @@ def _shown(tree: Tree, node: Node) -> Mapping[str, JSON]:
 def _expand(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
     ids = _wanted(arguments, tree)
     if not ids:
-        return _no(
-            "give the `node_id` of a node that exists, or `message_ids`", "context_describe lists the nodes"
-        )
+        return _no("give the `node_id` of a node that exists, or `message_ids`", "context_describe lists the nodes")
     budget = _number(arguments.get("max_tokens"), DEFAULT_TOKENS, low=50, high=MOST_TOKENS)
     start = _number(arguments.get("from_message"), 0, low=0, high=2**62)
     skipped = _number(arguments.get("from_char"), 0, low=0, high=2**62)
@@ -167,9 +161,7 @@ def _expand(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[
             return {"success": True, "messages": shown, "next": {"from_message": row.id, "from_char": begin}}
         budget -= setup.count(Message(Role.USER, taken))
         end = begin + len(taken)
-        shown.append(
-            {"id": row.id, "role": row.message.role.value, "content": taken, "timestamp": row.timestamp}
-        )
+        shown.append({"id": row.id, "role": row.message.role.value, "content": taken, "timestamp": row.timestamp})
         if end < len(text):
             return {"success": True, "messages": shown, "next": {"from_message": row.id, "from_char": end}}
     return {"success": True, "messages": shown}

@@ -70,6 +70,4 @@ class NodesInMemory:
 
     def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
         """Return the conversation's nodes, oldest first."""
-        return [
-            (one, depth, text, below) for owner, one, depth, text, below in self._held if owner == session_id
-        ]
+        return [(one, depth, text, below) for owner, one, depth, text, below in self._held if owner == session_id]

@@ -1,0 +1,156 @@
+"""A foreign engine behind a guard: what it breaks, the built-in compressor does instead."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kept.context.compressor import Compressor
+from kept.context.engine import ContextEngine, Setup
+from kept.context.groups import last_user
+from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged
+from kept.context.repair import faults
+from kept.context.window import Window
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
+from kept.core.messages import Message, StoredMessage, Usage
+from kept.core.ports import Completes
+from kept.core.tools import ToolContext, ToolSchema
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Guarded(ContextEngine):
+    """An engine that a plugin brought; every call of it may fail without harm."""
+
+    def __init__(self, engine: ContextEngine, name: str) -> None:
+        self._engine = engine
+        self._spare = Compressor()
+        self.title = name
+        self.failures = 0
+
+    def prepare(self, setup: Setup) -> None:
+        """Prepare the engine and the one that stands in for it."""
+        self.setup = setup
+        self._spare.prepare(setup)
+        self._tell(lambda: self._engine.prepare(setup))
+
+    def should_compress(self, prompt_tokens: int) -> bool:
+        """Whether the engine wants to compress; near the end of the window its no is not heard."""
+        wants = self._asked(lambda: bool(self._engine.should_compress(prompt_tokens)), default=None)
+        if wants is None or prompt_tokens >= self.limits.urgent:
+            return self._spare.should_compress(prompt_tokens)
+        return wants and self.setup.settings.enabled
+
+    def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
+        """Whether the engine finds something to compress."""
+        found = self._asked(lambda: bool(self._engine.has_content_to_compress(rows)), default=None)
+        return self._spare.has_content_to_compress(rows) if found is None else found
+
+    def compress(
+        self,
+        rows: Sequence[StoredMessage],
+        *,
+        current_tokens: int | None = None,
+        focus_topic: str = "",
+        force: bool = False,
+        memory_context: str = "",
+    ) -> Outcome:
+        """Return the engine's outcome when it is sound, the compressor's otherwise."""
+
+        def by(engine: ContextEngine) -> Outcome:
+            return engine.compress(
+                rows,
+                current_tokens=current_tokens,
+                focus_topic=focus_topic,
+                force=force,
+                memory_context=memory_context,
+            )
+
+        outcome = self._asked(lambda: by(self._engine), default=None)
+        if outcome is not None:
+            wrong = unsound(rows, outcome)
+            if not wrong:
+                return outcome
+            self.failures += 1
+            log.warning("context engine %r gave an unsound result: %s", self.title, wrong)
+        return by(self._spare)
+
+    def update_from_response(self, usage: Usage) -> None:
+        """Tell both engines what was reported."""
+        self.last_prompt_tokens = usage.prompt_tokens
+        self._spare.update_from_response(usage)
+        self._tell(lambda: self._engine.update_from_response(usage))
+
+    def update_model(self, window: Window, model: Completes | None = None) -> None:
+        """Tell both engines of the new window."""
+        super().update_model(window, model)
+        self._spare.update_model(window, model)
+        self._tell(lambda: self._engine.update_model(window, model))
+
+    def on_session_start(self, session_id: SessionId, *, state: JSON = None) -> None:
+        """Begin the conversation in both engines, each with its own part of the state."""
+        self.session_id = session_id
+        parts = state if isinstance(state, Mapping) else {}
+        self._spare.on_session_start(session_id, state=parts.get("spare"))
+        self._tell(lambda: self._engine.on_session_start(session_id, state=parts.get("engine")))
+
+    def on_session_end(self, session_id: SessionId, rows: Sequence[StoredMessage]) -> None:
+        """Tell the engine that the conversation ended."""
+        self._tell(lambda: self._engine.on_session_end(session_id, rows))
+
+    def on_session_reset(self) -> None:
+        """Reset both engines."""
+        self._spare.on_session_reset()
+        self._tell(self._engine.on_session_reset)
+
+    def get_tool_schemas(self) -> Sequence[ToolSchema]:
+        """Return the engine's tools, or none when it fails to name them."""
+        return self._asked(lambda: tuple(self._engine.get_tool_schemas()), default=()) or ()
+
+    def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        """Return the engine's answer, or the failure as one."""
+        answer = self._asked(lambda: self._engine.handle_tool_call(name, arguments, context), default=None)
+        return answer or {"success": False, "error": f"the tool {name!r} of {self.title!r} failed"}
+
+    def get_status(self) -> Mapping[str, JSON]:
+        """Return the engine's status over the numbers that hold for every engine."""
+        own = self._asked(lambda: dict(self._engine.get_status()), default=None) or {}
+        return {**self._spare.get_status(), **own, "engine": self.title, "failures": self.failures}
+
+    def state(self) -> JSON:
+        """Return the state of both engines."""
+        return {"engine": self._asked(self._engine.state, default=None), "spare": self._spare.state()}
+
+    def _asked(self, call: Callable[[], T], *, default: T | None) -> T | None:
+        try:
+            return call()
+        except Exception:  # plugin boundary: foreign code must not end the turn
+            self.failures += 1
+            log.warning("context engine %r failed", self.title, exc_info=True)
+            return default
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        self._asked(call, default=None)
+
+
+def unsound(rows: Sequence[StoredMessage], outcome: Outcome) -> str:
+    """Return what makes an engine's outcome unusable, or nothing."""
+    if isinstance(outcome, Unchanged):
+        return ""
+    if not isinstance(outcome, Compaction | Pruned):
+        return f"not an outcome but {type(outcome).__name__}"
+    if wrong := faults(outcome.messages):
+        return wrong[0]
+    if _lost_last_user([row.message for row in rows], outcome.messages):
+        return "the last user message is gone"
+    if isinstance(outcome, Compaction):
+        named = sorted([*outcome.kept_head, *outcome.covered, *outcome.kept_tail])
+        if named != sorted(row.id for row in rows):
+            return "a message is neither kept nor covered"
+    return ""
+
+
+def _lost_last_user(before: Sequence[Message], after: Sequence[Message]) -> bool:
+    place = last_user(before)
+    return place is not None and not any(before[place].text in message.text for message in after)
