@@ -27,7 +27,7 @@ def create(connection: Connection) -> None:
 def add(connection: Connection, rows: Iterable[IndexedText]) -> None:
     """Index `rows`, or index them again; the caller's transaction is open."""
     ready = [prepared(row) for row in rows]
-    connection.executemany(SQL.add_words, [(row.message_id, row.words) for row in ready])
+    connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
     connection.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
 
 
@@ -53,9 +53,7 @@ def drop(connection: Connection) -> None:
         connection.execute(sql)
 
 
-def rebuild(
-    connection: Connection, rows: Iterable[IndexedText], progress: Callable[[int], None] | None = None
-) -> int:
+def rebuild(connection: Connection, rows: Iterable[IndexedText], progress: Callable[[int], None] | None = None) -> int:
     """Build both indexes anew from `rows`, in the caller's transaction, and return how many were indexed.
 
     Readers keep the old index until the transaction commits. `progress` hears the number done so far.
@@ -84,7 +82,7 @@ def check(connection: Connection) -> list[str]:
         (SQL.missing_substrings, "messages are not in the substring index"),
         (SQL.left_over, "rows of the word index have no message"),
     ):
-        number = int(connection.execute(sql).fetchall()[0][0])
+        (number,) = next(iter(connection.execute(sql)))
         if number:
             wrong.append(f"{number} {words}")
     return wrong

@@ -1,6 +1,6 @@
 -- name: create_words
 CREATE VIRTUAL TABLE IF NOT EXISTS message_words USING fts5(
-  words, content='', contentless_delete=1, detail=none,
+  words, marks, content='', contentless_delete=1, detail=none,
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 );
 
@@ -22,7 +22,7 @@ DROP TABLE IF EXISTS message_substrings;
 DROP TABLE IF EXISTS message_vocabulary;
 
 -- name: add_words
-INSERT OR REPLACE INTO message_words (rowid, words) VALUES (?, ?);
+INSERT OR REPLACE INTO message_words (rowid, words, marks) VALUES (?, ?, ?);
 
 -- name: add_substrings
 INSERT OR REPLACE INTO message_substrings (rowid, text) VALUES (?, ?);

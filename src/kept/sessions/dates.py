@@ -1,0 +1,220 @@
+"""Dates as people write them, read as stretches of time in UTC."""
+
+import re
+from calendar import monthrange
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+DAY_SECONDS = 86_400.0
+
+_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
+_MONTH_NUMBERS = {name: number for number, name in enumerate(_MONTHS, 1)}
+_MONTH_NUMBERS |= {name[:3]: number for name, number in _MONTH_NUMBERS.items()} | {"sept": 9}
+_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+_NUMBERS = {
+    word: number
+    for number, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1)
+} | {"a": 1, "an": 1, "couple of": 2, "a couple of": 2, "few": 3, "a few": 3, "several": 5}
+_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_WEEKDAY = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
+_COUNT = (
+    r"(?P<count>\d{1,4}|a couple of|couple of|a few|few|several|an?|"
+    r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+)
+_UNIT = r"(?P<unit>day|week|month|year)s?"
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time, from `start` up to but not including `end`, in epoch seconds."""
+
+    start: float
+    end: float
+
+    def distance(self, moment: float) -> float:
+        """Return the seconds between `moment` and the nearest edge; 0 inside."""
+        return max(self.start - moment, moment - self.end, 0.0)
+
+
+def _days(start: datetime, days: int) -> Span:
+    return Span(start.timestamp(), (start + timedelta(days=days)).timestamp())
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _month_span(year: int, month: int) -> Span:
+    return _days(datetime(year, month, 1, tzinfo=UTC), monthrange(year, month)[1])
+
+
+def _iso(match: re.Match[str], _now: datetime) -> Span | None:
+    year, month, day = int(match["year"]), int(match["m"]), match["d"]
+    if day is None:
+        return _month_span(year, month)
+    start = datetime(year, month, int(day), tzinfo=UTC)
+    if match["hour"] is None:
+        return _days(start, 1)
+    start = start.replace(hour=int(match["hour"]), minute=int(match["minute"]))
+    return Span(start.timestamp(), start.timestamp() + 60.0)
+
+
+def _full(match: re.Match[str], now: datetime) -> Span | None:
+    month, day = _MONTH_NUMBERS[match["month"]], int(match["day"])
+    if match["year"] is not None:
+        return _days(datetime(int(match["year"]), month, day, tzinfo=UTC), 1)
+    start = datetime(now.year, month, day, tzinfo=UTC)
+    return _days(start if start <= now else start.replace(year=now.year - 1), 1)
+
+
+def _month_year(match: re.Match[str], _now: datetime) -> Span | None:
+    return _month_span(int(match["year"]), _MONTH_NUMBERS[match["month"]])
+
+
+def _month_alone(match: re.Match[str], now: datetime) -> Span | None:
+    month = _MONTH_NUMBERS[match["month"]]
+    return _month_span(now.year if month <= now.month else now.year - 1, month)
+
+
+def _year_alone(match: re.Match[str], _now: datetime) -> Span | None:
+    year = int(match["year"])
+    return Span(datetime(year, 1, 1, tzinfo=UTC).timestamp(), datetime(year + 1, 1, 1, tzinfo=UTC).timestamp())
+
+
+def _ago(match: re.Match[str], now: datetime) -> Span | None:
+    word = match["count"]
+    count = int(word) if word.isdigit() else _NUMBERS[word]
+    unit = match["unit"]
+    start = _midnight(now) - timedelta(days=count * _UNIT_DAYS[unit])
+    return _days(start, _UNIT_DAYS[unit] if unit != "day" else 1)
+
+
+def _relative_unit(match: re.Match[str], now: datetime) -> Span | None:
+    shift = 0 if match["which"] == "this" else 1
+    today = _midnight(now)
+    match match["unit"]:
+        case "day":
+            return _days(today - timedelta(days=shift), 1)
+        case "week":
+            return _days(today - timedelta(days=today.weekday() + 7 * shift), 7)
+        case "month":
+            month_index = now.year * 12 + now.month - 1 - shift
+            return _month_span(month_index // 12, month_index % 12 + 1)
+        case _:
+            return Span(
+                datetime(now.year - shift, 1, 1, tzinfo=UTC).timestamp(),
+                datetime(now.year - shift + 1, 1, 1, tzinfo=UTC).timestamp(),
+            )
+
+
+def _last_many(match: re.Match[str], now: datetime) -> Span | None:
+    word = match["count"]
+    count = int(word) if word.isdigit() else _NUMBERS[word]
+    start = _midnight(now) - timedelta(days=count * _UNIT_DAYS[match["unit"]])
+    return Span(start.timestamp(), now.timestamp())
+
+
+def _weekday(match: re.Match[str], now: datetime) -> Span | None:
+    back = (now.weekday() - _WEEKDAYS.index(match["weekday"])) % 7 or 7
+    return _days(_midnight(now) - timedelta(days=back), 1)
+
+
+def _weekend(match: re.Match[str], now: datetime) -> Span | None:
+    shift = 7 if match["which"] == "last" and now.weekday() >= 5 else 0
+    saturday = _midnight(now) - timedelta(days=(now.weekday() - 5) % 7 + shift)
+    return _days(saturday, 2)
+
+
+def _named_day(match: re.Match[str], now: datetime) -> Span | None:
+    back = {"today": 0, "now": 0, "yesterday": 1}[match["name"]]
+    return _days(_midnight(now) - timedelta(days=back), 1)
+
+
+def _season(match: re.Match[str], now: datetime) -> Span | None:
+    month = _SEASONS[match["season"]]
+    year = int(match["year"]) if match["year"] else now.year
+    start = datetime(year, month, 1, tzinfo=UTC)
+    if not match["year"] and (start > now or match["which"] == "last"):
+        start = start.replace(year=year - 1)
+    return _days(start, 91)
+
+
+_Reader = Callable[[re.Match[str], datetime], Span | None]
+_ALWAYS: tuple[tuple[str, _Reader], ...] = (
+    (
+        rf"{_YEAR}[-/](?P<m>\d\d?)(?:[-/](?P<d>\d\d?)(?:[t ](?P<hour>\d\d):(?P<minute>\d\d)(?::\d\d(?:\.\d+)?)?z?)?)?",
+        _iso,
+    ),
+    (rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}", _full),
+    (rf"{_MONTH} {_DAY}(?:,? {_YEAR})?", _full),
+    (rf"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?: of)? {_MONTH}(?P<year>(?!))?", _full),
+    (rf"{_MONTH},? (?:of )?{_YEAR}", _month_year),
+    (rf"{_COUNT} {_UNIT} ago", _ago),
+    (rf"(?:in |over |during )?(?:the )?(?:last|past) {_COUNT} {_UNIT}", _last_many),
+    (r"(?P<which>last|this|previous) (?P<unit>day|week|month|year)", _relative_unit),
+    (rf"(?:last|this|on) {_WEEKDAY}", _weekday),
+    (r"(?P<which>last|this) weekend", _weekend),
+    (r"(?P<name>today|yesterday)", _named_day),
+    (rf"(?:(?P<which>last|this|in(?: the)?) (?P<season>{'|'.join(_SEASONS)})(?: of)?(?: {_YEAR})?)", _season),
+    (rf"(?:in|during|since|until|last|this|early|late|mid|by) {_MONTH}", _month_alone),
+    (rf"(?:in|during|since|of|until|by) {_YEAR}", _year_alone),
+)
+_ALONE: tuple[tuple[str, _Reader], ...] = (
+    (_MONTH, _month_alone),
+    (_YEAR, _year_alone),
+    (_WEEKDAY, _weekday),
+    (r"(?P<name>now)", _named_day),
+)
+_READERS = tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
+_WHOLE = tuple((re.compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
+
+
+def _read(match: re.Match[str], reader: _Reader, now: datetime) -> Span | None:
+    try:
+        return reader(match, now)
+    except (ValueError, OverflowError):  # 31 February, month 13, a million years ago: not dates
+        return None
+
+
+def _at(now: float) -> datetime:
+    return datetime.fromtimestamp(now, UTC)
+
+
+def when(text: str, now: float) -> Span | None:
+    """Return what `text` as a whole means ("last week", "in March", "2024-05-01"), or None.
+
+    For a filter, `after` takes the start and `before` the end of "until X", the start of any other.
+    """
+    folded = " ".join(text.lower().split())
+    for pattern, reader in _WHOLE:
+        found = pattern.fullmatch(folded)
+        if found is not None:
+            span = _read(found, reader, _at(now))
+            if span is not None:
+                return span
+    return None
+
+
+def mentioned(text: str, now: float) -> tuple[tuple[Span, str], ...]:
+    """Return the dates that a question mentions, each with the words that say it."""
+    folded = text.lower()
+    taken: list[tuple[int, int]] = []
+    found: list[tuple[Span, str]] = []
+    for pattern, reader in _READERS:
+        for match in pattern.finditer(folded):
+            if any(match.start() < end and start < match.end() for start, end in taken):
+                continue
+            span = _read(match, reader, _at(now))
+            if span is not None:
+                taken.append(match.span())
+                found.append((span, match[0]))
+    return tuple(found)

@@ -1,0 +1,260 @@
+"""What a person or a model typed into the one box, read as terms to rank and conditions to hold."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from kept.sessions.dates import Span, mentioned
+from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, clean, compounds, pieces
+from kept.sessions.words import CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
+
+MAX_CHARACTERS = 4_000
+MAX_TERMS = 32
+MAX_DEPTH = 12
+
+SCAFFOLDING_WEIGHT = 0.35
+DATE_WORD_WEIGHT = 0.35
+PART_WEIGHT = 0.6
+
+
+class Kind(StrEnum):
+    """How a term is looked up."""
+
+    WORD = "word"
+    PREFIX = "prefix"
+    PHRASE = "phrase"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing to look for, and how much it counts beside the others."""
+
+    text: str
+    kind: Kind = Kind.WORD
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every one of the conditions holds."""
+
+    nodes: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """At least one of the conditions holds."""
+
+    nodes: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The condition does not hold."""
+
+    node: "Node"
+
+
+Node: TypeAlias = Term | All | Any | Not
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The terms that rank, the condition that must hold (None for plain words), the dates mentioned."""
+
+    terms: tuple[Term, ...]
+    condition: Node | None = None
+    dates: tuple[Span, ...] = ()
+
+
+_TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
+_OPERATORS = frozenset({"AND", "OR", "NOT"})
+_WORD = re.compile(r"[^\W_]+")
+_PREFIX = re.compile(r"[\w.@/-]*\w\*")
+_EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
+
+
+def parse(text: str, now: float = 0.0) -> Query:
+    """Return what `text` asks for. Nothing raises: syntax that does not hold is read as plain words."""
+    text = clean(text[:MAX_CHARACTERS])
+    dates = tuple(mentioned(text, now)) if now > 0 else ()
+    spans = tuple(span for span, _ in dates)
+    date_words = frozenset(word for _, said in dates for word in _WORD.findall(said))
+    condition = _condition(text)
+    if condition is None:
+        return Query(_limited(_plain(text, date_words)), None, spans)
+    terms = _limited(_positive(condition, date_words))
+    if not terms:
+        return Query(_limited(_plain(text, date_words)), None, spans)
+    return Query(terms, condition, spans)
+
+
+def _limited(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """Return the terms once each; of very many the heaviest and longest, which are the rarest."""
+    best: dict[tuple[str, Kind], Term] = {}
+    for term in terms:
+        key = (term.text, term.kind)
+        if key not in best or best[key].weight < term.weight:
+            best[key] = term
+    if len(best) <= MAX_TERMS:
+        return tuple(best.values())
+    kept = sorted(best.values(), key=lambda term: (-term.weight, -len(term.text)))[:MAX_TERMS]
+    return tuple(term for term in best.values() if term in kept)
+
+
+def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
+    """Return the ranked terms of a question: stop words go, unless there is nothing else."""
+    spaced = UNSPACED.sub(" ", text)
+    words = [word.lower() for word in _WORD.findall(spaced)]
+    stops = stop_words(words)
+    terms = [_word(word, date_words) for word in words if word not in stops]
+    for compound in compounds(spaced):
+        weight = 1.0 if WHOLE in compound else PART_WEIGHT
+        terms.append(Term(compound.lower(), weight=weight))
+    runs: list[str] = UNSPACED.findall(text)
+    for run in runs:
+        terms += _unspaced(run)
+    return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
+
+
+def _word(word: str, date_words: frozenset[str]) -> Term:
+    if word in date_words:
+        return Term(CANONICAL.get(word, word), weight=DATE_WORD_WEIGHT)
+    return Term(CANONICAL.get(word, word), weight=SCAFFOLDING_WEIGHT if word in SCAFFOLDING else 1.0)
+
+
+def _unspaced(run: str) -> list[Term]:
+    """Return the pairs of a run without spaces; a question word in it separates, a lone character stands alone."""
+    rest = run
+    for stop in CJK_STOP:
+        rest = rest.replace(stop, " ")
+    terms: list[Term] = []
+    for part in rest.split():
+        singles, pairs = pieces(part)
+        terms += [Term(piece) for piece in pairs or singles]
+    return terms
+
+
+def _condition(text: str) -> Node | None:
+    """Return the condition of an explicit query, or None when there is none or its syntax does not hold."""
+    if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
+        return None
+    tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
+    return _Reader(tokens).read()
+
+
+class _BrokenSyntaxError(Exception):
+    """The explicit syntax does not hold; never leaves this module."""
+
+
+class _Reader:
+    """One pass over the tokens of an explicit query."""
+
+    def __init__(self, tokens: Sequence[tuple[str | None, str | None, str | None]]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._depth = 0
+
+    def read(self) -> Node | None:
+        """Return the condition that the tokens spell, or None."""
+        try:
+            node = self._either()
+        except _BrokenSyntaxError:
+            return None
+        return node if self._place == len(self._tokens) else None
+
+    def _next_is(self, *words: str) -> bool:
+        if self._place >= len(self._tokens):
+            return False
+        phrase, bracket, word = self._tokens[self._place]
+        return phrase is None and (bracket or word) in words
+
+    def _either(self) -> Node:
+        nodes = [self._both()]
+        while self._next_is("OR"):
+            self._place += 1
+            nodes.append(self._both())
+        return nodes[0] if len(nodes) == 1 else Any(tuple(nodes))
+
+    def _both(self) -> Node:
+        nodes = [self._row()]
+        while self._next_is("AND"):
+            self._place += 1
+            nodes.append(self._row())
+        return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
+
+    def _row(self) -> Node:
+        """Read things side by side: phrases and exclusions must hold, of plain words any may."""
+        nodes = [self._one()]
+        while self._place < len(self._tokens) and not self._next_is("AND", "OR", ")"):
+            nodes.append(self._one())
+        if len(nodes) == 1:
+            return nodes[0]
+        firm = [node for node in nodes if not _is_soft(node)]
+        soft = [node for node in nodes if _is_soft(node)]
+        if soft and not any(isinstance(node, Term) for node in firm):
+            firm.append(soft[0] if len(soft) == 1 else Any(tuple(soft)))
+        elif soft:
+            firm.append(Any((*soft, *firm)))  # the words beside a phrase rank, they do not exclude
+        return firm[0] if len(firm) == 1 else All(tuple(firm))
+
+    def _one(self) -> Node:
+        if self._place >= len(self._tokens) or self._next_is("AND", "OR", ")"):
+            raise _BrokenSyntaxError
+        phrase, bracket, word = self._tokens[self._place]
+        self._place += 1
+        if bracket is not None:
+            return self._inside_brackets()
+        if phrase is not None:
+            return _phrase(phrase)
+        if word == "NOT":
+            return Not(self._one())
+        return _operand(word or "")
+
+    def _inside_brackets(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _BrokenSyntaxError
+        node = self._either()
+        if not self._next_is(")"):
+            raise _BrokenSyntaxError
+        self._place += 1
+        self._depth -= 1
+        return node
+
+
+def _is_soft(node: Node) -> bool:
+    return isinstance(node, Any) or (isinstance(node, Term) and node.kind is not Kind.PHRASE)
+
+
+def _phrase(text: str) -> Node:
+    if not _WORD.search(text):
+        raise _BrokenSyntaxError
+    return Term(" ".join(text.split()), Kind.PHRASE)
+
+
+def _operand(word: str) -> Node:
+    """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
+    if _PREFIX.fullmatch(word):
+        return Term(_WORD.findall(word)[-1].lower(), Kind.PREFIX)
+    terms = _plain(word, frozenset())
+    if not terms:
+        raise _BrokenSyntaxError
+    if len(terms) == 1:
+        return terms[0]
+    return All(tuple(term for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER)))
+
+
+def _positive(node: Node, date_words: frozenset[str]) -> list[Term]:
+    """Return the terms of a condition that speak for a message; a phrase ranks by its words."""
+    match node:
+        case Term(text, Kind.PHRASE):
+            return [*_plain(text, date_words), node]
+        case Term():
+            return [node]
+        case All(nodes) | Any(nodes):
+            return [term for child in nodes for term in _positive(child, date_words)]
+        case Not():
+            return []

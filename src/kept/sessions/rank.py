@@ -1,0 +1,244 @@
+"""The rank of messages and sessions for a question: a pure function of what was found, with named weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md)."""
+
+    saturation: float = 1.2
+    """BM25's k1: how much a long message takes away from a match."""
+    length: float = 0.75
+    """BM25's b: how fully the length of a message is held against it."""
+    rarity: float = 0.5
+    """Power of a term's rarity beside the rarest term of the question, on top of its idf."""
+    name: float = 0.5
+    """Share that is left of a term which is the name of a speaker: people are named everywhere."""
+    speaker: float = 0.25
+    """Share of the question's weight that a message gains when a person of the question says it."""
+    coverage: float = 0.5
+    """Gain of a message that holds all of the question's weight, beside one that holds little."""
+    closeness: float = 0.6
+    """Gain of terms that stand as close together as in the question."""
+    previous: float = 0.72
+    """Share of a term that a message gains when the message before holds it."""
+    next: float = 0.6
+    """Share of a term that a message gains when the message after holds it."""
+    near: float = 0.3
+    """Share of a term that a message gains when a message two steps away holds it."""
+    doubled: float = 0.4
+    """How much less a neighbour's term counts when the message holds it itself."""
+    session: float = 0.5
+    """Gain from the session's messages that hold the terms."""
+    session_saturation: float = 2.0
+    """After how many such messages further ones count half."""
+    session_length: float = 0.6
+    """How fully the number of messages in a session is held against their count."""
+    falloff_terms: float = 60.0
+    """Length of a message from which the gains of neighbours and session fall."""
+    date: float = 1.0
+    """Share of the question's weight that a message gains when it was sent on a date that the question names."""
+    recency: float = 0.02
+    """Share of the question's weight that a message of today gains; the old is never hidden."""
+    recency_days: float = 90.0
+    """Days after which that gain has halved."""
+    runner_up: float = 0.5
+    """Share of the second best message in the score of its session."""
+    session_total: float = 0.15
+    """Share of the session's own sum in the score of the session."""
+    tool: float = 0.5
+    """Share that is left of the score of a tool's output."""
+    cron: float = 0.6
+    """Share that is left of the score of a scheduled conversation beside people's own."""
+    abstain: float = 0.35
+    """Share of the question's weight that the best message must reach by its own and near words."""
+
+
+WEIGHTS = Weights()
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTerm:
+    """One term of the question with its weight in this store."""
+
+    text: str
+    weight: float
+    is_name: bool = False
+
+
+@dataclass(slots=True)
+class Line:
+    """One message of a session under consideration: which terms it holds, as bits, and its neighbours."""
+
+    message_id: int
+    mask: int
+    length: int
+    before: int = 0
+    after: int = 0
+    around: int = 0
+    """Terms of the messages two steps away."""
+    spoken: bool = False
+    """Whether a person that the question names says it."""
+    factor: float = 1.0
+    """Share left by role and source."""
+    date: float = 0.0
+    """How near the message is to a date of the question, 0 to 1."""
+    age_days: float | None = None
+    gap: float = 0.0
+    """Closeness of the terms in the text, in weight; known for the best messages only."""
+
+
+@dataclass(slots=True)
+class SessionLines:
+    """A session under consideration: its size, how many messages hold each term, and the lines worth ranking."""
+
+    session_id: str
+    size: int
+    counts: Sequence[int]
+    lines: list[Line] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A message with the parts of its score; `own` is what it and its neighbours say."""
+
+    line: Line
+    session_id: str
+    own: float
+    score: float
+
+
+def idf(documents: int, holding: int) -> float:
+    """Return how much it says that a message holds a term which `holding` of `documents` messages hold."""
+    return log(1.0 + (documents - holding + 0.5) / (holding + 0.5))
+
+
+def term_weights(
+    terms: Sequence[tuple[str, float, int, int]], documents: int, weights: Weights = WEIGHTS
+) -> list[RankedTerm]:
+    """Return the terms with their weights from (text, given weight, messages holding it, messages spoken by it)."""
+    idfs = [idf(documents, min(holding, documents)) for _, _, holding, _ in terms]
+    top = max((value for value, (_, _, holding, _) in zip(idfs, terms, strict=True) if holding), default=0.0)
+    ranked = []
+    for (text, given, holding, speaking), value in zip(terms, idfs, strict=True):
+        known = holding > 0 or speaking > 0
+        weight = given * value * (value / top if top > 0 and holding else 1.0) ** weights.rarity if known else 0.0
+        ranked.append(RankedTerm(text, weight * (weights.name if speaking else 1.0), is_name=speaking > 0))
+    return ranked
+
+
+class Ranking:
+    """Scores lines for one question; the sums over sets of terms are kept, because few sets occur."""
+
+    def __init__(
+        self, terms: Sequence[RankedTerm], *, mean_length: float, mean_session: float, weights: Weights = WEIGHTS
+    ) -> None:
+        self.terms = terms
+        self.weights = weights
+        self.total = sum(term.weight for term in terms) or 1e-9
+        self._mean_length = max(mean_length, 1.0)
+        self._mean_session = max(mean_session, 1.0)
+        self._sums: dict[int, float] = {0: 0.0}
+
+    def sum(self, mask: int) -> float:
+        """Return the weight of the terms in `mask`."""
+        known = self._sums.get(mask)
+        if known is None:
+            known = sum(term.weight for bit, term in enumerate(self.terms) if mask >> bit & 1)
+            self._sums[mask] = known
+        return known
+
+    def base(self, mask: int, length: int) -> float:
+        """Return what a message says by its own words: BM25 of the terms it holds, raised by coverage."""
+        use = self.weights
+        norm = use.saturation * (1.0 - use.length + use.length * length / self._mean_length)
+        held = self.sum(mask)
+        return held * (use.saturation + 1.0) / (1.0 + norm) * (1.0 + use.coverage * held / self.total)
+
+    def neighbours(self, line: Line) -> float:
+        """Return what the messages next to `line` say, each term once, less where the line says it too."""
+        use = self.weights
+        later = line.after & ~line.before
+        far = line.around & ~line.before & ~line.after
+        gain = use.previous * self.sum(line.before) + use.next * self.sum(later) + use.near * self.sum(far)
+        if line.mask:
+            own = line.mask
+            gain -= use.doubled * (
+                use.previous * self.sum(line.before & own)
+                + use.next * self.sum(later & own)
+                + use.near * self.sum(far & own)
+            )
+        return gain
+
+    def falloff(self, length: int) -> float:
+        """Return the share of neighbour and session gains that a message of this length keeps."""
+        return min(1.0, self.weights.falloff_terms / max(length, 1))
+
+    def session_sum(self, session: SessionLines) -> float:
+        """Return what the session says as a whole: its messages that hold each term, with diminishing returns."""
+        use = self.weights
+        norm = 1.0 - use.session_length + use.session_length * session.size / self._mean_session
+        half = use.session_saturation * norm
+        return sum(
+            term.weight * count * (1.0 + use.session_saturation) / (count + half)
+            for term, count in zip(self.terms, session.counts, strict=True)
+            if count
+        )
+
+    def parts(self, line: Line, session_sum: float) -> dict[str, float]:
+        """Return the named parts whose sum is the score of `line`."""
+        use = self.weights
+        falloff = self.falloff(line.length)
+        words = self.base(line.mask, line.length)
+        neighbours = falloff * self.neighbours(line)
+        if words + neighbours <= 0.0:
+            return {}
+        parts = {
+            "words": words,
+            "closeness": use.closeness * line.gap,
+            "neighbours": neighbours,
+            "speaker": use.speaker * self.total if line.spoken else 0.0,
+            "session": falloff * use.session * session_sum,
+            "date": use.date * line.date * self.total,
+            "recency": self.recency(line.age_days),
+        }
+        return {name: value * line.factor for name, value in parts.items()}
+
+    def recency(self, age_days: float | None) -> float:
+        """Return the gain of a message of that age."""
+        if age_days is None:
+            return 0.0
+        return self.weights.recency * self.total * 2.0 ** (-max(age_days, 0.0) / self.weights.recency_days)
+
+    def scored(self, session: SessionLines) -> list[Scored]:
+        """Return the lines of `session` that say anything, with their scores."""
+        session_sum = self.session_sum(session)
+        found = []
+        for line in session.lines:
+            parts = self.parts(line, session_sum)
+            if parts:
+                own = parts["words"] + parts["closeness"] + parts["neighbours"] + parts["speaker"]
+                found.append(Scored(line, session.session_id, own, sum(parts.values())))
+        return found
+
+    def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
+        """Return the score of a session and its best message, from the scores of its lines."""
+        use = self.weights
+        best = max(scored, key=lambda item: (item.score, item.line.message_id))
+        owns = sorted((item.own for item in scored), reverse=True)
+        score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
+        score += use.session_total * self.session_sum(session) * best.line.factor
+        score += max(
+            (use.date * item.line.date * self.total + self.recency(item.line.age_days)) * item.line.factor
+            for item in scored
+        )
+        return score, best
+
+
+def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
+    """Return whether the best message says too little of what was asked."""
+    said = best.get("words", 0.0) + best.get("neighbours", 0.0) + best.get("closeness", 0.0)
+    return said < ranking.weights.abstain * ranking.total

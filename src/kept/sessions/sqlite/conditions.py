@@ -1,0 +1,115 @@
+"""The condition of an explicit query: as an expression of the word index, and checked against a text."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kept.sessions.query import All, Any, Kind, Node, Not, Term
+from kept.sessions.sqlite.postings import Postings, quoted
+from kept.sessions.text import clean, split
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of a message."""
+
+    node: Node
+    expression: str
+    """Matches every message that may hold it, and no more unless `has_phrase`."""
+    has_phrase: bool
+
+
+def condition(postings: Postings, node: Node) -> Condition | None:
+    """Return `node` ready to be asked, or None when it excludes but asks for nothing."""
+    expression = _expression(postings, node)
+    return None if expression is None else Condition(node, expression, _has_phrase(node))
+
+
+def _has_phrase(node: Node) -> bool:
+    match node:
+        case Term():
+            return node.kind is Kind.PHRASE
+        case All(nodes) | Any(nodes):
+            return any(_has_phrase(child) for child in nodes)
+        case Not(child):
+            return _has_phrase(child)
+
+
+def _expression(postings: Postings, node: Node) -> str | None:
+    """Return an expression that matches at least every message for which `node` holds."""
+    match node:
+        case Term():
+            return _term_expression(postings, node)
+        case Any(nodes):
+            found = [_expression(postings, child) for child in nodes if not isinstance(child, Not)]
+            known = [expression for expression in found if expression is not None]
+            return " OR ".join(f"({expression})" for expression in known) if known else None
+        case All(nodes):
+            return _all_expression(postings, nodes)
+        case Not():
+            return None
+
+
+def _all_expression(postings: Postings, nodes: Sequence[Node]) -> str | None:
+    found = [_expression(postings, child) for child in nodes if not isinstance(child, Not)]
+    wanted = [expression for expression in found if expression is not None]
+    if not wanted:
+        return None
+    expression = " AND ".join(f"({part})" for part in wanted)
+    for child in nodes:
+        # a phrase is known by its words only, so its absence is left to the check against the text
+        if isinstance(child, Not) and not _has_phrase(child.node):
+            unwanted = _expression(postings, child.node)
+            if unwanted is not None:
+                expression = f"({expression}) NOT ({unwanted})"
+    return expression
+
+
+def _term_expression(postings: Postings, term: Term) -> str | None:
+    match term.kind:
+        case Kind.PREFIX:
+            return quoted(term.text) + " *"
+        case Kind.WORD:
+            return quoted(term.text) if postings.stem(term.text) else None
+        case Kind.PHRASE:
+            words, _ = split(clean(term.text))
+            tokens = [word for word in _WORD.findall(words) if postings.stem(word)]
+            return " AND ".join(quoted(token) for token in tokens) if tokens else None
+
+
+def holds(postings: Postings, node: Node, text: str) -> bool:
+    """Return whether `node` holds for a message of this text."""
+    words, marks = split(clean(text))
+    tokens = frozenset(postings.tokens(f"{words} {' '.join(marks)}"))
+    return _holds(postings, node, tokens, " ".join(_folded(text).split()))
+
+
+def _folded(text: str) -> str:
+    return clean(text).casefold()
+
+
+def _holds(postings: Postings, node: Node, tokens: frozenset[str], folded: str) -> bool:
+    match node:
+        case Term():
+            return _term_holds(postings, node, tokens, folded)
+        case All(nodes):
+            return all(_holds(postings, child, tokens, folded) for child in nodes)
+        case Any(nodes):
+            return any(_holds(postings, child, tokens, folded) for child in nodes)
+        case Not(child):
+            return not _holds(postings, child, tokens, folded)
+
+
+def _term_holds(postings: Postings, term: Term, tokens: frozenset[str], folded: str) -> bool:
+    match term.kind:
+        case Kind.WORD:
+            return postings.stem(term.text) in tokens
+        case Kind.PREFIX:
+            return any(token.startswith(term.text) for token in tokens)
+        case Kind.PHRASE:
+            phrase = _folded(term.text)
+            start = r"(?<!\w)" if phrase[:1].isascii() and phrase[:1].isalnum() else ""
+            end = r"(?!\w)" if phrase[-1:].isascii() and phrase[-1:].isalnum() else ""
+            return re.search(start + re.escape(phrase) + end, folded) is not None

@@ -1,0 +1,140 @@
+"""What may be found: filters of the request, hidden sources, and the conversation that asks."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kept.core.search import SearchRequest
+from kept.sessions.rank import WEIGHTS
+from kept.sessions.sqlite.postings import SQL
+from kept.storage.sqlite import Connection
+
+HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
+_FEW_SESSIONS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A message without its text."""
+
+    session_id: str
+    role: str
+    timestamp: float
+    external_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHead:
+    """What the filters must know of a session."""
+
+    source: str
+    user_id: str | None
+    project: str | None
+    trashed: bool
+    started: float
+    last_active: float
+    message_count: int
+
+
+class Filters:
+    """The filters of one search; remembers the rows it read and counts what each filter took away."""
+
+    def __init__(self, request: SearchRequest, connection: Connection) -> None:
+        self._request = request
+        self._connection = connection
+        self.heads: dict[int, Head] = {}
+        self.sessions: dict[str, SessionHead] = {}
+        self.excluded: Counter[str] = Counter()
+        self._counted: set[int] = set()
+        self.are_wide = False
+        """Whether there are filters that many sessions pass, so that more messages must be looked at."""
+
+    def messages(self) -> frozenset[int] | None:
+        """Return the ids that the filters leave when they leave few sessions, or None."""
+        request = self._request
+        if request.session_id is not None:
+            return self._ids_of([request.session_id])
+        if not (request.user_id or request.project or request.sources or self._has_dates()):
+            self.are_wide = bool(request.roles)
+            return None
+        bindings = {
+            "user": request.user_id,
+            "project": request.project,
+            "sources": json.dumps(request.sources) if request.sources else None,
+            "after": request.after,
+            "before": request.before,
+            "limit": _FEW_SESSIONS + 1,
+        }
+        names = [str(row[0]) for row in self._connection.execute(SQL.filtered_sessions, bindings)]
+        if len(names) > _FEW_SESSIONS:
+            self.are_wide = True
+            return None
+        return self._ids_of(names)
+
+    def _has_dates(self) -> bool:
+        return self._request.after is not None or self._request.before is not None
+
+    def _ids_of(self, names: Sequence[str]) -> frozenset[int]:
+        rows = self._connection.execute(SQL.ids_of_sessions, (json.dumps(names),))
+        return frozenset(number for (number,) in rows if isinstance(number, int))
+
+    def passing(self, ids: Sequence[int]) -> dict[int, Head]:
+        """Return the rows of `ids` that may be found, in no particular order."""
+        unknown = [number for number in ids if number not in self.heads]
+        for number, session_id, role, timestamp, external_id in self._connection.execute(
+            SQL.heads, (json.dumps(unknown),)
+        ):
+            self.heads[number] = Head(session_id, role, timestamp, external_id)
+        self._load_sessions({self.heads[number].session_id for number in ids if number in self.heads})
+        found = {}
+        for number in ids:
+            head = self.heads.get(number)
+            if head is None:
+                continue
+            reason = self._reason(number, head)
+            if reason is None:
+                found[number] = head
+            elif reason and number not in self._counted:
+                self._counted.add(number)
+                self.excluded[reason] += 1
+        return found
+
+    def _load_sessions(self, names: set[str]) -> None:
+        unknown = [name for name in names if name not in self.sessions]
+        if not unknown:
+            return
+        for row in self._connection.execute(SQL.sessions, (json.dumps(unknown),)):
+            name, source, user_id, project, trashed, started, last_active, count = row
+            self.sessions[name] = SessionHead(
+                source, user_id, project, trashed is not None, started or 0.0, last_active or 0.0, count or 0
+            )
+
+    def _reason(self, number: int, head: Head) -> str | None:
+        """Return the name of the filter that excludes the message, empty where it must not be told, or None."""
+        session = self.sessions.get(head.session_id)
+        request = self._request
+        if session is None or session.trashed:
+            return ""
+        if request.user_id is not None and session.user_id != request.user_id:
+            return ""  # another user's hits are not even counted
+        checks = (
+            ("current conversation", number in request.exclude_messages),
+            ("session", head.session_id in request.exclude_sessions),
+            ("session", request.session_id is not None and head.session_id != request.session_id),
+            ("source", bool(request.sources) and session.source not in request.sources),
+            ("hidden source", not request.sources and session.source in HIDDEN_SOURCES),
+            ("project", request.project is not None and session.project != request.project),
+            ("role", bool(request.roles) and head.role not in request.roles),
+            ("after", request.after is not None and head.timestamp < request.after),
+            ("before", request.before is not None and head.timestamp >= request.before),
+        )
+        return next((name for name, excluded in checks if excluded), None)
+
+    def factor(self, session_id: str) -> float:
+        """Return the share that the source of a session leaves of its scores."""
+        return WEIGHTS.cron if self.sessions[session_id].source == "cron" else 1.0
+
+    def role_factor(self, role: str) -> float:
+        """Return the share that a role leaves of a message's score."""
+        return WEIGHTS.tool if role == "tool" else 1.0

@@ -1,0 +1,153 @@
+"""Lists of the messages that hold a term, read from the word index as cheaply as it allows."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from kept.storage.sqlite import Connection
+from kept.storage.statements import statements
+
+SQL = statements("kept.sessions.sqlite", "search.sql")
+TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
+_QUERY = 0x0001
+_STALE_SHARE = 0.02
+
+
+class Tokenize(Protocol):
+    """SQLite's own tokenizer, as the word index uses it."""
+
+    def __call__(
+        self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
+    ) -> Iterable[object]:
+        """Return the tokens of `utf8`."""
+        ...
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """What one connection learned of its store; counts may lag behind by a small share."""
+
+    tokenize: Tokenize
+    documents: int = 0
+    holding: dict[str, int] = field(default_factory=dict)
+    sessions: int = 0
+
+
+_remembered: WeakKeyDictionary[Connection, _Remembered] = WeakKeyDictionary()
+"""Per connection, because counting a common word reads its whole list."""
+
+
+def quoted(text: str) -> str:
+    """Return `text` as one string of the index's query language."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+class Postings:
+    """The word index as seen by one search."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.documents, self.mean_length = _totals(connection)
+        known = _remembered.get(connection)
+        if known is None:
+            known = _remembered[connection] = _Remembered(connection.fts5_tokenizer("porter", list(TOKENIZER)))
+        if abs(self.documents - known.documents) > _STALE_SHARE * known.documents:
+            known.holding.clear()
+            known.sessions = 0
+            known.documents = self.documents
+        self._known = known
+
+    def stem(self, text: str) -> str:
+        """Return the token under which a word is indexed; empty when it has none."""
+        tokens = self.tokens(text)
+        return tokens[0] if tokens else ""
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of `text` in order."""
+        utf8 = text.encode("utf-8", "replace")
+        found = self._known.tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
+        return [token for token in found if isinstance(token, str)]
+
+    def holding(self, stem: str) -> int:
+        """Return how many messages hold the token, as of not long ago."""
+        known = self._known.holding.get(stem)
+        if known is None:
+            row = self.connection.execute(SQL.holding, (stem,)).fetchone()
+            known = self._known.holding[stem] = row[0] if row and isinstance(row[0], int) else 0
+        return known
+
+    def spellings(self, start: str) -> list[tuple[str, int]]:
+        """Return the indexed tokens that begin with `start`, with the number of messages that hold each."""
+        rows = self.connection.execute(SQL.spellings, (start, start + "\U0010ffff"))
+        return [(term, count) for term, count in rows if isinstance(term, str) and isinstance(count, int)]
+
+    def mean_session(self) -> float:
+        """Return how many messages a session has on average."""
+        if self._known.sessions == 0:
+            (count,) = self.connection.execute(SQL.session_count).fetchone() or (0,)
+            self._known.sessions = max(1, count if isinstance(count, int) else 0)
+        return self.documents / self._known.sessions
+
+    def ids(self, expression: str) -> list[int]:
+        """Return the messages that `expression` matches, in order."""
+        return _numbers(self.connection.execute(SQL.ids, (expression,)).fetchall())
+
+    def ids_between(self, expression: str, first: int, last: int) -> list[int]:
+        """Return the messages from `first` to `last` that `expression` matches, in order."""
+        return _numbers(self.connection.execute(SQL.ids_between, (expression, first, last)).fetchall())
+
+    def newest_ids(self, expression: str, limit: int) -> list[int]:
+        """Return the newest messages that `expression` matches, in order."""
+        return sorted(_numbers(self.connection.execute(SQL.newest_ids, (expression, limit)).fetchall()))
+
+    def containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages whose text holds `text` anywhere, case ignored; three characters at least."""
+        folded = text.lower()
+        if len(folded) < 3:
+            return []
+        marks = [folded[place : place + 3] for place in range(len(folded) - 2)]
+        chosen = marks if len(marks) <= 8 else marks[:: max(1, len(marks) // 8)]
+        expression = " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
+        ids = [int(row[0]) for row in self.connection.execute(SQL.substring_ids, (expression, limit))]
+        texts = self.texts(ids)
+        return sorted(number for number in ids if folded in texts.get(number, "").lower())
+
+    def lengths(self, ids: Iterable[int]) -> dict[int, int]:
+        """Return how many words each message has."""
+        rows = self.connection.execute(SQL.lengths, (json.dumps(list(ids)),))
+        return {int(number): _first_varint(size) for number, size in rows}
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return the text of each message."""
+        rows = self.connection.execute(SQL.texts, (json.dumps(list(ids)),))
+        return {int(number): str(text or "") for number, text in rows}
+
+
+def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
+    joined = rows[0][0] if rows else None
+    return [] if joined is None else list(map(int, str(joined).split(",")))
+
+
+def _first_varint(blob: bytes) -> int:
+    number = 0
+    for byte in blob:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            break
+    return number
+
+
+def _totals(connection: Connection) -> tuple[int, float]:
+    """Return the number of messages and their mean length, which the index keeps in its first record."""
+    row = connection.execute(SQL.totals).fetchone()
+    numbers: list[int] = []
+    value = 0
+    for byte in row[0] if row else b"":
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(value)
+            value = 0
+    documents = numbers[0] if numbers else 0
+    return documents, (numbers[1] / documents if documents and len(numbers) > 1 else 1.0)

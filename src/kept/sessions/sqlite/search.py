@@ -1,0 +1,273 @@
+"""The search over sessions: a question in, ranked sessions and messages out."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kept.core.ids import MessageId, SessionId
+from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
+from kept.sessions.dates import DAY_SECONDS, Span
+from kept.sessions.query import Query, parse
+from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, term_weights
+from kept.sessions.sqlite.candidates import Budget, pool
+from kept.sessions.sqlite.conditions import Condition, condition, holds
+from kept.sessions.sqlite.filters import Filters, Head, SessionHead
+from kept.sessions.sqlite.postings import SQL, Postings
+from kept.sessions.sqlite.terms import Held, held_terms, speakers
+from kept.sessions.text import clean, speaker
+from kept.storage.sqlite import Connection
+
+_DATE_BEFORE_DAYS = 1.0
+_DATE_AFTER_DAYS = 5.0
+"""People tell what happened some days after it did, seldom before."""
+_WINDOW = 400
+_CLOSE_CHARACTERS = 8_000
+_VERIFIED = 1_500
+
+
+def find(connection: Connection, request: SearchRequest, *, now: float, budget: Budget | None = None) -> Found:
+    """Return what answers `request`, ranked. No query raises; an empty answer counts what the filters took."""
+    query = parse(request.query, now)
+    postings = Postings(connection)
+    terms = held_terms(postings, query) if postings.documents else []
+    if not terms:
+        return Found(abstained=True, terms=tuple(term.text for term in query.terms))
+    return _Search(postings, query, terms, request=request, now=now, budget=budget or Budget()).run()
+
+
+@dataclass(slots=True)
+class _Ranked:
+    """A session with its lines and their scores."""
+
+    session: SessionLines
+    scored: list[Scored]
+
+
+class _Search:
+    """One search, from terms to answer."""
+
+    def __init__(
+        self,
+        postings: Postings,
+        query: Query,
+        terms: list[Held],
+        *,
+        request: SearchRequest,
+        now: float,
+        budget: Budget,
+    ) -> None:
+        self._postings = postings
+        self._query = query
+        self._terms = terms
+        self._request = request
+        self._now = now
+        self._budget = budget
+        self._speakers = speakers(postings, terms)
+        stats = [(held.text, held.given, held.holding, held.speaking) for held in terms]
+        self._ranking = Ranking(
+            term_weights(stats, postings.documents),
+            mean_length=postings.mean_length,
+            mean_session=postings.mean_session(),
+        )
+        self._filters = Filters(request, postings.connection)
+
+    def run(self) -> Found:
+        """Return the answer."""
+        heads, estimates = self._heads()
+        ranked = [self._lines(session_id, numbers) for session_id, numbers in self._best_sessions(heads, estimates)]
+        ranked = [item for item in ranked if item.scored]
+        self._complete(ranked)
+        return self._found(ranked)
+
+    def _heads(self) -> tuple[dict[int, Head], dict[int, float]]:
+        """Return the rows of promising messages that pass the condition and the filters."""
+        allowed = self._allowed()
+        budget = self._budget
+        if self._filters.are_wide and budget.pool < 3_000:
+            budget = Budget(budget.postings, budget.per_list, 6_000, 3_000, budget.sessions, budget.texts)
+        best = pool(self._postings, self._terms, self._ranking, budget=budget, allowed=allowed)
+        estimates = {number: estimate for estimate, number in best}
+        return self._filters.passing(list(estimates)), estimates
+
+    def _allowed(self) -> frozenset[int] | set[int] | None:
+        """Return the only messages that may be found, or None when that is not known beforehand."""
+        allowed = self._filters.messages()
+        node = self._query.condition
+        asked = condition(self._postings, node) if node is not None else None
+        if asked is None:
+            return allowed
+        ids = self._holding(asked, allowed)
+        return ids if allowed is None else ids & allowed
+
+    def _holding(self, asked: Condition, allowed: frozenset[int] | None) -> set[int]:
+        newest = self._postings.newest_ids(asked.expression, self._budget.postings)
+        if allowed is not None:
+            newest = [number for number in newest if number in allowed]
+        if not asked.has_phrase:
+            return set(newest)
+        texts = self._postings.texts(newest[-_VERIFIED:])
+        return {number for number, text in texts.items() if holds(self._postings, asked.node, text)}
+
+    def _best_sessions(self, heads: Mapping[int, Head], estimates: Mapping[int, float]) -> list[tuple[str, list[int]]]:
+        """Return the sessions whose messages promise most, each with those messages."""
+        by_session: dict[str, list[int]] = {}
+        for number in heads:
+            by_session.setdefault(heads[number].session_id, []).append(number)
+        promise = {}
+        for session_id, numbers in by_session.items():
+            top = sorted((estimates[number] for number in numbers), reverse=True)[:2]
+            promise[session_id] = top[0] + self._ranking.weights.runner_up * sum(top[1:])
+            promise[session_id] += self._session_date(self._filters.sessions[session_id])
+        limit = max(self._budget.sessions, self._request.limit + 8)
+        names = sorted(promise, key=lambda name: (promise[name], max(by_session[name])), reverse=True)[:limit]
+        return [(name, by_session[name]) for name in names]
+
+    def _session_date(self, head: SessionHead) -> float:
+        spans = (Span(min(span.start, head.last_active), max(span.end, head.started)) for span in self._query.dates)
+        near = max((_nearness(span, head.started) for span in spans), default=0.0)
+        return self._ranking.weights.date * self._ranking.total * near
+
+    def _lines(self, session_id: str, numbers: Sequence[int]) -> _Ranked:
+        """Return a session with the lines that hold a term or stand next to one, scored."""
+        ids = self._session_ids(session_id, numbers)
+        place = {number: index for index, number in enumerate(ids)}
+        masks: dict[int, int] = {}
+        counts = [0] * len(self._terms)
+        for bit, held in enumerate(self._terms):
+            for number in held.between(self._postings, ids[0], ids[-1]):
+                index = place.get(number)
+                if index is not None:
+                    masks[index] = masks.get(index, 0) | 1 << bit
+                    counts[bit] += 1
+        spoken: set[int] = set()
+        if self._speakers is not None:
+            spoken.update(self._speakers.between(self._postings, ids[0], ids[-1]))
+        head = self._filters.sessions[session_id]
+        session = SessionLines(session_id, max(head.message_count, len(ids)), counts)
+        self._fill(session, ids, masks, spoken=spoken)
+        return _Ranked(session, self._ranking.scored(session))
+
+    def _session_ids(self, session_id: str, numbers: Sequence[int]) -> list[int]:
+        """Return the messages of a session in order; of a very long one those around its hits."""
+        connection = self._postings.connection
+        head = self._filters.sessions[session_id]
+        if head.message_count <= 5 * _WINDOW:
+            rows = connection.execute(SQL.session_ids, (session_id,)).fetchall()
+        else:
+            rows = []
+            for number in sorted(numbers)[-20:]:
+                near = connection.execute(SQL.session_ids_near, (session_id, number - _WINDOW, number + _WINDOW))
+                rows += near.fetchall()
+        return sorted({number for (number,) in rows if isinstance(number, int)} | set(numbers))
+
+    def _fill(self, session: SessionLines, ids: Sequence[int], masks: Mapping[int, int], *, spoken: set[int]) -> None:
+        around = {place for index in masks for place in range(index - 2, index + 3) if 0 <= place < len(ids)}
+        lengths = self._postings.lengths(ids[place] for place in around)
+        factor = self._filters.factor(session.session_id)
+        for place in around:
+            number = ids[place]
+            session.lines.append(
+                Line(
+                    number,
+                    masks.get(place, 0),
+                    lengths.get(number, 1),
+                    before=masks.get(place - 1, 0),
+                    after=masks.get(place + 1, 0),
+                    around=masks.get(place - 2, 0) | masks.get(place + 2, 0),
+                    spoken=number in spoken,
+                    factor=factor,
+                )
+            )
+
+    def _complete(self, ranked: Sequence[_Ranked]) -> None:
+        """Add what only the rows say (time, role, words in order) to the best lines, and score those again."""
+        best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
+        wanted = best[: max(self._budget.texts * 4, self._request.limit * 4)]
+        passing = self._filters.passing([item.line.message_id for item in wanted])
+        texts = self._postings.texts([item.line.message_id for item in wanted[: self._budget.texts]])
+        stems = self._stems()
+        for item in wanted:
+            line = item.line
+            head = passing.get(line.message_id)
+            if head is None:
+                line.factor = 0.0
+                continue
+            line.factor *= self._filters.role_factor(head.role)
+            line.age_days = (self._now - head.timestamp) / DAY_SECONDS
+            line.date = max((_nearness(span, head.timestamp) for span in self._query.dates), default=0.0)
+            text = texts.get(line.message_id)
+            if text is not None and line.mask & line.mask - 1:
+                line.gap = self._gap(text, stems)
+        done = {item.line.message_id for item in wanted}
+        for each in ranked:
+            each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
+            each.scored = self._ranking.scored(each.session)
+
+    def _stems(self) -> list[str]:
+        return [self._postings.stem(held.text) for held in self._terms]
+
+    def _gap(self, text: str, stems: Sequence[str]) -> float:
+        """Return how close together the terms stand that follow each other in the question, in weight."""
+        _, rest = speaker(clean(text[:_CLOSE_CHARACTERS]))
+        places: dict[str, list[int]] = {stem: [] for stem in stems}
+        for index, token in enumerate(self._postings.tokens(rest)):
+            if token in places:
+                places[token].append(index)
+        weights = [term.weight for term in self._ranking.terms]
+        gain = 0.0
+        for step, share in ((1, 1.0), (2, 0.5)):
+            for left in range(len(stems) - step):
+                distance = _distance(places[stems[left]], places[stems[left + step]])
+                if distance is not None:
+                    gain += share * min(weights[left], weights[left + step]) / max(1, distance)
+        return gain
+
+    def _found(self, ranked: Iterable[_Ranked]) -> Found:
+        sessions = []
+        messages: list[tuple[Scored, _Ranked]] = []
+        for each in ranked:
+            if each.scored:
+                score, best = self._ranking.session_score(each.session, each.scored)
+                sessions.append(
+                    FoundSession(SessionId(each.session.session_id), score, MessageId(best.line.message_id))
+                )
+                messages += [(item, each) for item in each.scored]
+        sessions.sort(key=lambda item: (-item.score, -item.best_message_id))
+        messages.sort(key=lambda pair: (-pair[0].score, -pair[0].line.message_id))
+        limit = self._request.limit
+        found = tuple(self._message(item, each) for item, each in messages[:limit])
+        return Found(
+            sessions=tuple(sessions[:limit]),
+            messages=found,
+            abstained=not found or abstains(found[0].parts, self._ranking),
+            terms=tuple(held.text for held in self._terms),
+            excluded=Counter(self._filters.excluded),
+        )
+
+    def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
+        head = self._filters.heads[item.line.message_id]
+        parts = self._ranking.parts(item.line, self._ranking.session_sum(each.session))
+        return FoundMessage(
+            MessageId(item.line.message_id), SessionId(item.session_id), head.external_id, item.score, parts
+        )
+
+
+def _nearness(span: Span, moment: float) -> float:
+    """Return 1 inside `span`, less with every day before or after it."""
+    days = span.distance(moment) / DAY_SECONDS
+    if days == 0.0:
+        return 1.0
+    return float(2.718281828 ** (-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS)))
+
+
+def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
+    if not left or not right:
+        return None
+    best = None
+    for place in left:
+        index = bisect_left(right, place)
+        for other in right[max(0, index - 1) : index + 1]:
+            if best is None or abs(other - place) < best:
+                best = abs(other - place)
+    return best

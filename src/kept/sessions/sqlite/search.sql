@@ -1,0 +1,58 @@
+-- name: totals
+SELECT block FROM message_words_data WHERE id = 1;
+
+-- name: holding
+SELECT doc FROM message_vocabulary WHERE term = ?;
+
+-- name: spellings
+SELECT term, doc FROM message_vocabulary WHERE term >= ? AND term < ?;
+
+-- name: ids
+SELECT group_concat(rowid) FROM message_words WHERE message_words MATCH ?;
+
+-- name: ids_between
+SELECT group_concat(rowid) FROM message_words WHERE message_words MATCH ? AND rowid BETWEEN ? AND ?;
+
+-- name: newest_ids
+SELECT group_concat(rowid) FROM (
+  SELECT rowid FROM message_words WHERE message_words MATCH ? ORDER BY rowid DESC LIMIT ?
+);
+
+-- name: substring_ids
+SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?;
+
+-- name: lengths
+SELECT id, sz FROM message_words_docsize WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: heads
+SELECT id, session_id, role, timestamp, external_id FROM messages
+WHERE id IN (SELECT value FROM json_each(?)) AND state <> 'rewound';
+
+-- name: texts
+SELECT id, content FROM messages WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: sessions
+SELECT id, source, user_id, project, trashed, started, coalesce(last_active, started), message_count
+FROM sessions WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: session_count
+SELECT count(*) FROM sessions;
+
+-- name: session_ids
+SELECT id FROM messages WHERE session_id = ? ORDER BY id;
+
+-- name: session_ids_near
+SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id;
+
+-- name: filtered_sessions
+SELECT id FROM sessions
+WHERE (:user IS NULL OR user_id = :user)
+  AND (:project IS NULL OR project = :project)
+  AND (:sources IS NULL OR source IN (SELECT value FROM json_each(:sources)))
+  AND (:after IS NULL OR coalesce(last_active, started) >= :after)
+  AND (:before IS NULL OR started < :before)
+  AND trashed IS NULL
+LIMIT :limit;
+
+-- name: ids_of_sessions
+SELECT id FROM messages WHERE session_id IN (SELECT value FROM json_each(?));

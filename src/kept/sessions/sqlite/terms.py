@@ -1,0 +1,127 @@
+"""The terms of a question as this store knows them: spelt, counted, and with the messages that hold them."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kept.sessions.query import Kind, Query, Term
+from kept.sessions.sqlite.postings import Postings, quoted
+from kept.sessions.text import SPEAKER, STRONG, WHOLE
+
+SUBSTRING_LIMIT = 400
+MISSPELT_WEIGHT = 0.6
+SPEAKER_WEIGHT = 0.5
+_SAME_START = 3
+
+
+@dataclass(slots=True)
+class Held:
+    """A term, how many messages hold it, and their list once it was read."""
+
+    text: str
+    expression: str
+    given: float
+    holding: int
+    speaking: int = 0
+    ids: list[int] | None = None
+
+    @property
+    def strong(self) -> str:
+        """Return the expression that finds the term in short messages only."""
+        return quoted(STRONG + self.text)
+
+    def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
+        """Return the messages from `first` to `last` that hold the term."""
+        if self.ids is None:
+            return postings.ids_between(self.expression, first, last)
+        return self.ids[bisect_left(self.ids, first) : bisect_right(self.ids, last)]
+
+
+def held_terms(postings: Postings, query: Query) -> list[Held]:
+    """Return the question's terms that some message holds; a phrase ranks by its words, which are there too."""
+    found: dict[str, Held] = {}
+    for term in query.terms:
+        held = _held(postings, term)
+        if held is None:
+            continue
+        known = found.get(held.expression)
+        if known is None or known.given < held.given:
+            found[held.expression] = held
+    terms = list(found.values())
+    if terms and all(held.speaking for held in terms):
+        # only names were asked for: what these people say counts as well, less than what is said of them
+        terms += [_spoken(postings, held) for held in terms]
+    return [held for held in terms if held.holding or held.speaking]
+
+
+def speakers(postings: Postings, terms: Sequence[Held]) -> Held | None:
+    """Return what finds the messages that the people among `terms` say, or None when there are none."""
+    names = [held for held in terms if held.speaking]
+    if not names:
+        return None
+    expression = " OR ".join(quoted(SPEAKER + held.text) for held in names)
+    return Held("", expression, 0.0, sum(held.speaking for held in names))
+
+
+def _held(postings: Postings, term: Term) -> Held | None:
+    match term.kind:
+        case Kind.PHRASE:
+            return None
+        case Kind.PREFIX:
+            expression = quoted(term.text) + " *"
+            ids = postings.ids(expression)
+            return Held(term.text, expression, term.weight, len(ids), ids=ids)
+        case Kind.WORD:
+            return _word(postings, term)
+
+
+def _word(postings: Postings, term: Term) -> Held | None:
+    stem = postings.stem(term.text)
+    if not stem:
+        return None
+    held = Held(term.text, quoted(term.text), term.weight, postings.holding(stem))
+    held.speaking = postings.holding(postings.stem(SPEAKER + term.text))
+    if held.holding or held.speaking or WHOLE in term.text:
+        return held
+    inside = postings.containing(term.text, SUBSTRING_LIMIT)
+    if inside:
+        return Held(term.text, quoted(term.text), term.weight, len(inside), ids=inside)
+    spelling = _spelling(postings, stem)
+    if spelling is None:
+        return held
+    return Held(spelling[0], quoted(spelling[0]), term.weight * MISSPELT_WEIGHT, spelling[1])
+
+
+def _spoken(postings: Postings, held: Held) -> Held:
+    marked = SPEAKER + held.text
+    return Held(marked, quoted(marked), held.given * SPEAKER_WEIGHT, postings.holding(postings.stem(marked)))
+
+
+def _spelling(postings: Postings, stem: str) -> tuple[str, int] | None:
+    """Return the indexed word that `stem` is most likely a misspelling of, and how many messages hold it."""
+    if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
+        return None
+    close = [
+        (distance, -count, word)
+        for word, count in postings.spellings(stem[:_SAME_START])
+        if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edits(stem, word)) <= 1
+    ]
+    if not close:
+        return None
+    _, count, word = min(close)
+    return word, -count
+
+
+def edits(left: str, right: str) -> int:
+    """Return how many insertions, deletions, replacements or swaps of neighbours turn one word into the other."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        new = [i]
+        for j, b in enumerate(right, 1):
+            best = min(row[j] + 1, new[-1] + 1, row[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                best = min(best, before[j - 2] + 1)
+            new.append(best)
+        before, row = row, new
+    return row[-1]

@@ -1,0 +1,145 @@
+"""Text prepared for the word index: scripts without spaces cut up, identifiers whole and in parts."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from kept.sessions.words import CANONICAL, STOP_WORDS
+
+WHOLE: Final = "\ue000"
+"""Stands between the parts of a compound that is indexed whole; private use, so no text holds it."""
+SPEAKER: Final = "\ue001"
+"""Marks the name in front of "Name: …", so that speaking is not the same as being spoken of."""
+STRONG: Final = "\ue002"
+"""Marks the words of a short message, so that a very common word is found where it says most."""
+
+STRONG_WORDS: Final = 12
+TOOL_CHARACTERS: Final = 2_000
+TALK_CHARACTERS: Final = 200_000
+
+_PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
+_NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
+_JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
+_SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
+_WORD = re.compile(r"[^\W_]+")
+_COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
+_CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
+_CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_COMPOUND_CHARACTERS = 80
+
+_UNSPACED_SCRIPTS = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\u1100-\u11ff\uac00-\ud7af"  # Hangul
+    "\u2600-\u27bf\U0001f300-\U0001faff"  # emoji
+)
+UNSPACED = re.compile(f"[{_UNSPACED_SCRIPTS}]+")
+_CLUSTER = re.compile(r"[^\u0e31\u0e34-\u0e3a\u0e47-\u0e4e][\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]*")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """What of one message is to be found: its own words, and the words of its tools at lower weight."""
+
+    message_id: int
+    text: str
+    tool_text: str = ""
+    """Tool names, arguments and output; capped, noise removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The two texts that the indexes are given for one message."""
+
+    message_id: int
+    words: str
+    """The words of the message itself; their number is its length."""
+    marks: str
+    """What it is found by as well: whole identifiers, their parts, base forms, speaker, short-message marks."""
+    substrings: str
+
+
+def clean(text: str) -> str:
+    """Return `text` in one normal form, without lone surrogates, NULs and private-use characters."""
+    if text.isascii():
+        return text.replace("\x00", " ") if "\x00" in text else text
+    whole = unicodedata.normalize("NFKC", text.encode("utf-8", "replace").decode())
+    return _PRIVATE.sub(" ", whole)
+
+
+def without_noise(text: str) -> str:
+    """Return `text` without base64 and long hexadecimal runs, which nobody types into a search box."""
+    return _NOISE.sub(" ", text) if len(text) >= 32 else text
+
+
+def speaker(text: str) -> tuple[str, str]:
+    """Return the name in front of "Name: …" and the rest; the name is empty when there is none."""
+    found = _SPEAKER.match(text)
+    if found is None or found[1][0].islower() or found[1].lower() in STOP_WORDS:
+        return "", text
+    return found[1], text[found.end() :]
+
+
+def pieces(run: str) -> tuple[list[str], list[str]]:
+    """Return the one-character and the two-character words that a run without spaces is found by."""
+    characters = _CLUSTER.findall(run)
+    return characters, [left + right for left, right in pairwise(characters)]
+
+
+def compounds(text: str) -> list[str]:
+    """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
+    found = [
+        WHOLE.join(_WORD.findall(whole)) for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS
+    ]
+    for camel in _CAMEL.findall(text):
+        found += _CAMEL_PARTS.findall(camel)
+    return found
+
+
+def split(text: str) -> tuple[str, list[str]]:
+    """Return the words of `text` as the word index reads them, and the marks to find it by as well."""
+    marks: list[str] = []
+    pairs: list[str] = []
+    if not text.isascii() and UNSPACED.search(text):
+        for run in UNSPACED.findall(text):
+            singles, twos = pieces(run)
+            marks += singles
+            pairs += twos
+        text = UNSPACED.sub(" ", text)
+    marks += compounds(text)
+    words = _WORD.findall(text.lower())
+    distinct = set(words)
+    marks += {CANONICAL[word] for word in CANONICAL.keys() & distinct}
+    if len(words) <= STRONG_WORDS:
+        marks += [STRONG + word for word in distinct - STOP_WORDS]
+    return (f"{text} {' '.join(pairs)}" if pairs else text), marks
+
+
+def prepared(row: IndexedText) -> Prepared:
+    """Return the texts that both indexes are given for `row`."""
+    talk = without_noise(clean(row.text[:TALK_CHARACTERS]))
+    name, rest = speaker(talk)
+    words, marks = split(rest)
+    if name:
+        marks += [SPEAKER + part for part in _WORD.findall(name.lower())]
+    if row.tool_text:
+        tool = tool_text(row.tool_text)
+        tool_words, tool_marks = split(tool)
+        words = f"{words} {tool_words}"
+        marks += tool_marks
+        talk = f"{talk} {tool}"
+    return Prepared(row.message_id, words, " ".join(marks), substring_text(talk))
+
+
+def tool_text(text: str) -> str:
+    """Return the part of a tool's text that is worth finding: its beginning, without JSON marks and noise."""
+    return without_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
+
+
+def substring_text(text: str) -> str:
+    """Return what the substring index reads: scripts without spaces are left to the word index."""
+    return text if text.isascii() else UNSPACED.sub(" ", text)
