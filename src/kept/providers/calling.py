@@ -1,0 +1,63 @@
+"""How a hook is called: with the keyword arguments that its signature takes, and no others."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kept.providers.base import MemoryProvider
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def accepted(hook: Callable[..., Any], keywords: Mapping[str, Any], *, positional: int = 0) -> dict[str, Any]:
+    """Return those of `keywords` that `hook` names, or all of them when it takes any.
+
+    What the first `positional` arguments fill already is left out.
+    """
+    parameters = _parameters(hook)
+    if parameters is None:
+        return dict(keywords)
+    filled = set([name for name, p in parameters.items() if p.kind in _POSITIONAL][:positional])
+    free = {name: value for name, value in keywords.items() if name not in filled}
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return free
+    named = {name for name, p in parameters.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
+    return {name: value for name, value in free.items() if name in named}
+
+
+def takes_positional(hook: Callable[..., Any], count: int) -> bool:
+    """Tell whether `hook` takes `count` positional arguments."""
+    parameters = _parameters(hook)
+    if parameters is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values()):
+        return True
+    return sum(p.kind in _POSITIONAL for p in parameters.values()) >= count
+
+
+def overrides(provider: object, hook: str) -> bool:
+    """Tell whether `provider` has a `hook` of its own, not just the base class's that does nothing."""
+    own = getattr(type(provider), hook, None)
+    inherited = getattr(MemoryProvider, hook, None)
+    return hook in getattr(provider, "__dict__", {}) or (own is not None and own is not inherited)
+
+
+def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Call `hook` of `provider` in the way that its signature asks for."""
+    method = getattr(provider, hook)
+    if hook == "on_memory_write":
+        return _tell_memory_write(method, args, keywords)
+    return method(*args, **accepted(method, keywords, positional=len(args)))
+
+
+def _tell_memory_write(method: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Plugins written before there was metadata take three arguments; they are still served."""
+    fitting = accepted(method, keywords, positional=len(args))
+    if "metadata" in fitting or not takes_positional(method, len(args) + 1):
+        return method(*args, **fitting)
+    return method(*args, keywords["metadata"], **fitting)
+
+
+def _parameters(hook: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    try:
+        return inspect.signature(hook).parameters
+    except (TypeError, ValueError):  # written in C: nothing can be known
+        return None

@@ -1,0 +1,57 @@
+"""Daemon threads that run foreign code: a call that hangs is left behind and never holds the exit."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Job(Generic[T]):
+    """One call that runs in a thread of the crew."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do the work; whatever it raises is kept."""
+        try:
+            self.result = self._work()
+        except BaseException as error:  # noqa: BLE001 - plugin boundary: even SystemExit must not end our thread
+            self.error = error
+        finally:
+            self._done.set()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for the end; False when it did not come in time."""
+        return self._done.wait(max(0.0, timeout_seconds))
+
+
+class Crew:
+    """Threads that are reused when idle; one is added whenever all of them are busy or hang."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._idle: list[SimpleQueue[Job[object]]] = []
+        self._guard = threading.Lock()
+
+    def submit(self, work: Callable[[], object]) -> Job[object]:
+        """Start `work` at once and return the job."""
+        job: Job[object] = Job(work)
+        with self._guard:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = SimpleQueue()
+            threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
+        inbox.put(job)
+        return job
+
+    def _serve(self, inbox: "SimpleQueue[Job[object]]") -> None:
+        while True:
+            inbox.get().run()
+            with self._guard:
+                self._idle.append(inbox)

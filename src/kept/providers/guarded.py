@@ -1,0 +1,142 @@
+"""A provider behind its guard: every call is timed, bounded, counted and recorded, and none can raise."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from kept.core.ports import Clock
+from kept.providers.audit import Audit, CallRecord
+from kept.providers.base import MemoryProvider
+from kept.providers.breaker import Breaker
+from kept.providers.calling import call_hook, overrides
+from kept.providers.crew import Crew, Job
+from kept.security.secrets import redact
+
+log = logging.getLogger(__name__)
+
+REQUIRED = frozenset({"initialize", "get_tool_schemas", "handle_tool_call", "is_available"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The call returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The call raised, took too long, or was not made because the provider is paused or still hangs."""
+
+    error: str
+    attempted: bool = True
+
+
+Outcome: TypeAlias = Answered | Failed
+
+
+class Pending:
+    """A call under way."""
+
+    def __init__(self, settle: Callable[[float], Outcome]) -> None:
+        self._settle = settle
+
+    def wait(self, timeout_seconds: float) -> Outcome:
+        """Wait for the outcome; after the time it is a failure, and a late answer is dropped."""
+        return self._settle(timeout_seconds)
+
+
+class Guarded:
+    """One registered provider with its breaker."""
+
+    def __init__(self, provider: MemoryProvider, *, breaker: Breaker, crew: Crew, audit: Audit, clock: Clock) -> None:
+        self.provider = provider
+        self.name = provider.name
+        self.breaker = breaker
+        self.ready = False
+        self._crew = crew
+        self._audit = audit
+        self._clock = clock
+        self._left_behind: dict[str, Job[object]] = {}
+
+    def offers(self, hook: str) -> bool:
+        """Tell whether calling `hook` can do anything."""
+        return hook in REQUIRED or overrides(self.provider, hook)
+
+    def begin(self, hook: str, *args: Any, session_id: str, expects: type = object, **keywords: Any) -> Pending:
+        """Start a call in a thread of its own; an answer that is neither None nor `expects` is a failure."""
+        if not self.offers(hook):
+            return Pending(lambda _: Answered(None))
+        now = self._now()
+        if self.breaker.is_open(now):
+            return Pending(lambda _: Failed(f"{self.name} is paused after repeated failures", attempted=False))
+        if not self._is_free(hook):
+            return Pending(lambda _: Failed(f"{self.name}: an earlier {hook} still hangs", attempted=False))
+        given = {"session_id": session_id, **keywords}
+        out = _size((args, keywords))
+        begun = time.monotonic()
+        job = self._crew.submit(lambda: call_hook(self.provider, hook, args, given))
+        record = CallRecord(session_id, self.name, hook, now, 0.0, "ok", out, 0)
+        return Pending(lambda timeout: self._settled(job, record, begun=begun, timeout=timeout, expects=expects))
+
+    def call(self, hook: str, *args: Any, session_id: str, timeout_seconds: float, **keywords: Any) -> Outcome:
+        """Make a call and wait for its outcome."""
+        return self.begin(hook, *args, session_id=session_id, **keywords).wait(timeout_seconds)
+
+    def _settled(self, job: Job[object], record: CallRecord, *, begun: float, timeout: float, expects: type) -> Outcome:
+        in_time = job.wait(timeout - (time.monotonic() - begun))
+        timed = replace(record, seconds=time.monotonic() - begun)
+        if not in_time:
+            self._left_behind[record.call] = job
+            return self._failed(replace(timed, outcome="timeout"), f"{record.call} took longer than {timeout:g} s")
+        if job.error is not None:
+            kind = type(job.error).__name__
+            log.warning("provider %s: %s raised", self.name, record.call, exc_info=job.error)
+            error = f"{record.call} raised {kind}: {_first_line(job.error)}"
+            return self._failed(replace(timed, outcome=f"raised {kind}"), error)
+        if job.result is not None and not isinstance(job.result, expects):
+            error = f"{record.call} returned {type(job.result).__name__}, not {expects.__name__}"
+            return self._failed(replace(timed, outcome="garbage"), error)
+        self.breaker.succeeded(self._now())
+        self._audit.add(replace(timed, bytes_in=_size(job.result)), self.breaker.health)
+        return Answered(job.result)
+
+    def _failed(self, record: CallRecord, error: str) -> Failed:
+        self._count(error)
+        self._audit.add(record, self.breaker.health)
+        return Failed(error)
+
+    def _count(self, error: str) -> None:
+        if self.breaker.failed(self._now(), error):
+            log.warning("provider %s is paused: %s", self.name, error)
+
+    def _is_free(self, hook: str) -> bool:
+        job = self._left_behind.get(hook)
+        if job is not None and not job.wait(0):
+            return False
+        self._left_behind.pop(hook, None)
+        return True
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return redact(lines[0][:200]) if lines else ""
+
+
+def _size(value: object) -> int:
+    """Return roughly how many bytes `value` is as JSON text; strings are counted exactly."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, tuple | list):
+        return sum(_size(each) for each in value)
+    if isinstance(value, Mapping):
+        return sum(_size(each) for each in value.values())
+    return len(json.dumps(value, default=str))

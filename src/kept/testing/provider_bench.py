@@ -1,0 +1,86 @@
+"""A bench for providers: a home with its database, and managers that run on it."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kept.core.clock import SystemClock
+from kept.core.events import Event
+from kept.providers.audit import Audit
+from kept.providers.base import LedgerRow, MemoryProvider, StartContext
+from kept.providers.manager import FinishedTurn, ProviderManager, Surroundings
+from kept.providers.outbox import Outbox
+from kept.providers.settings import ProviderSettings
+from kept.storage.state import open_state
+
+
+class ListedLedger:
+    """A ledger of curated memory that is a list."""
+
+    def __init__(self, rows: Sequence[LedgerRow] = ()) -> None:
+        self.rows = list(rows)
+
+    def since(self, ledger_id: int) -> Sequence[LedgerRow]:
+        """Return the rows after `ledger_id`."""
+        return [row for row in self.rows if row.ledger_id > ledger_id]
+
+
+class Bench:
+    """Opens the state database of a home and makes managers there."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.database = open_state(home / "state.db")
+        self.outbox = Outbox(self.database, clock=SystemClock())
+        self.audit = Audit(self.database, clock=SystemClock())
+        self.events: list[Event] = []
+        self._managers: list[ProviderManager] = []
+
+    def surroundings(self, **changes: Any) -> Surroundings:
+        """Return what a manager here works in."""
+        context = StartContext(kept_home=str(self.home))
+        usual = Surroundings(context=context, clock=SystemClock(), sink=self.events.append)
+        return replace(usual, **changes)
+
+    def manager(
+        self,
+        *providers: MemoryProvider,
+        surroundings: Surroundings | None = None,
+        session_id: str = "s1",
+        **settings: Any,
+    ) -> ProviderManager:
+        """Return a started manager with `providers`."""
+        manager = ProviderManager(
+            self.outbox,
+            self.audit,
+            surroundings=surroundings or self.surroundings(),
+            settings=ProviderSettings(**settings),
+        )
+        self._managers.append(manager)
+        for provider in providers:
+            manager.register(provider)
+        manager.start(session_id)
+        return manager
+
+    def settle(self, manager: ProviderManager, turn: FinishedTurn) -> None:
+        """End a turn as the agent does."""
+        with self.database.writing() as unit:
+            manager.queue_turn(unit, turn)
+        manager.after_turn(turn)
+
+    def close(self) -> None:
+        """Shut every manager down."""
+        for manager in self._managers:
+            manager.shutdown()
+        self.database.close()
+
+
+def eventually(fact: Callable[[], object], *, seconds: float = 10.0) -> None:
+    """Wait until `fact()` is true."""
+    deadline = time.monotonic() + seconds
+    while not fact():
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not become true")
+        time.sleep(0.01)

@@ -1,0 +1,245 @@
+"""The manager under faults: whatever a provider does, the turn goes on."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kept.core.events import Warned
+from kept.core.tools import ToolContext
+from kept.providers.base import LedgerRow
+from kept.providers.manager import FinishedTurn
+from kept.testing.provider_bench import Bench, ListedLedger, eventually
+from kept.testing.recording_provider import RecordingProvider
+
+HOOKS = [
+    "is_available", "initialize", "get_tool_schemas", "handle_tool_call", "system_prompt_block", "prefetch", "queue_prefetch",
+    "sync_turn", "on_turn_start", "on_session_end", "on_session_switch", "on_pre_compress", "on_memory_write", "on_delegation", "shutdown",
+]
+MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+QUICK = {
+    "prefetch_timeout_seconds": 0.3, "start_timeout_seconds": 0.3, "tool_timeout_seconds": 0.3, "delivery_timeout_seconds": 0.3,
+    "switch_wait_seconds": 0.3,
+}
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def released():
+    """Ends every hang when the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def crash():
+    raise RuntimeError("broken on order")
+
+
+def leave_the_program():
+    raise SystemExit(3)
+
+
+def a_whole_life(bench, provider, healthy):
+    """Run every boundary once, as the agent does; return what was recalled and answered."""
+    ledger = ListedLedger()
+    around = bench.surroundings(several=True, ledger=ledger)
+    manager = bench.manager(provider, healthy, surroundings=around, **QUICK)
+    manager.system_prompt_block()
+    recalled = manager.recall("q", session_id="s1", turn=1)
+    answers = [tool.call({"query": "q"}, ToolContext(session_id="s1")) for tool in manager.tools()]
+    bench.settle(manager, FinishedTurn(session_id="s1", key="1", user="q", assistant="a", messages=MESSAGES))
+    ledger.rows.append(LedgerRow(ledger_id=1, action="add", target="user", before=None, after="x", origin="agent"))
+    manager.memory_written()
+    with bench.database.writing() as unit:
+        manager.queue_delegation(unit, session_id="s1", child_session_id="c1", task="t", result="r")
+    manager.pre_compress(MESSAGES)
+    manager.compacted("s1")
+    manager.leave("s1", MESSAGES)
+    return manager, recalled, answers
+
+
+@pytest.mark.parametrize("fault", [crash, leave_the_program], ids=["raises", "exits"])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
+    """The turn, the other provider and the exit go on; the failure is counted and shown."""
+    broken, healthy = RecordingProvider("broken", tools=("broken_add",)), RecordingProvider("healthy", recalled="known", tools=("healthy_add",))
+    broken.faults[hook] = fault
+    manager, recalled, answers = a_whole_life(bench, broken, healthy)
+
+    status = {each.name: each for each in manager.status()}
+    assert recalled == "known"
+    assert all(isinstance(answer, dict) for answer in answers)
+    assert healthy.told("sync_turn")
+    assert healthy.told("on_memory_write")
+    assert healthy.told("on_delegation")
+    assert healthy.told("on_session_end")
+    assert healthy.told("shutdown")
+    assert "raised" in (status["broken"].health.last_error or "")
+    assert status["healthy"].health.last_error is None
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hang_in_any_hook_delays_by_its_time_out_at_most(bench, released, hook):
+    """No boundary waits longer than the time-outs allow, and the other provider is served."""
+    hanging, healthy = RecordingProvider("hanging", tools=("hanging_add",)), RecordingProvider("healthy", recalled="known", tools=("healthy_add",))
+    hanging.faults[hook] = lambda: released.wait(30) and None
+
+    begun = time.monotonic()
+    _, recalled, _ = a_whole_life(bench, hanging, healthy)
+
+    assert recalled == "known"
+    assert healthy.told("sync_turn")
+    assert time.monotonic() - begun < 6
+
+
+def test_a_hanging_prefetch_is_not_asked_again_while_it_hangs(bench, released):
+    """Only the first turn pays the time-out."""
+    provider = RecordingProvider()
+    provider.faults["prefetch"] = lambda: released.wait(30) and None
+    manager = bench.manager(provider, prefetch_timeout_seconds=0.3)
+
+    def seconds():
+        begun = time.monotonic()
+        manager.recall("q", session_id="s1", turn=1)
+        return time.monotonic() - begun
+
+    assert 0.25 < seconds() < 1.0
+    assert seconds() < 0.2
+
+
+def test_five_failures_pause_a_provider_in_the_next_process_too(bench):
+    """The breaker's state is kept, so that short commands do not each pay for a provider that is down."""
+    provider = RecordingProvider()
+    provider.faults["prefetch"] = crash
+    manager = bench.manager(provider)
+    for number in range(7):
+        provider.faults["on_turn_start"] = crash
+        manager.recall("q", session_id="s1", turn=number)
+    manager.shutdown()
+
+    again = RecordingProvider(recalled="known")
+    later = bench.manager(again)
+
+    assert again.calls == []
+    assert later.recall("q", session_id="s1", turn=1) == ""
+    assert bench.audit.health("recording").paused_until > time.time() + 60
+
+
+@pytest.mark.parametrize("garbage", [b"bytes", {"a": 1}, 7, ["x"], object()])
+@pytest.mark.parametrize("hook", ["prefetch", "system_prompt_block", "on_pre_compress", "get_tool_schemas", "handle_tool_call"])
+def test_garbage_answers_break_nothing(bench, hook, garbage):
+    """A wrong type is a failure of the provider, never of the turn."""
+    broken, healthy = RecordingProvider("broken", tools=("broken_add",)), RecordingProvider("healthy", recalled="known", tools=("healthy_add",))
+    broken.faults[hook] = lambda: garbage
+    _, recalled, answers = a_whole_life(bench, broken, healthy)
+
+    assert recalled == "known"
+    assert all(isinstance(answer, dict) for answer in answers)
+
+
+def test_fifty_megabytes_are_cut_and_do_not_delay(bench):
+    """Recalled text, prompt blocks and tool answers are bounded."""
+    provider = RecordingProvider(tools=("recording_add",))
+    huge = "fact about tea\n" * 3_500_000
+    for hook in ("prefetch", "system_prompt_block", "on_pre_compress", "handle_tool_call"):
+        provider.faults[hook] = lambda: huge
+    manager = bench.manager(provider)
+
+    begun = time.monotonic()
+    recalled = manager.recall("q", session_id="s1", turn=1)
+    block = manager.system_prompt_block()
+    words = manager.pre_compress(MESSAGES)
+    (answer,) = [tool.call({}, ToolContext(session_id="s1")) for tool in manager.tools()]
+
+    assert time.monotonic() - begun < 4
+    assert max(len(recalled), len(block), len(words)) <= 16_000
+    assert answer["success"] is False
+
+
+def test_a_session_switch_drops_the_recall_that_is_under_way(bench):
+    """What was recalled for an old session is not injected into a new one."""
+    provider = RecordingProvider(recalled="of the old session")
+    asked, go_on = threading.Event(), threading.Event()
+    provider.faults["prefetch"] = lambda: (asked.set(), go_on.wait(5), None)[-1]
+    manager = bench.manager(provider)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(manager.recall("q", session_id="s1", turn=1)))
+    thread.start()
+    asked.wait(5)
+    manager.begun_anew("s2")
+    go_on.set()
+    thread.join()
+
+    assert results == [""]
+
+
+def test_a_provider_that_cannot_start_is_said_loudly_and_loses_nothing(bench):
+    """Its turns wait in the outbox and go out when it can."""
+    down = RecordingProvider()
+    down.faults["initialize"] = crash
+    manager = bench.manager(down)
+    bench.settle(manager, FinishedTurn(session_id="s1", key="1", user="q", assistant="a"))
+    manager.shutdown()
+
+    assert any(isinstance(event, Warned) and "not in use" in event.message for event in bench.events)
+    assert len(bench.outbox.items()) == 1
+    up = RecordingProvider()
+    bench.manager(up, session_id="s2")
+    eventually(lambda: up.told("sync_turn"))
+    assert up.told("sync_turn")[0].keywords["session_id"] == "s1"
+
+
+def test_an_unavailable_provider_is_not_initialised(bench):
+    """It is named at the start, with the reason."""
+    provider = RecordingProvider()
+    provider.available = False
+    manager = bench.manager(provider)
+
+    assert provider.told("initialize") == []
+    assert "not available" in manager.status()[0].problem
+    assert manager.tools() == []
+
+
+def test_failed_deliveries_are_tried_again_in_order(bench):
+    """Three failures, then both turns arrive, the first one first."""
+    provider = RecordingProvider()
+    left = [1]
+    provider.faults["sync_turn"] = lambda: crash() if left and left.pop() else None
+    manager = bench.manager(provider)
+    for key in ("1", "2"):
+        bench.settle(manager, FinishedTurn(session_id="s1", key=key, user=key, assistant="a"))
+
+    eventually(lambda: len(provider.told("sync_turn")) == 2)
+    assert [call.args[0] for call in provider.told("sync_turn")] == ["1", "2"]
+    eventually(lambda: bench.outbox.items() == [])
+
+
+def test_a_hanging_provider_does_not_hold_the_exit(tmp_path):
+    """The process ends although a thread of a provider never does."""
+    script = f"""
+import pathlib, threading
+from kept.testing.provider_bench import Bench
+from kept.testing.recording_provider import RecordingProvider
+provider = RecordingProvider()
+for hook in ("prefetch", "queue_prefetch", "sync_turn", "shutdown"):
+    provider.faults[hook] = threading.Event().wait
+bench = Bench(pathlib.Path({str(tmp_path)!r}))
+manager = bench.manager(provider, prefetch_timeout_seconds=0.2, switch_wait_seconds=0.2)
+manager.recall("q", session_id="s1", turn=1)
+manager.shutdown()
+print("left")
+"""
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.stdout.strip(), done.returncode) == ("left", 0), done.stderr
+    assert time.monotonic() - begun < 10

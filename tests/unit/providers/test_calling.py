@@ -1,0 +1,64 @@
+"""How hooks are called."""
+
+from kept.providers.base import MemoryProvider
+from kept.providers.calling import accepted, call_hook, overrides
+
+
+class Old:
+    """Written before there was metadata, and without the base class."""
+
+    def on_memory_write(self, action, target, content):
+        return ("old", action, target, content)
+
+
+class Positional:
+    def on_memory_write(self, action, target, content, extra):
+        return ("positional", extra)
+
+
+class New:
+    def on_memory_write(self, action, target, content, metadata=None):
+        return ("new", metadata)
+
+    def initialize(self, session_id, **context):
+        return (session_id, context)
+
+    def prefetch(self, query):
+        return query
+
+
+WRITE = ("add", "memory", "text")
+
+
+def test_a_hook_gets_only_the_keywords_it_names():
+    """Extra keywords are left out instead of raising."""
+    assert accepted(lambda a, *, b=0: None, {"b": 1, "c": 2}) == {"b": 1}
+    assert accepted(lambda **all_of_them: None, {"b": 1, "c": 2}) == {"b": 1, "c": 2}
+    assert call_hook(New(), "prefetch", ("q",), {"session_id": "s"}) == "q"
+
+
+def test_a_keyword_that_an_argument_fills_already_is_left_out():
+    """`initialize(session_id, **context)` is not given the session id twice."""
+    assert call_hook(New(), "initialize", ("s",), {"session_id": "s", "platform": "cli"}) == ("s", {"platform": "cli"})
+
+
+def test_a_three_argument_memory_write_hook_works():
+    """Plugins that know no metadata are still told of writes."""
+    assert call_hook(Old(), "on_memory_write", WRITE, {"metadata": {"ledger_id": 1}}) == ("old", *WRITE)
+
+
+def test_metadata_reaches_hooks_that_take_it():
+    """By name, or as the fourth argument under another name."""
+    assert call_hook(New(), "on_memory_write", WRITE, {"metadata": {"ledger_id": 1}}) == ("new", {"ledger_id": 1})
+    assert call_hook(Positional(), "on_memory_write", WRITE, {"metadata": {"ledger_id": 1}}) == ("positional", {"ledger_id": 1})
+
+
+def test_a_hook_of_the_base_class_does_not_count_as_offered():
+    """Only a provider's own hook is worth a thread and an audit row."""
+
+    class Minimal(MemoryProvider):
+        def prefetch(self, query, *, session_id=""):
+            return ""
+
+    assert overrides(Minimal(), "prefetch")
+    assert not overrides(Minimal(), "sync_turn")

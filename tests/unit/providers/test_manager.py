@@ -1,0 +1,308 @@
+"""The manager when everything goes well."""
+
+import pytest
+
+from kept.core.events import Warned
+from kept.core.tools import ToolContext
+from kept.providers.base import LedgerRow, MemoryProvider, StartContext
+from kept.providers.manager import FinishedTurn
+from kept.testing.provider_bench import ListedLedger, eventually
+from kept.testing.recording_provider import RecordingProvider
+
+MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+
+
+def turn(session="s1", key="1", user="hello", assistant="hi", **more):
+    return FinishedTurn(session_id=session, key=key, user=user, assistant=assistant, messages=MESSAGES, **more)
+
+
+def hooks(provider):
+    return [call.hook for call in provider.calls]
+
+
+def test_a_provider_is_told_where_it_runs(bench):
+    """Both names of the home are given, and the identity of the session."""
+    provider = RecordingProvider()
+    bench.manager(provider)
+
+    (call,) = provider.told("initialize")
+    assert call.args == ("s1",)
+    assert call.keywords["kept_home"] == call.keywords["hermes_home"] == str(bench.home)
+    assert set(call.keywords) >= {
+        "platform", "agent_context", "agent_identity", "agent_workspace", "parent_session_id", "user_id", "user_name",
+        "chat_id", "chat_name", "chat_type", "thread_id", "gateway_session_key", "session_title",
+    }
+
+
+def test_a_second_external_provider_is_refused_with_a_warning(bench):
+    """One at a time, unless a list was configured; `builtin` does not count."""
+    manager = bench.manager(RecordingProvider("builtin"), RecordingProvider("one"), RecordingProvider("two"))
+
+    assert manager.providers == ["builtin", "one"]
+    assert any(isinstance(event, Warned) and "'two'" in event.message for event in bench.events)
+
+
+def test_recall_begins_the_turn_then_fetches(bench):
+    """`on_turn_start` comes first, with the number of the turn; fences never reach a provider."""
+    provider = RecordingProvider(recalled="likes tea")
+    manager = bench.manager(provider)
+
+    text = manager.recall("what do I like?<memory-context>x</memory-context>", session_id="s1", turn=3)
+
+    assert text == "likes tea"
+    assert [(call.hook, call.args) for call in provider.calls[-2:]] == [
+        ("on_turn_start", (3, "what do I like?")), ("prefetch", ("what do I like?",)),
+    ]
+
+
+def test_a_fence_that_a_provider_returns_is_taken_off(bench):
+    """The block is put on once, by us."""
+    manager = bench.manager(RecordingProvider(recalled="<memory-context>\n[System note: theirs]\n\nlikes tea\n</memory-context>"))
+
+    assert manager.recall("q", session_id="s1", turn=1) == "likes tea"
+
+
+def test_a_finished_turn_is_synced_and_the_next_recall_warmed(bench):
+    """Through the outbox, with its session id, its key, and without recalled text or secrets."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    bench.settle(manager, turn(user="hello<memory-context>old</memory-context>", assistant="key sk-proj-" + "a1B2" * 12))
+
+    eventually(lambda: provider.told("sync_turn") and provider.told("queue_prefetch"))
+    (call,) = provider.told("sync_turn")
+    assert call.args[0] == "hello"
+    assert "a1B2a1B2" not in call.args[1]
+    assert call.keywords == {"session_id": "s1", "messages": MESSAGES, "idempotency_key": "turn:s1:1"}
+    eventually(lambda: bench.outbox.items() == [])
+
+
+@pytest.mark.parametrize("unfinished", [turn(interrupted=True), turn(assistant=" ")])
+def test_an_interrupted_turn_is_neither_synced_nor_prefetched(bench, unfinished):
+    """Only finished turns with an answer are told."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    bench.settle(manager, unfinished)
+    manager.shutdown()
+
+    assert bench.outbox.items() == []
+    assert provider.told("sync_turn") == provider.told("queue_prefetch") == []
+
+
+def test_memory_writes_are_mirrored_in_order(bench):
+    """Add, replace and remove reach the provider, whichever process made them."""
+    rows = [
+        LedgerRow(ledger_id=1, action="add", target="user", before=None, after="a", origin="agent", session_id="s0"),
+        LedgerRow(ledger_id=2, action="replace", target="user", before="a", after="b", origin="background_review"),
+        LedgerRow(ledger_id=3, action="remove", target="user", before="b", after=None, origin="cli"),
+    ]
+    ledger = ListedLedger()
+    provider = RecordingProvider()
+    manager = bench.manager(provider, surroundings=bench.surroundings(ledger=ledger))
+    ledger.rows = rows
+    manager.memory_written()
+
+    eventually(lambda: len(provider.told("on_memory_write")) == 3)
+    assert [call.args for call in provider.told("on_memory_write")] == [
+        ("add", "user", "a"), ("replace", "user", "b"), ("remove", "user", "b"),
+    ]
+    assert provider.told("on_memory_write")[1].keywords["metadata"]["before"] == "a"
+
+
+def test_writes_of_another_process_are_caught_up_at_start(bench):
+    """What was written while no manager ran is mirrored by the next one."""
+    ledger = ListedLedger()
+    bench.manager(RecordingProvider(), surroundings=bench.surroundings(ledger=ledger)).shutdown()
+    ledger.rows = [LedgerRow(ledger_id=7, action="add", target="memory", before=None, after="x", origin="cli")]
+    provider = RecordingProvider()
+    bench.manager(provider, surroundings=bench.surroundings(ledger=ledger))
+
+    eventually(lambda: provider.told("on_memory_write"))
+
+
+def test_nothing_is_written_outside_primary_contexts(bench):
+    """A scheduled run may recall, but leaves no trace in a provider."""
+    provider = RecordingProvider(recalled="known")
+    around = bench.surroundings(context=StartContext(kept_home=str(bench.home), agent_context="cron"), ledger=ListedLedger([
+        LedgerRow(ledger_id=1, action="add", target="user", before=None, after="a", origin="agent"),
+    ]))
+    manager = bench.manager(provider, surroundings=around)
+    bench.settle(manager, turn())
+    manager.leave("s1", MESSAGES)
+
+    assert manager.status()[0].waiting == 0
+    assert not {"sync_turn", "on_memory_write", "on_session_end"} & set(hooks(provider))
+
+
+def test_leaving_ends_the_session_then_the_engine_then_shuts_down(bench):
+    """The order of the boundary table, for exit and expiry."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    manager.leave("s1", MESSAGES, engine_end=lambda: provider._note("engine"))
+
+    assert sorted(hooks(provider)[-3:-1]) == ["engine", "on_session_end"]
+    assert hooks(provider)[-1] == "shutdown"
+    assert provider.told("on_session_end")[0].keywords == {"session_id": "s1"}
+
+
+@pytest.mark.parametrize(
+    ("move", "expected"),
+    [
+        (lambda manager: manager.begun_anew("s2", reason="reset"), {"parent_session_id": "s1", "reset": True, "reason": "reset"}),
+        (lambda manager: manager.resumed("s2"), {"parent_session_id": "s1", "reset": False, "reason": "resume"}),
+        (lambda manager: manager.branched("s2", origin="s0"), {"parent_session_id": "s0", "reset": False, "reason": "branch"}),
+        (lambda manager: manager.compacted("s2"), {"parent_session_id": "s1", "reset": False, "reason": "compression"}),
+    ],
+)
+def test_a_switch_tells_why_and_from_where(bench, move, expected):
+    """Each boundary has its own reason and parent."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    move(manager)
+
+    (call,) = provider.told("on_session_switch")
+    assert (call.args, call.keywords) == (("s2",), expected)
+    assert "shutdown" not in hooks(provider)
+
+
+def test_a_switch_waits_for_the_writes_of_the_session_left(bench):
+    """The old session's turns are told before the provider hears of the new one."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    bench.settle(manager, turn())
+    manager.commit("s1", MESSAGES)
+    manager.begun_anew("s2")
+
+    order = [hook for hook in hooks(provider) if hook in {"sync_turn", "on_session_end", "on_session_switch"}]
+    assert order == ["sync_turn", "on_session_end", "on_session_switch"]
+
+
+def test_compaction_in_place_keeps_the_id(bench):
+    """The provider hears of it under the same session id."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+
+    words = manager.pre_compress(MESSAGES)
+    manager.compacted("s1")
+
+    assert words == "recording saved it."
+    assert provider.told("on_session_switch")[0].args == ("s1",)
+
+
+def test_idle_eviction_ends_no_session(bench):
+    """Only `shutdown` is called."""
+    provider = RecordingProvider()
+    bench.manager(provider).shutdown()
+
+    assert "on_session_end" not in hooks(provider)
+    assert hooks(provider)[-1] == "shutdown"
+
+
+def test_providers_shut_down_in_reverse_order(bench):
+    """The last one registered closes first."""
+    order = []
+    one, two = RecordingProvider("one"), RecordingProvider("two", tools=())
+    one.faults["shutdown"] = lambda: order.append("one")
+    two.faults["shutdown"] = lambda: order.append("two")
+    bench.manager(one, two, surroundings=bench.surroundings(several=True)).shutdown()
+
+    assert order == ["two", "one"]
+
+
+def test_a_delegation_is_told(bench):
+    """What a sub-agent did reaches the provider with the child's id."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    with bench.database.writing() as unit:
+        manager.queue_delegation(unit, session_id="s1", child_session_id="c1", task="look", result="found")
+    manager.shutdown()
+
+    (call,) = provider.told("on_delegation")
+    assert (call.args, call.keywords) == (("look", "found"), {"child_session_id": "c1"})
+
+
+def test_tools_are_routed_with_their_session(bench):
+    """A call reaches the provider that brought the tool."""
+    provider = RecordingProvider(tools=("recording_search", "recording_add"))
+    manager = bench.manager(provider)
+    tools = {tool.schema.name: tool for tool in manager.tools()}
+
+    answer = tools["recording_add"].call({"x": 1}, ToolContext(session_id="s1", platform="web"))
+
+    assert answer == {"success": True, "tool": "recording_add", "args": {"x": 1}}
+    assert provider.told("handle_tool_call")[0].keywords["platform"] == "web"
+
+
+def test_core_names_cannot_be_taken(bench, caplog):
+    """A provider's `memory` tool is skipped with a warning, and so is a duplicate."""
+    manager = bench.manager(
+        RecordingProvider(tools=("memory", "memory_recall", "mine", "mine")),
+        surroundings=bench.surroundings(reserved_tools=frozenset({"memory"})),
+    )
+
+    assert [tool.schema.name for tool in manager.tools()] == ["mine"]
+    assert "is taken" in caplog.text
+
+
+def test_several_providers_share_one_neutral_search(bench):
+    """Their own search tools give way, and recall is merged without duplicates."""
+    one = RecordingProvider("one", recalled="- likes tea\n- has a dog", tools=("one_search", "one_add"))
+    two = RecordingProvider("two", recalled="Likes tea.\nlives in Rome", tools=("two_recall",))
+    manager = bench.manager(one, two, surroundings=bench.surroundings(several=True))
+    tools = {tool.schema.name: tool for tool in manager.tools()}
+
+    answer = tools["memory_recall"].call({"query": "me"}, ToolContext(session_id="s1"))
+
+    assert list(tools) == ["memory_recall", "one_add"]
+    assert answer == {"success": True, "recalled": "- likes tea\n- has a dog\nlives in Rome"}
+    assert manager.recall("me", session_id="s1", turn=1) == answer["recalled"]
+    assert tools["memory_recall"].call({"query": 7}, ToolContext())["success"] is False
+
+
+def test_every_call_leaves_one_row_without_text(bench):
+    """Provider, call, time, duration, outcome and sizes; nothing of what was said."""
+    manager = bench.manager(RecordingProvider(recalled="likes tea"))
+    manager.recall("what do I like?", session_id="s1", turn=1)
+    manager.shutdown()
+
+    rows = bench.audit.of_session("s1")
+    assert [row.call for row in rows] == ["is_available", "initialize", "get_tool_schemas", "on_turn_start", "prefetch", "shutdown"]
+    fetched = rows[4]
+    assert (fetched.provider, fetched.outcome, fetched.bytes_out, fetched.bytes_in) == ("recording", "ok", 15, 9)
+    assert "tea" not in repr(rows)
+
+
+def test_stats_add_up_hits_and_latency(bench):
+    """What a provider is worth can be read off its calls."""
+    provider = RecordingProvider(recalled="likes tea")
+    manager = bench.manager(provider)
+    manager.recall("one", session_id="s1", turn=1)
+    provider.recalled = ""
+    manager.recall("two", session_id="s1", turn=2)
+    bench.audit.flush()
+
+    (stats,) = bench.audit.stats(days=1)
+    assert (stats.recalls, stats.hits, stats.failures) == (2, 1, 0)
+    assert stats.recall_p95_ms > 0
+
+
+def test_a_hook_that_is_not_there_costs_nothing(bench):
+    """A minimal provider gets no calls, rows or queued writes for hooks it lacks."""
+
+    class Minimal(MemoryProvider):
+        name = "minimal"
+
+        def is_available(self):
+            return True
+
+        def initialize(self, session_id, **context):
+            pass
+
+        def get_tool_schemas(self):
+            return []
+
+    manager = bench.manager(Minimal())
+    bench.settle(manager, turn())
+    manager.leave("s1", MESSAGES)
+
+    assert bench.outbox.items() == []
+    assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "initialize", "get_tool_schemas"]

@@ -1,0 +1,68 @@
+"""The mirror of memory writes."""
+
+import pytest
+
+from kept.providers.base import LedgerRow
+from kept.providers.mirror import Mirror, standing
+from kept.testing.provider_bench import ListedLedger
+
+
+def row(number, action, before, after, user_id=None):
+    return LedgerRow(ledger_id=number, action=action, target="memory", before=before, after=after, origin="agent", session_id="s1", user_id=user_id)
+
+
+ROWS = [row(1, "add", None, "a"), row(2, "add", None, "b"), row(3, "replace", "a", "c"), row(4, "remove", "b", None)]
+
+
+@pytest.fixture
+def ledger():
+    return ListedLedger(ROWS[:1])
+
+
+def told(bench, lane="p"):
+    return [(item.payload["action"], item.payload["content"], item.payload["metadata"]["before"]) for item in bench.outbox.items(lane)]
+
+
+def test_every_later_write_is_queued_once(bench, ledger):
+    """The cursor moves with the queue; catching up twice adds nothing."""
+    mirror = Mirror(bench.outbox, ledger)
+    mirror.catch_up(["p"], user_id="owner")
+    ledger.rows = ROWS
+    mirror.catch_up(["p"], user_id="owner")
+    mirror.catch_up(["p"], user_id="owner")
+
+    assert told(bench) == [("add", "a", None), ("add", "b", None), ("replace", "c", "a"), ("remove", "b", "b")]
+
+
+def test_a_new_provider_gets_what_stands_not_what_was_removed(bench):
+    """A removed entry is never sent to a provider that came after its removal."""
+    Mirror(bench.outbox, ListedLedger(ROWS)).catch_up(["p"], user_id="owner")
+
+    assert told(bench) == [("add", "c", None)]
+
+
+def test_a_write_of_another_user_stays_in_its_lane(bench):
+    """What a manager mirrors belongs to the user it was started for."""
+    rows = [row(1, "add", None, "mine"), row(2, "add", None, "hers", user_id="anna")]
+    mirror = Mirror(bench.outbox, ListedLedger(rows))
+    mirror.catch_up(["p"], user_id="owner")
+    mirror.catch_up(["p/anna"], user_id="anna")
+
+    assert told(bench, "p") == [("add", "mine", None)]
+    assert told(bench, "p/anna") == [("add", "hers", None)]
+
+
+def test_metadata_names_the_write(bench):
+    """A provider can recognise a delivery it had before."""
+    Mirror(bench.outbox, ListedLedger(ROWS[:1])).catch_up(["p"], user_id="owner")
+
+    (item,) = bench.outbox.items("p")
+    assert item.idempotency_key == "ledger:1"
+    assert set(item.payload["metadata"]) == {"ledger_id", "origin", "session_id", "user_id", "platform", "tool_name", "before"}
+
+
+def test_standing_follows_replacements():
+    """An entry that was replaced twice stands once, with its last words."""
+    rows = [row(1, "add", None, "a"), row(2, "replace", "a", "b"), row(3, "replace", "b", "c")]
+
+    assert [(each.action, each.after) for each in standing(rows)] == [("add", "c")]

@@ -1,0 +1,135 @@
+"""The outbox."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kept.providers.outbox import Outbox, Write, new_holder
+from kept.storage.state import open_state
+
+
+class Hands:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self):
+        return self.moment
+
+    def move(self, seconds):
+        self.moment += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock():
+    return Hands()
+
+
+@pytest.fixture
+def outbox(tmp_path, clock):
+    database = open_state(tmp_path / "state.db")
+    yield Outbox(database, clock=clock, limit=5)
+    database.close()
+
+
+def write(number, session="s1"):
+    return Write(hook="sync_turn", session_id=session, idempotency_key=f"turn:{session}:{number}", payload={"user": str(number)})
+
+
+def test_writes_go_out_in_the_order_they_came(outbox):
+    """The oldest of a lane is taken, and the next only after it is delivered."""
+    outbox.add("a", [write(1), write(2)])
+    holder = new_holder()
+
+    first = outbox.take("a", holder=holder, seconds=60)
+    again = outbox.take("a", holder=holder, seconds=60)
+    outbox.delivered(first)
+    second = outbox.take("a", holder=holder, seconds=60)
+
+    assert first == again
+    assert (first.payload, second.payload) == ({"user": "1"}, {"user": "2"})
+
+
+def test_a_write_commits_with_the_unit_it_is_part_of(outbox):
+    """A turn that is rolled back leaves nothing to deliver."""
+    def interrupted_settle():
+        with outbox.unit() as unit:
+            outbox.enqueue(unit, "a", [write(1)])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted_settle()
+
+    assert outbox.items() == []
+
+
+def test_the_same_key_is_queued_once(outbox):
+    """A settle that is repeated does not tell a provider twice."""
+    outbox.add("a", [write(1), write(1)])
+    outbox.add("a", [write(1)])
+
+    assert len(outbox.items("a")) == 1
+
+
+def test_a_failed_write_blocks_its_lane_until_it_is_due(outbox, clock):
+    """Order is kept: nothing overtakes; other lanes go on."""
+    outbox.add("a", [write(1), write(2)])
+    outbox.add("b", [write(1)])
+    holder = new_holder()
+    outbox.failed(outbox.take("a", holder=holder, seconds=60), "down", retry_after_seconds=10)
+
+    blocked = outbox.take("a", holder=holder, seconds=60)
+    other = outbox.take("b", holder=holder, seconds=60)
+    clock.move(10)
+    due = outbox.take("a", holder=holder, seconds=60)
+
+    assert blocked is None
+    assert other is not None
+    assert (due.payload, due.attempts, due.last_error) == ({"user": "1"}, 1, "down")
+
+
+def test_one_at_a_time_drains_a_lane(outbox, clock):
+    """Another holder waits until the lease ends or is given back."""
+    outbox.add("a", [write(1)])
+    first, second = new_holder(), new_holder()
+    outbox.take("a", holder=first, seconds=60)
+
+    while_held = outbox.take("a", holder=second, seconds=60)
+    clock.move(61)
+    after = outbox.take("a", holder=second, seconds=60)
+
+    assert while_held is None
+    assert after is not None
+
+
+def test_the_lease_of_a_dead_process_is_taken_over(outbox):
+    """After a kill nobody waits for a lease to run out."""
+    host, _, _ = new_holder().split(":")
+    outbox.add("a", [write(1)])
+    outbox.take("a", holder=f"{host}:4194304:dead", seconds=600)
+
+    assert outbox.take("a", holder=new_holder(), seconds=60) is not None
+
+
+def test_a_full_lane_drops_its_oldest_with_a_warning_and_a_count(outbox, caplog):
+    """Bounded, and never silently."""
+    outbox.add("a", [write(number) for number in range(8)])
+
+    assert [item.payload["user"] for item in outbox.items("a")] == ["3", "4", "5", "6", "7"]
+    assert [(lane.waiting, lane.dropped) for lane in outbox.lanes()] == [(5, 3)]
+    assert "3 oldest" in caplog.text
+
+
+def test_retry_and_drop_by_hand(outbox, clock):
+    """A person can make writes due again, or give them up."""
+    outbox.add("a", [write(1), write(2)])
+    outbox.failed(outbox.take("a", holder="h", seconds=60), "down", retry_after_seconds=1000)
+
+    assert outbox.take("a", holder="h", seconds=60) is None
+    assert outbox.retry(provider="a") == 2
+    item = outbox.take("a", holder="h", seconds=60)
+    assert outbox.drop(item_id=item.id) == 1
+    assert outbox.drop(item_id=item.id) == 0
+    assert outbox.drop(provider="a") == 1
+    assert [(lane.waiting, lane.dropped) for lane in outbox.lanes()] == [(0, 2)]
