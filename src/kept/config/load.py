@@ -78,7 +78,7 @@ def _take_section(
     path: Path, node: Any, section: type, *, gathered: _Gathered, into: dict[str, Any], prefix: str = ""
 ) -> None:
     for name, value in node.items():
-        key, line = f"{prefix}{name}", node.lc.key(name)[0] + 1
+        key, line = f"{prefix}{name}", _line(node, name)
         annotation = fields(section).get(str(name))
         if annotation is None:
             hint = nearest(str(name), fields(section))
@@ -90,6 +90,10 @@ def _take_section(
             _take_section(path, value, annotation, gathered=gathered, into=inner, prefix=f"{key}.")
         elif not (is_section(annotation) and value is None):
             into[str(name)] = _plain(value)
+
+
+def _line(node: Any, name: Any) -> int:
+    return int(node.lc.key(name)[0]) + 1
 
 
 def _take_foreign(path: Path, gathered: _Gathered) -> None:
@@ -106,7 +110,7 @@ def _take_foreign(path: Path, gathered: _Gathered) -> None:
         except Unfit:
             continue
         place(gathered.values, f"memory.{name}", memory[name])
-        gathered.origins[f"memory.{name}"] = f"{path.name}:{memory.lc.key(name)[0] + 1}"
+        gathered.origins[f"memory.{name}"] = f"{path.name}:{_line(memory, name)}"
 
 
 def _take_environment(environ: Mapping[str, str], gathered: _Gathered) -> None:

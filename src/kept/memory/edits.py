@@ -88,7 +88,7 @@ class Step:
 def _place(entries: tuple[str, ...], text: str | None, hint: int) -> int | None:
     if 0 <= hint < len(entries) and entries[hint] == text:
         return hint
-    return entries.index(text) if text in entries else None  # type: ignore[arg-type] # membership was tested
+    return entries.index(text) if text in entries else None
 
 
 def steps_between(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Step, ...]:

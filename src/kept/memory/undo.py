@@ -1,6 +1,7 @@
 """Taking edits back: a new edit that reverses a whole group, or a single row."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from kept.core.errors import NotFound
 from kept.core.refusal import Reason, Refused
@@ -34,13 +35,8 @@ def undo(
             return refused
     outcomes = []
     for page in pages:
-        chosen = by_page[page]
-        result = store.write(
-            page,
-            lambda live, chosen=chosen: _reversed(chosen, live),
-            author,
-            messages=[_message(chosen)],  # type: ignore[misc] # bound early
-        )
+        decide = partial(_reversed, by_page[page])
+        result = store.write(page, decide, author, messages=[_message(by_page[page])])
         if isinstance(result, Refused):
             return result
         outcomes.append(result)

@@ -1,0 +1,1 @@
+"""The loop that uses the tiers: recall, assemble, think and act, settle."""

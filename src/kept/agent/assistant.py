@@ -1,0 +1,159 @@
+"""The assistant without a model: saves what it is told, answers with the best passages it keeps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kept.agent.relevance import relevances
+from kept.agent.statements import Kind, Statement, statements
+from kept.core.clock import from_epoch
+from kept.core.errors import KeptError
+from kept.core.ids import LedgerId, SessionId
+from kept.core.refusal import Reason, Refused
+from kept.memory.approval import Approvals, Pending
+from kept.memory.edits import Add, Target
+from kept.memory.files import NAMES
+from kept.memory.history import History
+from kept.memory.ledger import Author
+from kept.memory.store import MemoryStore
+
+ENOUGH = 0.22
+"""The least share of a question's meaningful words that an entry must hold to answer it."""
+MAX_ENTRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was put on a page."""
+
+    ledger_id: LedgerId | None
+    target: Target
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of memory that answers, with its source."""
+
+    text: str
+    source: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the assistant says, and what it did."""
+
+    text: str
+    saved: tuple[Saved, ...] = ()
+    staged: tuple[Pending, ...] = ()
+    passages: tuple[Passage, ...] = ()
+
+
+class Assistant:
+    """Answers without a model, from the pages and from whatever `look_up` finds in past conversations."""
+
+    def __init__(
+        self,
+        memory: MemoryStore,
+        approvals: Approvals,
+        *,
+        look_up: Callable[[str], Sequence[Passage]] | None = None,
+        writes: bool = True,
+    ) -> None:
+        self._memory = memory
+        self._approvals = approvals
+        self._look_up = look_up
+        self._writes = writes
+
+    def reply(self, text: str, session_id: SessionId | None = None) -> Reply:
+        """Return the answer to one message of a person."""
+        kept = statements(text)
+        if not kept:
+            return self._answer(text)
+        if not self._writes:
+            return Reply("This conversation is incognito: I keep nothing.")
+        lines: list[str] = []
+        saved: list[Saved] = []
+        staged: list[Pending] = []
+        for statement in kept:
+            try:
+                self._keep(statement, session_id, lines=lines, saved=saved, staged=staged)
+            except KeptError as error:
+                lines.append(f"I could not keep that: {error.message}. {error.remedy}".strip())
+        return Reply("\n".join(lines), tuple(saved), tuple(staged))
+
+    def _keep(
+        self,
+        statement: Statement,
+        session_id: SessionId | None,
+        *,
+        lines: list[str],
+        saved: list[Saved],
+        staged: list[Pending],
+    ) -> None:
+        author = Author(origin="user" if statement.kind is Kind.ORDER else "agent", session_id=session_id)
+        edit = Add(statement.text)
+        if statement.kind is Kind.INFERRED:
+            refused = self._memory.checked(statement.target, (edit,), author)
+            if refused is not None and refused.reason is not Reason.HELD:
+                lines.append(f"I did not keep that: {refused.error} {refused.remedy}")
+                return
+            if statement.text in self._memory.page(statement.target).entries:
+                lines.append(f"I know: {statement.text}")
+                return
+            pending = self._approvals.stage(statement.target, (edit,), author, why="said in passing")
+            staged.append(pending)
+            lines.append(f"Noted, but not saved yet: {statement.text}\n  keep it: kept memory approve {pending.id}")
+            return
+        outcome = self._memory.apply(statement.target, edit, author)
+        if isinstance(outcome, Refused):
+            lines.append(self._refused(statement, outcome, author, staged))
+            return
+        if not outcome.ledger_ids and not outcome.change.steps:
+            lines.append(f"I know that already: {statement.text}")
+            return
+        ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
+        saved.append(Saved(ledger_id, statement.target, statement.text))
+        undo = f" (undo: kept memory undo {ledger_id})" if ledger_id else ""
+        lines.append(f"Saved to {NAMES[statement.target]}: {statement.text}{undo}")
+        if outcome.note:
+            lines.append(outcome.note)
+
+    def _refused(self, statement: Statement, refused: Refused, author: Author, staged: list[Pending]) -> str:
+        if refused.reason is not Reason.HELD:
+            return f"I did not keep that: {refused.error} {refused.remedy}"
+        rules = refused.detail.get("rules", [])
+        names = [str(rule) for rule in rules] if isinstance(rules, list) else []
+        pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
+        staged.append(pending)
+        return f"{refused.error} It waits for your word: kept memory approve {pending.id}"
+
+    def _answer(self, question: str) -> Reply:
+        passages = [*self._from_pages(question), *(self._look_up(question) if self._look_up else ())]
+        if not passages:
+            return Reply("I have nothing on that, neither on the pages nor in past conversations.")
+        lines = [f"{passage.text}\n  — {passage.source}" for passage in passages]
+        return Reply("\n".join(lines), passages=tuple(passages))
+
+    def _from_pages(self, question: str) -> list[Passage]:
+        found = []
+        for target in Target:
+            if not self._memory.enabled(target):
+                continue
+            try:
+                found += self._on_page(target)
+            except KeptError:
+                continue  # an unreadable page is reported at the start of a chat; the others still answer
+        scores = relevances(question, [passage.text for passage in found])
+        scored = [Passage(p.text, p.source, score) for p, score in zip(found, scores, strict=True) if score >= ENOUGH]
+        best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
+        return [passage for passage in best if passage.score >= best[0].score * 0.6]
+
+    def _on_page(self, target: Target) -> list[Passage]:
+        stories = History(self._memory).stories(target)
+        passages = []
+        for entry, shown in zip(self._memory.entries(target), self._memory.shown_entries(target), strict=True):
+            story = stories.get(entry)
+            when = f", {from_epoch(story.changed).astimezone():%Y-%m-%d}" if story else ""
+            passages.append(Passage(shown, f"{NAMES[target]}{when}", 0.0))
+        return passages

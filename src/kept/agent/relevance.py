@@ -1,0 +1,97 @@
+"""How well a short text answers a question: shared words, whatever their endings, in any script."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from kept.sessions.words import stop_words
+
+_WORD: Final = re.compile(r"[^\W_]+", re.UNICODE)
+_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
+_PREFIX: Final = 4
+_KIN: Final = tuple(
+    frozenset(words.split())
+    for words in (
+        "prefer preference preferred favorite favourite like likes love loves enjoy enjoys",
+        "hate dislike avoid dislikes hates",
+        "name called call",
+        "live lives home address city based reside",
+        "work job role profession occupation works employer company",
+        "birthday born birth age old",
+        "wife husband partner spouse married",
+        "editor ide vim emacs vscode neovim",
+        "language python rust go typescript java",
+        "deploy release ship deployment rollout",
+        "timezone zone",
+        "eat food diet vegetarian vegan allergic",
+        "kid kids child children son daughter",
+        "pet dog cat",
+    )
+)
+_CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
+_WHEN: Final = re.compile(
+    r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
+)
+_TIME: Final = re.compile(
+    r"\d{1,2}[:h.]\d{2}|\d{4}|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag)s?\b"
+    r"|\b(?:lunes|martes|mi[eé]rcoles|jueves|viernes|s[aá]bados?|domingos?)\b|\b(?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche)s?\b"
+    r"|周|星期|月|点|\b(?:daily|weekly|monthly|morning|evening|noon|night|today|tomorrow)\b",
+    re.IGNORECASE,
+)
+
+
+def relevances(question: str, texts: Sequence[str]) -> list[float]:
+    """Return a score per text: 0 when it shares nothing with the question that carries meaning.
+
+    Words that few of the texts have weigh more than words that all of them have.
+    """
+    asked = _terms(question)
+    if not asked:
+        return [0.0] * len(texts)
+    terms = [_terms(text) for text in texts]
+    weights = {}
+    for term in asked:
+        holding = sum(1 for found in terms if any(_same(term, other) for other in found))
+        weights[term] = 1.0 / (1.0 + holding / max(4.0, len(texts) / 2))
+    scores = []
+    for text, found in zip(texts, terms, strict=True):
+        score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
+        timely = 0.25 if score > 0 and _WHEN.search(question) and _TIME.search(text) else 0.0
+        scores.append(score / sum(weights.values()) + timely if score > 0 else 0.0)
+    return scores
+
+
+@lru_cache(maxsize=512)
+def _terms(text: str) -> frozenset[str]:
+    folded = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(character for character in folded if not unicodedata.combining(character))
+    words = [word for word in _WORD.findall(plain) if not _UNSPACED.search(word)]
+    stop = stop_words(words)
+    found = {word for word in words if word not in stop}
+    for run in _UNSPACED.findall(unicodedata.normalize("NFC", plain)):
+        pairs = {run[i : i + 2] for i in range(len(run) - 1)} or {run}
+        found |= {pair for pair in pairs if not set(pair) & _CJK_STOP}
+    return frozenset(found)
+
+
+def _same(one: str, other: str) -> bool:
+    return _likeness(one, other) > 0
+
+
+@lru_cache(maxsize=16_384)
+def _likeness(one: str, other: str) -> float:
+    if one == other:
+        return 1.0
+    shared = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        shared += 1
+    shorter, longer = sorted((len(one), len(other)))
+    if shared >= _PREFIX and shared >= shorter - 2 and shared * 2 >= longer:
+        return 0.9
+    if shorter >= 3 and shared == shorter and longer - shorter <= 3:
+        return 0.8
+    return 0.5 if any(one in kin and other in kin for kin in _KIN) else 0.0

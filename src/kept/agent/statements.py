@@ -1,0 +1,120 @@
+"""What a person says about themself: orders to remember, and facts that can be read off plain speech.
+
+The rules stand per language in `statements.toml`; the words that are kept are the person's own.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from kept.memory.edits import Target
+
+_FLAGS = re.IGNORECASE | re.DOTALL
+
+
+class Kind(StrEnum):
+    """How sure it is that the person wants this kept."""
+
+    ORDER = "order"
+    """ "Remember that …": saved at once."""
+    INFERRED = "inferred"
+    """A preference, a name, a correction: waits for a yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Words worth keeping, for one page."""
+
+    kind: Kind
+    text: str
+    target: Target
+
+
+_POLITE: Final = (
+    r"(?:(?:please|pls|hey|ok(?:ay)?|so|and|also|bitte|und|also|por favor|oye|y|s['’]il te pla[iî]t|et|stp)[\s,:]+)*"
+)
+_BACKWARD: Final = re.compile(
+    r"^\s*(?:please |bitte |por favor )?(?:remember|merk dir|recuerda|souviens-toi de|retiens|记住)"
+    r"(?: that| this| it| das| eso| esto| ça| cela|这个|这一点)?[.!。!]*$",
+    re.IGNORECASE,
+)
+"""An order that points back: what came before it is meant."""
+_QUESTION: Final = re.compile(r"[??¿]\s*$|^\s*[¿]")
+_ASKING_BACK: Final = re.compile(
+    r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
+    r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
+    r"|(?:记得|记不记得).*(?:吗|么|[??])\s*$|^\s*(?:erinnerst du dich|te acuerdas|tu te souviens)\b",
+    _FLAGS,
+)
+
+_FIRST_PERSON: Final = re.compile(
+    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|our|user)\b|\b(?:ich|mein\w*|mir|mich|wir|unser\w*)\b"
+    r"|\b(?:yo|mi|mis|me|soy|tengo|prefiero|vivo|trabajo|nuestr\w+)\b|\b(?:je|j['’]\w+|mon|ma|mes|moi|nous|notre)\b|我|咱|俺",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    orders: tuple[re.Pattern[str], ...]
+    inferred: tuple[re.Pattern[str], ...]
+
+
+@cache
+def _table() -> _Table:
+    rows = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(encoding="utf-8"))
+    return _Table(
+        tuple(re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS) for row in rows["order"]),
+        tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"]),
+    )
+
+
+def statements(text: str) -> list[Statement]:
+    """Return what in `text` is worth keeping: an order as one statement, else sentences that state a fact."""
+    order = ordered(text)
+    if order is not None:
+        return [order]
+    if _QUESTION.search(text) and len(_sentences(text)) == 1:
+        return []
+    found = []
+    before = ""
+    for sentence in _sentences(text):
+        order = ordered(sentence) or (ordered(f"remember that {before}") if _BACKWARD.match(sentence) else None)
+        before = sentence
+        if order is not None:
+            found.append(order)
+        elif not _QUESTION.search(sentence) and any(pattern.search(sentence) for pattern in _table().inferred):
+            found.append(Statement(Kind.INFERRED, _tidy(sentence), Target.USER))
+    return found
+
+
+def ordered(text: str) -> Statement | None:
+    """Return what the person orders to be remembered, in their own words, None when they order nothing."""
+    if _ASKING_BACK.search(text):
+        return None
+    for pattern in _table().orders:
+        match = pattern.match(text)
+        if match is None:
+            continue
+        kept = _tidy(match["text"])
+        if re.search(r"\w", kept) and not (
+            _QUESTION.search(text) and not text.lstrip().lower().startswith(("can", "could", "would", "will"))
+        ):
+            target = Target.USER if _FIRST_PERSON.search(kept) else Target.MEMORY
+            return Statement(Kind.ORDER, kept, target)
+    return None
+
+
+def _sentences(text: str) -> list[str]:
+    pieces = re.split(r"(?<=[.!?。!?])\s+|(?<=[。!?])|\n+", text.strip())
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def _tidy(text: str) -> str:
+    """Return the words without the quotation marks around them and the full stop after them."""
+    kept = text.strip().strip('"“”„«»「」').strip()
+    return re.sub(r"(?<![.])[.。!!??]+$", "", kept).strip() or kept
