@@ -60,7 +60,7 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[Row, list[Blob]
         content,
         new.timestamp,
         State.ACTIVE.value,
-        new.origin.value,
+        _origin(message.role, new.origin),
         _clean(message.tool_name),
         storable(dumps(calls)) if calls else None,
         _clean(message.tool_call_id),
@@ -72,6 +72,11 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[Row, list[Blob]
         int(new.interrupted),
     )
     return row, blobs
+
+
+def _origin(role: Role, origin: Origin) -> str | None:
+    # what the role says already takes no room in the row
+    return None if _ORIGIN_OF_ROLE.get(role) is origin else origin.value
 
 
 def _clean(text: str | None) -> str | None:

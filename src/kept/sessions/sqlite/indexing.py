@@ -1,28 +1,98 @@
 """The seam between rows and index: what is written is indexed with it, what others wrote is caught up."""
 
-from collections.abc import Sequence
+import json
+import time
+from collections.abc import Iterable, Sequence
 
-from kept.core.ports import EventSink
 from kept.core.search import Found, SearchRequest
 from kept.sessions.records import Row
+from kept.sessions.sqlite import index, search
+from kept.sessions.text import IndexedText
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "queue.sql")
+BATCH = 500
+_ROLE, _CONTENT, _TOOL_NAME, _TOOL_CALLS = 1, 2, 6, 7
 
 
-def make_ready(database: Database, sink: EventSink) -> None:
-    """Make the index tables where they are missing, and rebuild what another version made."""
+def indexed_text(
+    message_id: int, role: str, content: str, *, tool_name: str | None, tool_calls: str | None
+) -> IndexedText:
+    """Return what of a row is to be found: talk at full weight, tools below it."""
+    if role == "tool":
+        return IndexedText(message_id, "", f"{tool_name or ''} {content}")
+    return IndexedText(message_id, content, _called(tool_calls) if tool_calls else "")
+
+
+def _called(tool_calls: str) -> str:
+    try:
+        calls = json.loads(tool_calls)
+        return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
+    except (ValueError, KeyError, TypeError):
+        return tool_calls  # another program's own form: its words are still worth finding
 
 
 def add(connection: Connection, rows: Sequence[tuple[int, Row]]) -> None:
-    """Index inserted rows, each given with its id."""
+    """Index inserted rows, each given with its id and the values of `records.message_row`."""
+    index.add(
+        connection,
+        [
+            indexed_text(
+                number, row[_ROLE], row[_CONTENT], tool_name=row[_TOOL_NAME], tool_calls=row[_TOOL_CALLS]
+            )
+            for number, row in rows
+        ],
+    )
+
+
+def remove(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Take messages out of the index and out of the queue."""
+    index.remove(connection, message_ids)
+    connection.executemany(SQL.done, [(number,) for number in message_ids])
+
+
+def drain(database: Database, *, seconds: float = 3.0) -> int:
+    """Index the rows that other programs wrote, for at most that long; return how many."""
+    if not _is_waiting(database.connection):
+        return 0
+    deadline = time.monotonic() + seconds
+    done = 0
+    while time.monotonic() < deadline:
+        with database.writing() as connection:
+            count = _drain_batch(connection)
+        done += count
+        if count < BATCH:
+            break
+    return done
+
+
+def _is_waiting(connection: Connection) -> bool:
+    return connection.execute(SQL.is_waiting).fetchone() is not None
+
+
+def _drain_batch(connection: Connection) -> int:
+    waiting = list(connection.execute(SQL.waiting, (BATCH,)))
+    there = [row for row in waiting if row[1] is not None]
+    index.remove(connection, [row[0] for row in waiting if row[1] is None])
+    index.add(connection, _texts(row[:1] + row[2:] for row in there))
+    connection.executemany(SQL.done, [(row[0],) for row in waiting])
+    connection.executemany(SQL.recount, [(session_id,) for session_id in {row[1] for row in there}])
+    return len(waiting)
+
+
+def _texts(rows: Iterable[Row]) -> list[IndexedText]:
+    return [
+        indexed_text(number, role, content or "", tool_name=tool_name, tool_calls=tool_calls)
+        for number, role, content, tool_name, tool_calls in rows
+    ]
 
 
 def find(connection: Connection, request: SearchRequest, *, now: float) -> Found:
     """Run the ranked search."""
-    return Found()
+    return search.find(connection, request, now=now)
 
 
-def drain(database: Database) -> None:
-    """Index the rows that another program wrote."""
+def texts_after(connection: Connection, message_id: int, *, limit: int) -> list[IndexedText]:
+    """Return what is to be indexed of the rows after an id, in order."""
+    return _texts(connection.execute(SQL.texts_after, (message_id, limit)))

@@ -42,7 +42,9 @@ def release(connection: Connection, name: str, *, holder: str) -> None:
     connection.execute(SQL.release, (name, holder))
 
 
-def add_usage(connection: Connection, key: tuple[SessionId, datetime, str, str], usage: Usage, cost: float | None) -> None:
+def add_usage(
+    connection: Connection, key: tuple[SessionId, datetime, str, str], *, usage: Usage, cost: float | None
+) -> None:
     """Count one model call under session, day, model and task."""
     session_id, moment, model, task = key
     tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)

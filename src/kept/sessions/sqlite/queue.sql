@@ -15,9 +15,5 @@ UPDATE sessions SET
   last_active = coalesce((SELECT max(timestamp) FROM messages WHERE session_id = sessions.id), last_active)
 WHERE id = ?;
 
--- name: version
-SELECT value FROM state_meta WHERE key = 'index_version';
-
--- name: set_version
-INSERT INTO state_meta (key, value) VALUES ('index_version', ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+-- name: texts_after
+SELECT id, role, content, tool_name, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?;

@@ -17,7 +17,7 @@ from kept.security.secrets import redact
 from kept.sessions.lineage import Lineage
 from kept.sessions.redaction import Redact, redacted
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, indexing, life, notes, rows
+from kept.sessions.sqlite import context, indexing, life, notes, reindex, rows
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 
@@ -48,7 +48,8 @@ class SqliteSessionStore:
         self.clock = clock or SystemClock()
         self.sink = sink
         self.redact: Redact = redact if self.settings.redact else _unchanged
-        indexing.make_ready(database, sink)
+        if not database.is_read_only:
+            reindex.make_ready(database, sink=sink, clock=self.clock)
 
     def now(self) -> float:
         """Return the present in epoch seconds."""
@@ -144,6 +145,34 @@ class SqliteSessionStore:
                 raise rows.no_message(message_id)
             return rows.around(connection, anchor, before=before, after=after)
 
+    def message(self, message_id: MessageId) -> StoredMessage | None:
+        """Return one message that can be shown, or None."""
+        with self.database.reading() as connection:
+            found = rows.one(connection, message_id)
+            return found if found is not None and life.one(connection, found.session_id) else None
+
+    def edges(
+        self, session_id: SessionId, *, first: int, last: int
+    ) -> tuple[list[StoredMessage], list[StoredMessage]]:
+        """Return the first and the last own messages, each in order; in a short session they overlap."""
+        with self.database.reading() as connection:
+            return rows.edges(connection, session_id, first=first, last=last)
+
+    def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
+        """Return how many of the session's messages come before that one."""
+        with self.database.reading() as connection:
+            return rows.count_before(connection, session_id, message_id)
+
+    def context_ids(self, session_id: SessionId) -> list[MessageId]:
+        """Return the ids of the messages that the model would be sent."""
+        with self.database.reading() as connection:
+            return [number for number, _ in context.ids(connection, session_id)]
+
+    def preview(self, session_id: SessionId) -> str:
+        """Return the beginning of what the person first said."""
+        with self.database.reading() as connection:
+            return rows.preview(connection, session_id)
+
     def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
         """Take back that message and all after it; return how many."""
         with self.writing() as connection:
@@ -205,7 +234,7 @@ class SqliteSessionStore:
     ) -> None:
         """Count one model call of the session."""
         with self.writing(unit) as connection:
-            notes.add_usage(connection, (session_id, self.clock.now(), model, task), usage, cost)
+            notes.add_usage(connection, (session_id, self.clock.now(), model, task), usage=usage, cost=cost)
 
     def usage(self, *, session_id: SessionId | None = None, since: str = "") -> list[UsageRow]:
         """Return the counted calls since that day, of one session or of all."""

@@ -1,0 +1,171 @@
+"""What a call of `session_search` asks for, read from whatever JSON a model sent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, cast
+
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Reason, Refused
+from kept.sessions import moments
+
+Detail: TypeAlias = Literal["index", "window", "full"]
+Sort: TypeAlias = Literal["newest", "oldest"]
+
+DEFAULT_LIMIT, MOST_LIMIT = 3, 10
+DEFAULT_WINDOW, MOST_WINDOW = 5, 20
+ROLES = ("user", "assistant", "tool", "system")
+_GREATEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call with every argument in its place; absent ones are None or their default."""
+
+    query: str | None = None
+    session_id: SessionId | None = None
+    around_message_id: int | None = None
+    limit: int = DEFAULT_LIMIT
+    window: int = DEFAULT_WINDOW
+    sort: Sort | None = None
+    detail: Detail = "window"
+    roles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    project: str | None = None
+    after: float | None = None
+    before: float | None = None
+    summarize: bool = False
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """Return the names of the filters that are set."""
+        values = {
+            "source": self.sources,
+            "role_filter": self.roles,
+            "project": self.project,
+            "after": self.after,
+            "before": self.before,
+        }
+        return tuple(name for name, value in values.items() if value not in (None, ()))
+
+    def without_filters(self) -> "Asked":
+        """Return the same call with no filter set."""
+        return replace(self, sources=(), roles=(), project=None, after=None, before=None)
+
+
+class _Unreadable(ValueError):
+    """An argument cannot be read; `args` are the complaint and the remedy."""
+
+
+def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
+    """Return what is asked, or a refusal that names the argument and what it takes."""
+    try:
+        return Asked(
+            query=_text(arguments, "query"),
+            session_id=cast("SessionId | None", _text(arguments, "session_id")),
+            around_message_id=_number(arguments, "around_message_id"),
+            limit=_clamped(arguments, "limit", default=DEFAULT_LIMIT, most=MOST_LIMIT),
+            window=_clamped(arguments, "window", default=DEFAULT_WINDOW, most=MOST_WINDOW),
+            sort=cast("Sort | None", _one_of(arguments, "sort", ("newest", "oldest"))),
+            detail=cast("Detail", _one_of(arguments, "detail", ("index", "window", "full")) or "window"),
+            roles=_roles(arguments),
+            sources=_words(arguments, "source"),
+            project=_text(arguments, "project"),
+            after=_moment(arguments, "after", now=now),
+            before=_moment(arguments, "before", now=now),
+            summarize=_flag(arguments, "summarize"),
+        )
+    except _Unreadable as unreadable:
+        error, remedy = unreadable.args
+        return Refused(Reason.INVALID, error, remedy)
+
+
+def _shown(value: JSON) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _text(arguments: Mapping[str, JSON], name: str) -> str | None:
+    value = arguments.get(name)
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise _Unreadable(f"{name} must be a text, not {_shown(value)}", f"give {name} as one string, or leave it out")
+    return value.strip() or None
+
+
+def _number(arguments: Mapping[str, JSON], name: str) -> int | None:
+    value = arguments.get(name)
+    if value is None or value == "":
+        return None
+    number = _whole(value)
+    if number is None:
+        raise _Unreadable(f"{name} must be a whole number, not {_shown(value)}", f"give {name} as a number")
+    return max(-_GREATEST_ID, min(_GREATEST_ID, number))
+
+
+def _whole(value: JSON) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return value if isinstance(value, int) else int(float(value))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _clamped(arguments: Mapping[str, JSON], name: str, *, default: int, most: int) -> int:
+    value = _number(arguments, name)
+    return default if value is None else max(1, min(most, value))
+
+
+def _one_of(arguments: Mapping[str, JSON], name: str, accepted: tuple[str, ...]) -> str | None:
+    value = _text(arguments, name)
+    if value is None:
+        return None
+    if value.lower() not in accepted:
+        raise _Unreadable(f"{name} is {_shown(value)}", f"use one of: {', '.join(accepted)}; or leave it out")
+    return value.lower()
+
+
+def _words(arguments: Mapping[str, JSON], name: str) -> tuple[str, ...]:
+    value = arguments.get(name)
+    if value is None:
+        return ()
+    pieces = value.split(",") if isinstance(value, str) else value
+    if not isinstance(pieces, (list, tuple)) or not all(isinstance(piece, str) for piece in pieces):
+        raise _Unreadable(
+            f"{name} must be a text or a list of texts, not {_shown(value)}", f"give {name} as a list or with commas"
+        )
+    return tuple(dict.fromkeys(str(piece).strip() for piece in pieces if str(piece).strip()))
+
+
+def _roles(arguments: Mapping[str, JSON]) -> tuple[str, ...]:
+    words = tuple(word.lower() for word in _words(arguments, "role_filter"))
+    unknown = [word for word in words if word not in ROLES]
+    if unknown:
+        raise _Unreadable(f"role_filter has {_shown(unknown[0])}", f"use some of: {', '.join(ROLES)}")
+    return words
+
+
+def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | None:
+    value = arguments.get(name)
+    text = _text(arguments, name)
+    if text is None:
+        return None
+    number = moments.from_program(value) if isinstance(value, (int, float)) else None
+    moment = number if number is not None else moments.from_person(text, now=now)
+    if moment is None:
+        raise _Unreadable(
+            f"{name} is {_shown(text)}, which is not a date that can be read",
+            "use 2026-03-01, an ISO moment, or words like: yesterday, last week, in March, 3 days ago",
+        )
+    return moment
+
+
+def _flag(arguments: Mapping[str, JSON], name: str) -> bool:
+    value = arguments.get(name)
+    if isinstance(value, str):
+        return value.strip().lower() in {"true", "yes", "1"}
+    return value is True or value == 1

@@ -1,0 +1,154 @@
+"""A query answered with the sessions that say most about it, one per conversation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
+from kept.core.messages import StoredMessage
+from kept.core.search import Found, FoundSession, SearchRequest
+from kept.sessions.arguments import Asked
+from kept.sessions.budget import Caps, fitted
+from kept.sessions.recall import Passage, Readable, index_shown, passage, passage_shown, when
+
+CANDIDATES = 40
+"""Sessions asked for before one is kept per conversation and, with `sort`, the order is changed."""
+NEAREST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who searches: what their context shows already, and whose conversations they may see."""
+
+    user_id: str | None
+    hidden: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a query found, ready to be shown."""
+
+    found: Found
+    passages: tuple[Passage, ...]
+
+
+def discover(store: Readable, asked: Asked, asker: Asker) -> Discovery:
+    """Run the search and read the passages of the best sessions."""
+    found = store.search(_request(asked, asker))
+    if found.abstained:
+        return Discovery(found, ())
+    matches = _matches(store, found, asked)
+    passages = (passage(store, match, window=asked.window) for match in _ordered(matches, asked)[: asked.limit])
+    return Discovery(found, tuple(one for one in passages if one is not None))
+
+
+def _request(asked: Asked, asker: Asker) -> SearchRequest:
+    return SearchRequest(
+        query=asked.query or "",
+        limit=CANDIDATES,
+        after=asked.after,
+        before=asked.before,
+        roles=asked.roles,
+        sources=asked.sources,
+        project=asked.project,
+        session_id=asked.session_id,
+        exclude_messages=asker.hidden,
+        user_id=asker.user_id,
+    )
+
+
+def _matches(store: Readable, found: Found, asked: Asked) -> list[StoredMessage]:
+    if asked.session_id is not None:
+        inside = [store.message(hit.message_id) for hit in found.messages]
+        return [message for message in inside if message is not None]
+    lineage = store.lineage()
+    seen: set[SessionId] = set()
+    matches: list[StoredMessage] = []
+    for hit in found.sessions:
+        root = lineage.root(hit.session_id)
+        message = store.message(hit.best_message_id) if root not in seen else None
+        if message is not None:
+            seen.add(root)
+            matches.append(message)
+        if len(matches) == asked.limit and asked.sort is None:
+            break
+    return matches
+
+
+def _ordered(matches: list[StoredMessage], asked: Asked) -> Sequence[StoredMessage]:
+    if asked.sort is None:
+        return matches
+    return sorted(matches, key=lambda match: match.timestamp, reverse=asked.sort == "newest")
+
+
+def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON]:
+    """Return the answer of the discover mode, inside its budget."""
+    discovery = discover(store, asked, asker)
+    if not discovery.passages:
+        return _nothing(store, asked, asker, discovery.found)
+    start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
+    render = _render(discovery, asked, asker)
+    return dict(fitted(render, start, budget=budget, is_full=asked.detail == "full"))
+
+
+def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:
+    terms = discovery.found.terms
+
+    def render(caps: Caps) -> dict[str, JSON]:
+        shown: list[JSON] = []
+        for one in discovery.passages[: caps.results]:
+            if asked.detail == "index":
+                shown.append(index_shown(one.session, one.match, terms=terms))
+            else:
+                shown.append(passage_shown(one, caps=caps, terms=terms, hidden=asker.hidden))
+        value: dict[str, JSON] = {"success": True, "mode": "discover", "results": shown, "count": len(shown)}
+        left = len(discovery.passages) - len(shown)
+        if left:
+            value["note"] = f"{left} more did not fit: ask with a smaller limit, or detail: index"
+        return value
+
+    return render
+
+
+def _nothing(store: Readable, asked: Asked, asker: Asker, found: Found) -> dict[str, JSON]:
+    value: dict[str, JSON] = {"success": True, "mode": "discover", "results": [], "count": 0}
+    if found.sessions:
+        value["reason"] = (
+            "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
+        )
+        value["nearest"] = _nearest(store, found.sessions)
+    else:
+        value["reason"] = _why(store, asked, asker, found)
+    return value
+
+
+def _nearest(store: Readable, sessions: Sequence[FoundSession]) -> list[JSON]:
+    lineage = store.lineage()
+    roots: dict[SessionId, SessionId] = {}
+    for hit in sessions:
+        roots.setdefault(lineage.root(hit.session_id), hit.session_id)
+    known = [store.session(session_id) for session_id in list(roots.values())[:NEAREST]]
+    return [
+        {"session_id": session.id, "title": session.title, "when": when(session.started)}
+        for session in known
+        if session is not None
+    ]
+
+
+def _why(store: Readable, asked: Asked, asker: Asker, found: Found) -> str:
+    """Say why there is nothing; a search without the filters tells what they took away."""
+    filters = asked.filters
+    if filters:
+        without = store.search(_request(asked.without_filters(), asker))
+        if without.messages and not without.abstained:
+            count = len(without.messages)
+            many = f"{count} hits" if count < CANDIDATES else f"{count} hits or more"
+            return f"the filters ({', '.join(filters)}) excluded {many}: widen or drop them"
+    hidden = found.excluded.get("current conversation", 0)
+    if hidden:
+        return f"everything that matched ({hidden} messages) lies in the current conversation, which you can see"
+    elsewhere = found.excluded.get("hidden source", 0)
+    if elsewhere:
+        return f"{elsewhere} hits lie in sessions of sub-agents, tools or reviews: name one as `source` to see them"
+    where = f" in session {asked.session_id}" if asked.session_id else ""
+    return f"nothing matched{where}: try other or fewer words"

@@ -1,0 +1,62 @@
+"""Moments as programs and people write them, as epoch seconds."""
+
+import math
+from datetime import UTC, datetime
+
+from kept.core.jsontypes import JSON
+from kept.sessions import dates
+
+_EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
+_MILLISECONDS_FROM = 100_000_000_000
+"""Epoch seconds reach this in the year 5138; what is greater counts milliseconds."""
+
+
+def from_program(value: JSON) -> float | None:
+    """Return a time stamp (epoch seconds or milliseconds, or ISO 8601; no zone is UTC), or None."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return _epoch(value)
+    if not isinstance(value, str):
+        return None
+    try:
+        return _epoch(float(value))
+    except ValueError:
+        return _iso(value)
+
+
+def _epoch(number: float) -> float | None:
+    try:
+        seconds = float(number)
+    except OverflowError:
+        return None
+    if math.isfinite(seconds) and abs(seconds) >= _MILLISECONDS_FROM:
+        seconds /= 1_000
+    return seconds if math.isfinite(seconds) and _EARLIEST <= seconds <= _LATEST else None
+
+
+def _iso(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        return _epoch(moment.timestamp())
+    except (OverflowError, ValueError):
+        return None
+
+
+def from_person(text: str, *, now: float) -> float | None:
+    """Return when a stretch of time begins ("last week", "in March", "2026-03-01"), or None.
+
+    "until X" and "by X" mean the end of it.
+    """
+    exact = _iso(text)
+    if exact is not None:
+        return exact
+    span = dates.when(text, now)
+    if span is None:
+        return None
+    return span.end if text.strip().lower().startswith(("until ", "by ")) else span.start

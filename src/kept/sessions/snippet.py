@@ -1,0 +1,54 @@
+"""The stretch of a text that shows best why it was found."""
+
+import re
+from collections.abc import Sequence
+
+ELLIPSIS = "…"
+_LEAST_STEM = 4
+
+
+def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
+    """Return what marks `terms` in a text, endings aside; None when there is nothing to mark."""
+    stems = sorted({_stem(term) for term in terms if term.strip()}, key=len, reverse=True)
+    if not stems:
+        return None
+    either = (rf"(?<!\w){re.escape(stem)}\w*" if stem.isascii() else re.escape(stem) for stem in stems)
+    return re.compile("|".join(either), re.IGNORECASE)
+
+
+def _stem(term: str) -> str:
+    # a match of `deploys` must also be seen in `deployed`: the index compares stems, so the eye may too
+    word = term.strip().strip('"*').casefold()
+    return word[: max(_LEAST_STEM, len(word) - 3)] if word.isalpha() and word.isascii() else word
+
+
+def around(text: str, terms: Sequence[str], *, width: int) -> str:
+    """Return at most about `width` characters of `text`, where most of the terms stand together."""
+    if len(text) <= width:
+        return text
+    start = _best_start(text, terms, width=width)
+    end = min(len(text), start + width)
+    start = max(0, end - width)
+    piece = text[start:end]
+    return f"{ELLIPSIS if start else ''}{piece.strip()}{ELLIPSIS if end < len(text) else ''}"
+
+
+def _best_start(text: str, terms: Sequence[str], *, width: int) -> int:
+    wanted = pattern(terms)
+    if wanted is None:
+        return 0
+    hits = [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in wanted.finditer(text[:1_000_000])]
+    best, best_count, left = 0, 0, 0
+    for right, (place, _) in enumerate(hits):
+        while hits[left][0] < place - width * 3 // 4:
+            left += 1
+        count = len({word for _, word in hits[left : right + 1][-40:]})
+        if count > best_count:
+            best, best_count = hits[left][0], count
+    return max(0, best - width // 4)
+
+
+def one_line(text: str, *, width: int) -> str:
+    """Return the beginning of `text` on one line."""
+    line = " ".join(text[: width * 4].split())
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}{ELLIPSIS}"

@@ -1,0 +1,235 @@
+"""JSONL transcripts taken into the store: in batches, each line once, forgotten ones never again."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from kept.core.events import Progressed
+from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import JSON
+from kept.core.messages import Session, State
+from kept.sessions.blobs import Blob
+from kept.sessions.identity import Print, Stored, fingerprint
+from kept.sessions.lines import DEFAULT_SOURCE, BadLine, Line, MessageLine, SessionLine, parse
+from kept.sessions.records import Row, message_row
+from kept.sessions.redaction import redacted
+from kept.sessions.sqlite import context, life, notes, rows, tombstones
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sqlite import Connection
+from kept.storage.statements import statements
+
+SQL = statements("kept.sessions.sqlite", "transfer.sql")
+TASK = "importing messages"
+BATCH = 1_000
+MOST_REPORTED = 200
+_CONTENT, _PARTS, _CALLS, _EXTERNAL, _TIME, _STATE = 2, 10, 7, 13, 3, 4
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import did; `problems` names the first bad lines by number."""
+
+    lines: int = 0
+    sessions: int = 0
+    messages: int = 0
+    known: int = 0
+    forgotten: int = 0
+    bad: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    def refuse(self, number: int, why: str) -> None:
+        """Count a bad line."""
+        self.bad += 1
+        if len(self.problems) < MOST_REPORTED:
+            self.problems.append((number, why))
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the report for programs."""
+        return {
+            "lines": self.lines,
+            "sessions": self.sessions,
+            "messages": self.messages,
+            "known": self.known,
+            "forgotten": self.forgotten,
+            "bad": self.bad,
+            "problems": [{"line": number, "error": why} for number, why in self.problems],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A message line with its row prepared outside the transaction."""
+
+    line: MessageLine
+    row: Row
+    blobs: list[Blob]
+    mark: Print
+
+
+class Importing:
+    """One import: remembers what each session holds, so that every line is stored once."""
+
+    def __init__(self, store: SqliteSessionStore, *, source: str = DEFAULT_SOURCE) -> None:
+        self._store = store
+        self._source = source
+        self._stored: dict[SessionId, Stored | None] = {}
+        """None marks a session that was forgotten."""
+        self._new_ids: dict[int, MessageId] = {}
+        self._carried: list[SessionLine] = []
+        self._created: set[SessionId] = set()
+        self.report = ImportReport()
+
+    def run(self, raw_lines: Iterable[bytes], *, total: int | None = None) -> ImportReport:
+        """Take every line in; bad ones are reported with their number and skipped."""
+        numbered = enumerate(raw_lines, start=1)
+        while batch := list(islice(numbered, BATCH)):
+            ready = list(self._prepared(batch))
+            with self._store.database.writing() as connection:
+                self._salt = tombstones.salt(connection) if tombstones.any_left(connection) else None
+                self._take(connection, ready)
+            self.report.lines += len(batch)
+            self._store.sink(Progressed(TASK, self.report.lines, total))
+        self._link()
+        return self.report
+
+    def _prepared(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[SessionLine | _Ready]:
+        for number, raw in batch:
+            if not raw.strip():
+                continue
+            try:
+                yield self._ready(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
+            except BadLine as bad:
+                self.report.refuse(number, str(bad))
+
+    def _ready(self, line: Line) -> SessionLine | _Ready:
+        if isinstance(line, SessionLine):
+            return line
+        row, blobs = message_row(line.session.id, redacted(line.new, self._store.redact))
+        if line.state is not State.ACTIVE:
+            row = (*row[:_STATE], line.state.value, *row[_STATE + 1 :])
+        return _Ready(line, row, blobs, fingerprint(row[1], row[_CONTENT], row[_PARTS], row[_CALLS]))
+
+    def _take(self, connection: Connection, ready: Iterable[SessionLine | _Ready]) -> None:
+        fresh: list[_Ready] = []
+        for item in ready:
+            if isinstance(item, SessionLine):
+                self._take_session(connection, item)
+            elif self._is_new(connection, item):
+                fresh.append(item)
+        if not fresh:
+            return
+        ids = rows.insert(connection, [(item.row, item.blobs) for item in fresh])
+        for message_id, item in zip(ids, fresh, strict=True):
+            if item.line.exported_id is not None:
+                self._new_ids[item.line.exported_id] = message_id
+        self.report.messages += len(fresh)
+        self._touch(connection, fresh)
+
+    def _take_session(self, connection: Connection, line: SessionLine) -> None:
+        if self._known(connection, line.session) is None:
+            return
+        if line.session.id in self._created:
+            if line.system_prompt is not None:
+                life.set_prompt(connection, line.session.id, self._store.redact(line.system_prompt))
+            for key, value in line.notes.items():
+                notes.note(connection, line.session.id, key, value)
+            if line.carried:
+                self._carried.append(line)
+
+    def _known(self, connection: Connection, session: Session) -> Stored | None:
+        """Return what the session holds, made new where it is not there; None where it was forgotten."""
+        if session.id in self._stored:
+            return self._stored[session.id]
+        stored: Stored | None = Stored()
+        if connection.execute(life.SQL.exists, (session.id,)).fetchone() is not None:
+            stored = _stored(connection, session.id)
+        elif self._salt is not None and tombstones.has(connection, tombstones.of_session(self._salt, session.id)):
+            stored = None
+        else:
+            life.create(connection, self._safe(session))
+            self._created.add(session.id)
+            self.report.sessions += 1
+        self._stored[session.id] = stored
+        return stored
+
+    def _safe(self, session: Session) -> Session:
+        title = None if session.title is None else self._store.redact(session.title)
+        return replace(session, title=title, metadata=redacted_json(session.metadata, self._store))
+
+    def _is_new(self, connection: Connection, item: _Ready) -> bool:
+        stored = self._known(connection, item.line.session)
+        if stored is None:
+            self.report.forgotten += 1
+            return False
+        external, moment = item.row[_EXTERNAL], item.row[_TIME]
+        if stored.holds(external, item.mark, moment):
+            self.report.known += 1
+            return False
+        if self._salt is not None and self._was_forgotten(connection, item):
+            self.report.forgotten += 1
+            return False
+        if external is not None:
+            stored.external.add(external)  # the same id twice in one file is one message
+        return True
+
+    def _was_forgotten(self, connection: Connection, item: _Ready) -> bool:
+        session_id = item.line.session.id
+        marks = {
+            tombstones.of_message(self._salt or "", session_id, external_id=external, mark=item.mark)
+            for external in (item.row[_EXTERNAL], None)
+        }
+        return any(tombstones.has(connection, mark) for mark in marks)
+
+    def _touch(self, connection: Connection, fresh: list[_Ready]) -> None:
+        counts: Counter[SessionId] = Counter()
+        latest: dict[SessionId, float] = {}
+        first: dict[SessionId, float] = {}
+        titles: dict[SessionId, Session] = {}
+        for item in fresh:
+            session_id, moment = item.line.session.id, item.row[_TIME]
+            counts[session_id] += 1
+            latest[session_id] = max(latest.get(session_id, moment), moment)
+            first[session_id] = min(first.get(session_id, moment), moment)
+            if item.line.session.title is not None and session_id in self._created:
+                titles[session_id] = item.line.session
+        for session_id, count in counts.items():
+            connection.execute(rows.SQL.touch, (count, latest[session_id], session_id))
+            if session_id in self._created:
+                connection.execute(SQL.begun_earlier, (first[session_id], session_id))
+        for session_id, session in titles.items():
+            self._add_title(connection, session_id, session)
+
+    def _add_title(self, connection: Connection, session_id: SessionId, session: Session) -> None:
+        existing = life.one(connection, session_id)
+        if existing is not None and existing.title is None and session.title is not None:
+            title = self._store.redact(session.title)
+            unique = life.unique_title(connection, title, user_id=existing.user_id, session_id=session_id)
+            connection.execute(SQL.add_title, (unique or None, session_id))
+
+    def _link(self) -> None:
+        """Let continued sessions carry the rows they carried where they were exported."""
+        if not self._carried:
+            return
+        with self._store.database.writing() as connection:
+            for line in self._carried:
+                carried = [self._new_ids[number] for number in line.carried if number in self._new_ids]
+                own_from = self._new_ids.get(line.context_from, MessageId(0))
+                context.carry(connection, line.session.id, carried, own_from=own_from)
+
+
+def redacted_json(value: Mapping[str, JSON], store: SqliteSessionStore) -> Mapping[str, JSON]:
+    """Return session metadata without credentials."""
+    from kept.security.secrets import redact_json
+
+    if not value or not store.settings.redact:
+        return value
+    safe = redact_json(dict(value))  # type: ignore[arg-type] # parsed JSON holds lists and dicts only
+    return safe if isinstance(safe, dict) else {}
+
+
+def _stored(connection: Connection, session_id: SessionId) -> Stored:
+    stored = Stored()
+    for external, role, content, parts, calls, moment in connection.execute(SQL.known, (session_id,)):
+        stored.remember(external, fingerprint(role, content, parts, calls), moment)
+    return stored

@@ -1,0 +1,25 @@
+-- name: known
+SELECT external_id, role, content, parts, tool_calls, timestamp FROM messages
+WHERE session_id = ? AND state <> 'rewound' ORDER BY id;
+
+-- name: begun_earlier
+UPDATE sessions SET started = min(started, ?) WHERE id = ?;
+
+-- name: add_title
+UPDATE sessions SET title = ? WHERE id = ? AND title IS NULL;
+
+-- name: set_state
+UPDATE messages SET state = 'compacted' WHERE id = ?;
+
+-- name: sessions
+SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata, context_from
+FROM sessions
+WHERE trashed IS NULL AND (:user IS NULL OR user_id = :user) AND (:session IS NULL OR id = :session)
+ORDER BY rowid;
+
+-- name: carried
+SELECT message_id FROM carried WHERE session_id = ? AND rewind_run IS NULL ORDER BY position;
+
+-- name: notes
+SELECT key, value FROM notes WHERE session_id = ?;
