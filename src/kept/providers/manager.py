@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kept.core.errors import KeptError
 from kept.core.events import Warned
 from kept.core.jsontypes import JSON
 from kept.core.ports import Clock, EventSink, UnitOfWork
@@ -225,8 +226,8 @@ class ProviderManager:
         lanes = [each.lane for each in self._members if each.guarded.offers("on_memory_write")]
         try:
             self._mirror.catch_up(lanes, user_id=self._around.context.user_id)
-        except Exception:  # background task: the next call catches up
-            log.warning("memory writes could not be queued for providers", exc_info=True)
+        except KeptError:
+            log.warning("memory writes could not be queued for providers; the next call does it", exc_info=True)
         self._wake()
 
     def commit(self, session_id: str, messages: Messages) -> None:
