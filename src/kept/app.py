@@ -20,6 +20,8 @@ from kept.observe.log import configure
 if TYPE_CHECKING:
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
+    from kept.sessions.sqlite.store import SqliteSessionStore
+    from kept.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +61,31 @@ class App:
 
         return Approvals(self.home.pending / "memory", self.memory)
 
+    @cached_property
+    def database(self) -> "Database":
+        """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
+        from kept.storage.state import open_state
+
+        database = open_state(self.home.database, self.settings.sessions.durability, sink=self.sink)
+        self._closing.callback(database.close)
+        return database
+
+    @cached_property
+    def sessions(self) -> "SqliteSessionStore":
+        """Every conversation, kept and found again; raises a StorageError while the file cannot be used."""
+        from kept.sessions.sqlite.store import SqliteSessionStore
+
+        return SqliteSessionStore(self.database, self.settings.sessions, clock=self.clock, sink=self.sink)
+
     def tools(self) -> dict[str, Tool]:
         """Return every tool that the agent has here, by name, in a fixed order."""
         from kept.memory.tool import MemoryTool
+        from kept.sessions.tool import session_search
 
-        found = [MemoryTool(self.memory, self.approvals).tool()]
+        found = [
+            MemoryTool(self.memory, self.approvals).tool(),
+            session_search(lambda: self.sessions, self.settings.sessions, clock=self.clock),
+        ]
         return {tool.schema.name: tool for tool in found}
 
     def close(self) -> None:

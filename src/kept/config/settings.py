@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from kept.memory.settings import MemorySettings
+from kept.sessions.settings import SessionSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,3 +12,5 @@ class Settings:
 
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Curated memory: the two pages."""
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+    """Past conversations: how they are kept and shown."""
