@@ -1,6 +1,7 @@
 """Files that are either the old bytes or the new bytes, never a mixture."""
 
 import errno
+import glob
 import os
 import secrets
 import stat
@@ -18,6 +19,8 @@ _REMEDIES = {
     errno.EPERM: "check the owner and the permissions of the file and its folder",
     errno.EISDIR: "a folder stands in the file's place: move it away",
     errno.ENOTDIR: "a file stands in a folder's place: move it away, or choose another folder with --home",
+    errno.EEXIST: "a file stands in a folder's place: move it away, or choose another folder with --home",
+    errno.ELOOP: "the symbolic links go round in a circle: mend or remove them",
     errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
     errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
 }
@@ -36,9 +39,17 @@ def explained(action: str, path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Create `path` and its parents, private to the person."""
+    """Create `path` and its missing parents, each private to the person."""
     with explained("create the folder", path):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        missing = []
+        for folder in (path, *path.parents):
+            if folder.exists():
+                break
+            missing.append(folder)
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not path.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def read_bytes(path: Path) -> bytes | None:
@@ -58,11 +69,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     Follows a symlink to its target, keeps the mode of a file that exists, and writes in place only
     where the file system forbids a rename over the target (bind mounts).
     """
-    target = path.resolve() if path.is_symlink() else path
-    if target.is_dir():
-        raise StorageError(f"cannot write {str(path)!r}: a folder stands in its place", _REMEDIES[errno.EISDIR])
-    temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{secrets.token_hex(4)}")
     with explained("write", path):
+        target = followed(path)
+        if target.is_dir():
+            raise StorageError(f"cannot write {str(path)!r}: a folder stands in its place", _REMEDIES[errno.EISDIR])
+        temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(target.stat().st_mode)
         try:
@@ -71,6 +82,14 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         finally:
             temp.unlink(missing_ok=True)
         sync_folder(target.parent)
+
+
+def followed(path: Path) -> Path:
+    """Return the file that a symlink leads to; raise OSError where the links lead nowhere."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except RuntimeError as error:  # how pathlib reports a circle of links
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
 
 
 def _write_durably(path: Path, data: bytes, *, mode: int) -> None:
@@ -113,17 +132,18 @@ def sync_folder(folder: Path) -> None:
 def remove_stale_temps(path: Path) -> None:
     """Remove temporary files that writers of `path` left when they were killed."""
     with suppress(OSError):
-        for temp in path.parent.glob(f".{path.name}{_TEMP_MARK}*"):
-            if not _alive(temp.name.rpartition(_TEMP_MARK)[2].partition("-")[0]):
+        target = followed(path)
+        for temp in target.parent.glob(f".{glob.escape(target.name)}{_TEMP_MARK}*"):
+            pid = temp.name.rpartition(_TEMP_MARK)[2].partition("-")[0]
+            if not (pid.isdecimal() and is_alive(int(pid))):
                 temp.unlink(missing_ok=True)
 
 
-def _alive(pid: str) -> bool:
-    if not pid.isdigit():
-        return False
+def is_alive(pid: int) -> bool:
+    """Whether a process with this id runs here."""
     try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True

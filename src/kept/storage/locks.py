@@ -3,18 +3,19 @@
 import errno
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kept.core.errors import Busy
-from kept.storage.files import explained, make_folder
+from kept.storage.files import explained, is_alive, make_folder
 
-try:
+if sys.platform == "win32":  # pragma: no cover
+    import msvcrt
+else:
     import fcntl
-except ImportError:  # pragma: no cover - Windows
-    fcntl = None  # type: ignore[assignment] # the other branch of _try_lock is used there
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,11 @@ def locked(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]:
         descriptor = os.open(sidecar, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _acquire(descriptor, sidecar, timeout_seconds)
-        _write_holder(descriptor)
-        yield
+        _write_holder(descriptor, str(os.getpid()))
+        try:
+            yield
+        finally:
+            _write_holder(descriptor, "")  # the next holder may be a program that writes no pid
     finally:
         os.close(descriptor)
 
@@ -54,12 +58,10 @@ def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
 
 def _try_lock(descriptor: int, sidecar: Path) -> bool:
     try:
-        if fcntl is not None:
+        if sys.platform == "win32":  # pragma: no cover
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:  # pragma: no cover - Windows
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined] # Windows only
     except OSError as error:
         if error.errno in _NO_LOCKS_HERE:
             _warn_once(sidecar)
@@ -74,15 +76,15 @@ def _warn_once(sidecar: Path) -> None:
         log.warning("no file locks at %s: two writers at once may undo each other's edit", sidecar.parent)
 
 
-def _write_holder(descriptor: int) -> None:
+def _write_holder(descriptor: int, pid: str) -> None:
     with suppress(OSError):  # a full disk must not stop a write that makes the page smaller
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        os.pwrite(descriptor, pid.encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
     with suppress(OSError):
         pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-        if pid.isdigit():
+        if pid.isdecimal() and is_alive(int(pid)):
             return f"process {pid}"
     return "another process"

@@ -1,6 +1,7 @@
 """The one runner of schema migrations: ordered, one transaction each, forward only."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -46,7 +47,8 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: 
             _apply(connection, migration)
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(apsw.Error):  # a full disk may have rolled back already
+                connection.execute("ROLLBACK")
             raise
 
 

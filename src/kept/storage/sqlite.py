@@ -1,6 +1,7 @@
 """SQLite as we use it: one connection per thread, short immediate writes, errors in our words."""
 
 import logging
+import os
 import random
 import threading
 import time
@@ -123,18 +124,18 @@ class Database:
             make_folder(self.path.parent)
         elif not self.path.exists():
             raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
-        is_new = not self.path.exists() or self.path.stat().st_size == 0
+        with explained("open", self.path):
+            is_new = not self.path.exists() or self.path.stat().st_size == 0
+            if is_new and not self._read_only:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its journals the same mode
+        if not is_new:
+            self._refuse_foreign_header()
         connection = self._local.connection = self._connect(is_new=is_new)
         if not self._read_only:
             migrate(connection, self._migrations, self.path)
-        if is_new:
-            with suppress(OSError):
-                self.path.chmod(0o600)
 
     def _connect(self, *, is_new: bool = False) -> Connection:
         flags = apsw.SQLITE_OPEN_READONLY if self._read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        if self.path.is_dir():
-            raise StorageError(f"cannot open {str(self.path)!r}: a folder stands in its place", "move it away")
         with explained("open", self.path):
             connection = apsw.Connection(str(self.path), flags=flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
@@ -153,23 +154,39 @@ class Database:
             self._all.append(connection)
         return connection
 
+    def _refuse_foreign_header(self) -> None:
+        """Refuse by the first bytes alone: opening the file would fold its leftover log into it."""
+        with explained("read", self.path), self.path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        if len(header) == _HEADER_BYTES and header.startswith(b"SQLite format 3\0"):
+            schema, version, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 60, 68))
+            self._refuse_mark(mark, version, empty=mark == version == schema == 0)
+
     def _refuse_foreign(self, connection: Connection) -> None:
         mark, version = connection.pragma("application_id"), connection.pragma("user_version")
+        assert isinstance(mark, int)
+        assert isinstance(version, int)
         empty = mark == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-        if mark != self._application_id and not empty:
+        try:
+            self._refuse_mark(mark, version, empty=empty)
+        except StorageError:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
+            raise
+        if empty and not self._read_only:
+            connection.pragma("application_id", self._application_id)
+
+    def _refuse_mark(self, mark: int, version: int, *, empty: bool) -> None:
+        if mark != self._application_id and not empty:
             raise ForeignDatabase(
                 f"{str(self.path)!r} belongs to another program", "it is left as it is; choose another --home"
             )
         newest = self._migrations[-1].version if self._migrations else 0
-        if isinstance(version, int) and version > newest:
-            connection.close()
+        if version > newest:
             raise NewerDatabase(
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
             )
-        if empty and not self._read_only:
-            connection.pragma("application_id", self._application_id)
 
 
 def use_wal(connection: Connection, path: Path) -> None:
