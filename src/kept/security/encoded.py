@@ -7,24 +7,28 @@ from html import unescape
 from urllib.parse import unquote
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){16,}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){16,}")
 _ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}")
-_PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2}[A-Za-z0-9.+-]{0,12}){3,}")
+_PERCENT = re.compile(r"[A-Za-z0-9]{0,24}(?:%[0-9a-fA-F]{2}[A-Za-z0-9.+-]{0,24}){3,}")
 _ENTITY = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
 _URL_SAFE = str.maketrans("-_", "+/")
-_MOSTLY_TEXT = 0.95
+_SHORTEST = 20
+_TEXT_SHARE = 0.7
 
 
 def payloads(text: str) -> Iterator[str]:
     """Yield the texts that encoded runs of `text` decode to, one joined text per encoding."""
-    for decoded in (_joined(_BASE64, text, _base64), _joined(_HEX, text, _hex), *_escaped(text)):
+    long_words = " ".join(word for word in text.split() if len(word) >= _SHORTEST)
+    if not long_words:
+        return
+    for decoded in (_joined(_BASE64, long_words, _base64), _joined(_HEX, long_words, _hex), *_escaped(long_words)):
         if decoded:
             yield decoded
 
 
 def _escaped(text: str) -> Iterator[str]:
     if "\\x" in text or "\\u" in text:
-        yield _joined(_ESCAPES, text, lambda run: run.encode("ascii").decode("unicode_escape"))
+        yield _joined(_ESCAPES, text, _unescaped)
     if "%" in text:
         yield _joined(_PERCENT, text, lambda run: unquote(run.replace("+", " "), errors="replace"))
     if "&#" in text and _ENTITY.search(text):
@@ -38,9 +42,8 @@ def _joined(shape: re.Pattern[str], text: str, decode: Callable[[str], str]) -> 
 
 def _reads_as_text(plain: str) -> bool:
     sample = plain[:400]
-    if " " not in sample or not sample.isprintable() and sum(map(str.isprintable, sample)) < len(sample) * _MOSTLY_TEXT:
-        return False
-    return sum(char.isalpha() or char == " " for char in sample) > len(sample) * 0.7
+    readable = sum(char.isalpha() or char == " " for char in sample)
+    return " " in sample and readable > len(sample) * _TEXT_SHARE
 
 
 def _base64(run: str) -> str:
@@ -53,3 +56,7 @@ def _base64(run: str) -> str:
 def _hex(run: str) -> str:
     digits = run.replace(" ", "").replace(":", "")
     return bytes.fromhex(digits[: len(digits) // 2 * 2]).decode("utf-8", "ignore")
+
+
+def _unescaped(run: str) -> str:
+    return run.encode("ascii").decode("unicode_escape")

@@ -82,24 +82,39 @@ def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
             if word in folded:
                 folded = folded.replace(word, f" {english} ")
     skeleton = rules.lexicon.skeleton(folded)
-    present = set(skeleton)
+    holds = rules.lexicon.holds(skeleton)
+    present = frozenset(anchor for anchor in rules.anchors if anchor in folded)
     signals: list[Rule] = []
     for rule in rules.rules:
-        if scope not in rule.scopes or not _hits(rule, folded, skeleton=skeleton, present=present):
+        if scope not in rule.scopes:
             continue
-        if rule.severity is not None:
+        hit = _structured(rule, skeleton, holds) or _written(rule, folded, present)
+        if hit is None:
+            yield Finding("flood", "obfuscation", Severity.HOLD, rule.id)
+        if hit and rule.severity is not None:
             yield Finding(rule.id, rule.category, rule.severity)
-        if rule.weight:
+        if hit and rule.weight:
             signals.append(rule)
     yield from _persona(signals)
 
 
-def _hits(rule: Rule, folded: str, *, skeleton: str, present: set[str]) -> bool:
-    if any(structure.matches(skeleton, present) for structure in rule.structures):
-        return True
-    return any(anchor in folded for anchor in rule.anchors) and any(
-        pattern.matches(folded) for pattern in rule.texts
-    )
+def _structured(rule: Rule, skeleton: str, holds: int) -> bool:
+    for structure in rule.structures:
+        if structure.needs & holds == structure.needs and structure.matches(skeleton):
+            return True
+    return False
+
+
+def _written(rule: Rule, folded: str, present: frozenset[str]) -> bool | None:
+    """Tell whether an expression of `rule` is found; None when one could not be tried everywhere."""
+    flooded = False
+    for pattern in rule.texts:
+        match pattern.matches(folded, present):
+            case True:
+                return True
+            case None:
+                flooded = True
+    return None if flooded else False
 
 
 def _persona(signals: list[Rule]) -> Iterator[Finding]:

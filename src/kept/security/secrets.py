@@ -12,9 +12,11 @@ JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON
 
 _ASSIGNED = r"""["'\\]{0,2}(?:\s{0,2}(?::|=>|:?=)\s{0,2}|\s--?\s?)["'`\\]{0,2}(?P<secret>[^\s"'`,;<>{}()\[\]]{6,256})"""
 _SAID = r"""["']?\s(?:is|ist|lautet|es|est|was|war)\s?:?\s["'`]?(?P<said>[^\s"'`,;<>{}()\[\]]{6,80})"""
+_QUALIFIED = r"(?i)(?:api|access|auth|secret|private|signing|encryption|client|master|account|service|session|refresh|bot|app|[a-z0-9]_|[a-z0-9]-)[_ -]?$"
+_BARE = r"(?i)(?:^|[^a-z])$"
 _PLACEHOLDER = re.compile(
     r"(?i)example|changeme|change_me|placeholder|your[_-]|my[_-]|dummy|redacted|x{4}|\*{3}|\.{3}|^\$|^%|getenv|environ|process\.|"
-    r"config[.\[]|secrets\.|vault:|^(?:password|passwd|secret|token|test|user|admin)[\d_!]{0,4}$|abc123|1234567|^https?:|^/|^\w+\.\w+[.(]",
+    r"config[.\[]|secrets\.|vault:|^(?:password|passwd|secret|token|test|user|admin)[\d_!]{0,4}$|^abc123|^https?:|^/|^\w+\.\w+[.(]",
 )
 _ENOUGH_BITS = 3.0
 _SHORT = 16
@@ -28,49 +30,46 @@ class Shape:
     rule: str
     anchors: tuple[str, ...]
     pattern: str
-    before: int = 0
-    """How many characters before the anchor the shape may begin."""
     vague: bool = False
-    """The shape needs its value judged, because prose and code can look alike."""
-    lower: bool = False
-    """The anchors are sought in the lower-cased text."""
+    """The shape needs its value judged, because prose and code can look alike; case is ignored."""
+    qualifier: str | None = None
+    """What the words just before must end with, so that a bare `key = …` is not meant."""
 
 
 SHAPES = (
     Shape("anthropic_key", ("sk-ant-",), r"sk-ant-[\w-]{20,200}"),
-    Shape("openai_key", ("sk-",), r"(?<![\w-])sk-(?!ant-)(?:proj-|svcacct-|admin-|or-v1-|live-)?(?=[\w-]{0,64}\d)[A-Za-z0-9_-]{20,220}", 1),
+    Shape("openai_key", ("sk-",), r"(?<![\w-])sk-(?!ant-)(?:proj-|svcacct-|admin-|or-v1-|live-)?(?=[\w-]{0,64}\d)[A-Za-z0-9_-]{20,220}"),
     Shape("github_token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{30,255}"),
     Shape("github_token", ("github_pat_",), r"github_pat_\w{22,255}"),
     Shape("gitlab_token", ("glpat-", "gldt-", "glrt-", "glptt-"), r"gl(?:pat|dt|rt|ptt)-[\w-]{20,64}"),
     Shape("slack_token", ("xox", "xapp-"), r"(?:xox[abeoprs]|xapp)-[\w-]{10,250}"),
     Shape("slack_webhook", ("hooks.slack.com/",), r"hooks\.slack\.com/(?:services|workflows)/[\w/]{20,100}"),
     Shape("discord_webhook", ("/api/webhooks/",), r"/api/webhooks/\d{15,21}/[\w-]{60,72}"),
-    Shape("aws_access_key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"\bA(?:KIA|SIA|BIA|CCA)[A-Z2-7]{16}\b", 1),
+    Shape("aws_access_key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"\bA(?:KIA|SIA|BIA|CCA)[A-Z2-7]{16}\b"),
     Shape("google_api_key", ("AIza",), r"AIza[\w-]{35}"),
     Shape("google_oauth_token", ("ya29.", "GOCSPX-"), r"(?:ya29\.[\w-]{20,400}|GOCSPX-[\w-]{20,40})"),
     Shape("stripe_key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_"), r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9+/=]{16,250}"),
     Shape("npm_token", ("npm_",), r"npm_[A-Za-z0-9]{36}"),
     Shape("pypi_token", ("pypi-",), r"pypi-[\w-]{50,400}"),
-    Shape("huggingface_token", ("hf_",), r"(?<!\w)hf_[A-Za-z]{0,4}_?[A-Za-z0-9]{30,40}", 1),
-    Shape("telegram_token", (":AA",), r"(?<!\d)\d{8,10}:AA[\w-]{32,34}", 11),
-    Shape("jwt", ("eyJ",), r"eyJ[\w-]{8,2000}\.eyJ[\w-]{8,4000}\.[\w-]{10,2000}"),
+    Shape("huggingface_token", ("hf_",), r"(?<!\w)hf_[A-Za-z]{0,4}_?[A-Za-z0-9]{30,40}"),
+    Shape("telegram_token", (":AA",), r"(?<=\d{8}):AA[\w-]{32,34}"),
+    Shape("jwt", ("eyJ",), r"(?<![\w-])eyJ[\w-]{8,2000}+\.eyJ[\w-]{8,4000}+\.[\w-]{10,2000}"),
     Shape("sendgrid_key", ("SG.",), r"SG\.[\w-]{16,32}\.[\w-]{30,64}"),
-    Shape("twilio_key", ("AC", "SK"), r"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![0-9a-f])", 1),
+    Shape("twilio_key", ("AC", "SK"), r"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![0-9a-f])"),
     Shape("digitalocean_token", ("dop_v1_", "doo_v1_"), r"do[op]_v1_[a-f0-9]{64}"),
     Shape("shopify_token", ("shpat_", "shpss_", "shpca_"), r"shp(?:at|ss|ca)_[a-fA-F0-9]{32}"),
-    Shape("groq_key", ("gsk_", "xai-", "r8_", "pplx-", "tvly-"), r"(?<!\w)(?:gsk_|xai-|r8_|pplx-|tvly-)[A-Za-z0-9]{30,100}", 1),
+    Shape("groq_key", ("gsk_", "xai-", "r8_", "pplx-", "tvly-"), r"(?<!\w)(?:gsk_|xai-|r8_|pplx-|tvly-)[A-Za-z0-9]{30,100}"),
     Shape(
         "private_key",
         ("-----BEGIN",),
         r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[\s\\n]{0,4}(?:Proc-Type|DEK-Info)[^\n]{0,80}){0,2}[A-Za-z0-9+/=\s\\:,.]{0,20000}(?:-----END [A-Z0-9 ]{0,40}-----)?",
     ),
-    Shape("bearer_token", ("bearer ", "basic "), r"(?i)(?:authorization[\"']?\s{0,2}[:=]\s{0,2}[\"']?|\b)(?:bearer|basic) (?P<secret>[\w.~+/-]{16,2000}=*)", 24, vague=True, lower=True),
-    Shape("url_password", ("://",), r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,80}:(?P<secret>[^\s/@\"'<>]{3,200})@[\w.\[-]", 20, vague=True, lower=True),
-    Shape("aws_secret_key", ("secret_access_key", "secretaccesskey", "aws_secret"), r"(?i)(?:aws_?)?secret(?:_?access)?(?:_?key)?" + _ASSIGNED.replace("{6,256}", "{40}"), 5, vague=True, lower=True),
-    Shape("credential_assignment", ("key", "token", "secret", "credential"), r"(?i)(?:api[_ -]?key|apikey|(?:access|auth|secret|private|signing|encryption|client|master|account|service|session|refresh|bot|app)[_ -]?(?:key|token|secret)|(?<![a-z])token|(?<![a-z])secret|_key|_token|_secret|credentials?)" + _ASSIGNED, 12, vague=True, lower=True),
-    Shape("password_assignment", ("passw", "passphrase", "pwd", "contrase", "mot de passe", "kennwort"), r"(?i)(?:passw(?:or)?d|passwort|passphrase|pwd|contrase(?:ñ|n)a|mot de passe|kennwort)(?:" + _ASSIGNED + "|" + _SAID + ")", 0, vague=True, lower=True),
+    Shape("bearer_token", ("bearer ", "basic "), r"(?i)(?:bearer|basic) (?P<secret>[\w.~+/-]{16,2000}+=*)", vague=True),
+    Shape("url_password", ("://",), r"://[^\s/:@\"'<>]{0,80}:(?P<secret>[^\s/@\"'<>]{3,200})@[\w.\[-]", vague=True),
+    Shape("aws_secret_key", ("secret_access_key", "secretaccesskey", "aws_secret"), r"(?i)(?:aws_)?secret_?(?:access)?_?(?:key)?" + _ASSIGNED.replace("{6,256}", "{40}"), vague=True),
+    Shape("credential_assignment", ("key", "token", "secret", "credential"), r"(?i)(?:key|token|secret|credentials?)" + _ASSIGNED, vague=True, qualifier=_QUALIFIED),
+    Shape("password_assignment", ("passw", "passphrase", "pwd", "contrase", "mot de passe", "kennwort"), r"(?i)(?:passw(?:or)?d|passwort|passphrase|pwd|contrase(?:ñ|n)a|mot de passe|kennwort)(?:" + _ASSIGNED + "|" + _SAID + ")", vague=True),
 )  # fmt: skip
-_CERTAIN = frozenset(shape.rule for shape in SHAPES if not shape.vague)
 
 
 def redact(text: str) -> str:
@@ -114,44 +113,54 @@ def _redacted_field(key: str, value: JSON) -> JSON:
 
 def shapes(text: str) -> tuple[tuple[str, bool], ...]:
     """Return the rules whose shape occurs in `text`, and whether the shape alone is proof."""
-    return tuple((rule, rule in _CERTAIN) for rule in dict.fromkeys(rule for _, _, rule in _spans(text)))
+    lowered = _lowered(text)
+    found = {shape.rule: not shape.vague for shape in SHAPES if next(_found(text, lowered, shape), None)}
+    return tuple(found.items())
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:
-    lowered = text.lower()
-    if len(lowered) != len(text):  # a few letters grow when lower-cased; places must stay true
-        lowered = text
+    lowered = _lowered(text)
     for shape in SHAPES:
-        haystack = lowered if shape.lower else text
-        for anchor in shape.anchors:
-            if anchor in haystack:
-                yield from _found(text, haystack, shape=shape, anchor=anchor)
+        for start, end in _found(text, lowered, shape):
+            yield start, end, shape.rule
 
 
-def _found(text: str, haystack: str, *, shape: Shape, anchor: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the credentials of one shape; each place is tried once, so the time is linear."""
-    pattern = _compiled(shape.pattern)
-    place = haystack.find(anchor)
-    floor = 0
-    while place >= 0:
-        after = place + len(anchor)
-        for start in range(max(floor, place - shape.before), place + 1):
-            match = pattern.match(text, start)
-            if match is not None and match.end() > place:
-                span = _secret_span(match)
-                if not shape.vague or _is_secret(text[slice(*span)], rule=shape.rule, said="said" in match.re.groupindex and match["said"] is not None):
-                    yield (*span, shape.rule)
-                after = floor = max(after, match.end())
-                break
-        place = haystack.find(anchor, after)
+def _lowered(text: str) -> str:
+    lowered = text.lower()
+    # a few letters grow when lower-cased, and places must stay true
+    return lowered if len(lowered) == len(text) else text
+
+
+def _found(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield where credentials of one shape are; each anchor is tried once, so time is linear."""
+    haystack = lowered if shape.vague else text
+    for anchor in shape.anchors:
+        place = haystack.find(anchor)
+        while place >= 0:
+            match = _compiled(shape.pattern).match(text, place)
+            if match is not None and _is_meant(text, shape, match):
+                yield _secret_span(match)
+            place = haystack.find(anchor, place + len(anchor) if match is None else match.end())
+
+
+def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:
+    """Judge what the shape alone does not prove."""
+    if not shape.vague:
+        return True
+    if shape.qualifier is not None:
+        before = text[max(0, match.start() - 12) : match.start()]
+        alone = _BARE if match[0][:3].lower() != "key" else shape.qualifier
+        if not (_compiled(shape.qualifier).search(before) or _compiled(alone).search(before)):
+            return False
+    start, end = _secret_span(match)
+    return _is_secret(text[start:end], rule=shape.rule, said=match.lastgroup == "said")
 
 
 def _secret_span(match: re.Match[str]) -> tuple[int, int]:
-    for name in ("secret", "said"):
-        if name in match.re.groupindex and match[name] is not None:
-            start, end = match.span(name)
-            return start, start + len(match[name].rstrip(_TAIL)) or end
-    return match.span()
+    if match.lastgroup is None:
+        return match.span()
+    start, _ = match.span(match.lastgroup)
+    return start, start + max(1, len(match[match.lastgroup].rstrip(_TAIL)))
 
 
 @cache

@@ -14,10 +14,10 @@ _SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[ .\-_*]{1,3}[a-z0-9](?![a-z0-9])
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _CONTRACTIONS = (("'re ", " are "), ("'ll ", " will "), ("n't ", " not "), ("'ve ", " have "), ("'m ", " am "))
-_SHORTEST_STEM = 4
 _LONGEST_MEMO = 20_000
 _RUN_TOGETHER = 14
 _LONGEST_WORD = 64
+_LONGEST_KEY = 14
 
 
 class Lexicon:
@@ -27,12 +27,15 @@ class Lexicon:
         """Take the words of each class; `stem*` stands for every word that begins so."""
         self._groups: dict[frozenset[str], str] = {}
         self._exact, self._stems = self._split(classes)
+        self._bits: dict[str, int] = {}
+        self._holds: dict[str, int] = {}
         self._by_class: dict[str, str] = {}
         for names, symbol in self._groups.items():
             for name in names:
                 self._by_class[name] = self._by_class.get(name, "") + symbol
         self._stem_sizes = sorted({len(stem) for stem in self._stems}, reverse=True)
-        self._longest = max(map(len, self._exact), default=1)
+        self._stem_heads = {stem[: self._stem_sizes[-1]] for stem in self._stems}
+        self._longest = min(_LONGEST_KEY, max(map(len, self._exact), default=1))
         self._memo = _Memo(self)
 
     def _split(self, classes: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], dict[str, str]]:
@@ -42,12 +45,11 @@ class Lexicon:
             for word in words:
                 home = stems if word.endswith("*") else exact
                 home.setdefault(word.rstrip("*"), set()).add(name)
-        for word, names in exact.items():
-            for size in range(_SHORTEST_STEM, len(word) + 1):
-                names |= stems.get(word[:size], set())
-        for stem, names in stems.items():
-            for size in range(_SHORTEST_STEM, len(stem)):
-                names |= stems.get(stem[:size], set())
+        sizes = sorted({len(stem) for stem in stems})
+        for word, names in (*stems.items(), *exact.items()):
+            for size in sizes:
+                if size <= len(word) and word[:size] in stems:
+                    names |= stems[word[:size]]
         return (
             {word: self._symbol(frozenset(names)) for word, names in exact.items()},
             {stem: self._symbol(frozenset(names)) for stem, names in stems.items()},
@@ -56,19 +58,39 @@ class Lexicon:
     def _symbol(self, names: frozenset[str]) -> str:
         return self._groups.setdefault(names, chr(_FIRST_CLASS + len(self._groups)))
 
-    def symbols(self, name: str) -> str:
-        """Return every character that stands for a word of class `name`."""
-        return self._by_class.get(name, "")
+    def element(self, part: str) -> str:
+        """Return every character that a pattern's element may stand for."""
+        if part == COLON:
+            return COLON
+        names, literal = split_part(part)
+        chars = dict.fromkeys("".join(self._by_class[name] for name in (*names, literal) if name))
+        return "".join(chars)
+
+    def bit(self, part: str) -> int:
+        """Return the bit that tells whether a text holds a word of this element."""
+        bit = self._bits.get(part)
+        if bit is None:
+            bit = self._bits[part] = 1 << len(self._bits)
+            for char in self.element(part):
+                self._holds[char] = self._holds.get(char, 0) | bit
+        return bit
+
+    def holds(self, skeleton: str) -> int:
+        """Return the bits of all elements that occur in `skeleton`."""
+        mask = 0
+        for char in set(skeleton):
+            mask |= self._holds.get(char, 0)
+        return mask
 
     def skeleton(self, folded: str) -> str:
-        """Return one character for each word and sentence end of `folded` text."""
+        """Return a sentence start, then one character for each word and sentence end."""
         if len(self._memo) > _LONGEST_MEMO:
             self._memo = _Memo(self)
         for short, long in _CONTRACTIONS:
             folded = folded.replace(short, long)
         if _SPACED.search(folded):
             folded = _SPACED.sub(lambda run: " " + re.sub(r"[^a-z0-9]", "", run[0]) + " ", folded)
-        return "".join(map(self._memo.__getitem__, _TOKEN.findall(folded)))
+        return BREAK + "".join(map(self._memo.__getitem__, _TOKEN.findall(folded)))
 
     def is_key(self, word: str) -> bool:
         """Tell whether `word`, as it stands, is one that rules look for."""
@@ -83,14 +105,16 @@ class Lexicon:
         if found is None and "'" in token:
             found = self._lookup(token.rpartition("'")[2])
         if found is None and not token.isalpha():
-            found = self._lookup(token.translate(_LEET_I)) or self._lookup(token.translate(_LEET_L))
+            found = self._lookup(token.translate(_LEET_I))
+            if found is None and "1" in token:
+                found = self._lookup(token.translate(_LEET_L))
         if found is None and len(token) >= _RUN_TOGETHER:
             found = self._segmented(token.translate(_LEET_I))
         return found or FILLER
 
     def _lookup(self, word: str) -> str | None:
         found = self._exact.get(word)
-        if found is None:
+        if found is None and word[: self._stem_sizes[-1]] in self._stem_heads:
             for size in self._stem_sizes:
                 found = self._stems.get(word[:size])
                 if found is not None:
@@ -98,19 +122,24 @@ class Lexicon:
         return found
 
     def _segmented(self, run: str) -> str | None:
-        """Read `ignoreallpreviousinstructions` as words, when the class words make up most of it."""
-        place, known, parts = 0, 0, []
+        """Read `ignoreallpreviousinstructions` as words, when class words make up most of it."""
+        place, misses, parts = 0, 0, []
         while place < len(run):
-            for size in range(min(self._longest, len(run) - place), 1, -1):
-                symbol = self._exact.get(run[place : place + size])
-                if symbol is not None:
-                    parts.append(symbol)
-                    known += size
-                    break
+            size = self._longest_at(run, place)
+            if size:
+                parts.append(self._exact[run[place : place + size]])
             else:
-                size = 1
-            place += size
-        return "".join(parts) if known * 4 >= len(run) * 3 else None
+                misses += 1
+                if misses * 4 > len(run) or not parts:
+                    return None
+            place += size or 1
+        return "".join(parts)
+
+    def _longest_at(self, run: str, place: int) -> int:
+        for size in range(min(self._longest, len(run) - place), 1, -1):
+            if run[place : place + size] in self._exact:
+                return size
+        return 0
 
 
 def split_part(part: str) -> tuple[list[str], str]:
@@ -135,44 +164,34 @@ class Structure:
     """One pattern over word classes, compiled when a text first holds all it needs.
 
     `verb ..3 noun` allows up to three other words between, within one sentence; `^` is the start of
-    a sentence or clause, `?word` is optional, `!word` forbids the next word, `=a|b` names words.
+    a sentence or clause, `?word` is optional, `!word` forbids the next word, `=a|b` names words, and
+    `verb|=a|b` is either.
     """
 
     def __init__(self, source: str, lexicon: Lexicon) -> None:
         """Keep `source`; nothing is compiled yet."""
         self.source = source
+        self.needs = 0
+        """One bit for each element that a text must hold."""
+        for part in source.split():
+            if part[0] not in ".^?!":
+                self.needs |= lexicon.bit(part)
         self._lexicon = lexicon
-        self._needs: list[frozenset[str]] | None = None
         self._regex: re.Pattern[str] | None = None
 
-    def matches(self, skeleton: str, present: set[str]) -> bool:
-        """Tell whether `skeleton`, whose characters are `present`, has this structure."""
-        if self._needs is None:
-            self._needs = [
-                frozenset(self._chars(part)) for part in self.source.split() if part[0] not in ".^?!"
-            ]
-        if any(present.isdisjoint(chars) for chars in self._needs):
-            return False
+    def matches(self, skeleton: str) -> bool:
+        """Tell whether `skeleton` has this structure."""
         if self._regex is None:
             self._regex = re.compile("".join(map(self._element, self.source.split())))
         return self._regex.search(skeleton) is not None
 
-    def _chars(self, part: str) -> str:
-        if part == COLON:
-            return COLON
-        names, literal = split_part(part)
-        names = [*names, literal] if literal else names
-        chars = "".join(dict.fromkeys("".join(map(self._lexicon.symbols, names))))
-        assert chars, f"pattern {self.source!r} names {part!r}, which no word has"
-        return chars
-
     def _element(self, part: str) -> str:
         if part == "^":
-            return f"(?<![^{BREAK}{COLON}])"
+            return f"[{BREAK}{COLON}]"
         if part.startswith(".."):
             return f"[^{BREAK}]{{0,{part[2:]}}}?"
         if part[0] == "?":
-            return f"[{self._chars(part[1:])}]?"
+            return f"[{self._lexicon.element(part[1:])}]?"
         if part[0] == "!":
-            return f"(?![{self._chars(part[1:])}])"
-        return f"[{self._chars(part)}]"
+            return f"(?![{self._lexicon.element(part[1:])}])"
+        return f"[{self._lexicon.element(part)}]"

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -10,6 +10,12 @@ from importlib.resources import files
 from typing import TypedDict, cast
 
 from kept.security.skeleton import Lexicon, Structure, split_part
+
+
+_REACH = 400
+"""No expression looks further than this from its anchor."""
+_FLOOD = 32_768
+"""More text than this around one anchor is not a note; it bounds the time of every expression."""
 
 
 class Severity(StrEnum):
@@ -28,18 +34,47 @@ class Scope(StrEnum):
 
 
 class TextPattern:
-    """A regular expression that runs only where one of its literal anchors occurs."""
+    """A regular expression that runs only near one of its literal anchors."""
 
-    def __init__(self, source: str) -> None:
-        """Keep `source`; nothing is compiled yet."""
-        self.source = source
+    def __init__(self, line: str) -> None:
+        """Read `anchor~anchor :: expression`; nothing is compiled yet."""
+        anchors, _, self.source = line.partition(" :: ")
+        self.anchors = anchors.split("~")
         self._regex: re.Pattern[str] | None = None
 
-    def matches(self, text: str) -> bool:
-        """Tell whether the expression is found in `text`."""
+    def matches(self, text: str, present: frozenset[str]) -> bool | None:
+        """Tell whether the expression is found near the anchors that are `present` in `text`.
+
+        None: the anchors flood the text, so that not all of it was tried.
+        """
+        if present.isdisjoint(self.anchors):
+            return False
+        anchors = [anchor for anchor in self.anchors if anchor in present]
         if self._regex is None:
             self._regex = re.compile(self.source)
-        return self._regex.search(text) is not None
+        searched = 0
+        for start, end in _near(text, anchors):
+            if self._regex.search(text, start, end) is not None:
+                return True
+            searched += end - start
+            if searched > _FLOOD:
+                return None
+        return False
+
+
+def _near(text: str, anchors: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the stretches around the anchors, at most `_FLOOD` long, none of them twice."""
+    for anchor in anchors:
+        start = end = -1
+        place = text.find(anchor)
+        while place >= 0:
+            if place - _REACH > end or end - start > _FLOOD:
+                if end >= 0:
+                    yield start, end
+                start = max(0, place - _REACH, end)
+            end = place + _REACH
+            place = text.find(anchor, place + len(anchor))
+        yield start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +88,6 @@ class Rule:
     weight: int
     scopes: frozenset[Scope]
     structures: tuple[Structure, ...]
-    anchors: tuple[str, ...]
     texts: tuple[TextPattern, ...]
     positive: str = field(repr=False)
     negative: str = field(repr=False)
@@ -65,6 +99,7 @@ class Table:
 
     rules: tuple[Rule, ...]
     lexicon: Lexicon
+    anchors: tuple[str, ...]
     translations: tuple[tuple[str, str], ...]
     """Words of scripts without spaces, longest first, and the English words they stand for."""
 
@@ -76,7 +111,6 @@ class _Row(TypedDict, total=False):
     weight: int
     scope: str
     words: str
-    anchors: str
     text: str
     positive: str
     negative: str
@@ -101,7 +135,9 @@ def parsed(data: Mapping[str, object]) -> Table:
     lexicon = Lexicon(classes)
     pairs = (line.split(None, 1) for line in cast("str", data["translations"]).strip().splitlines())
     translations = sorted(((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]))
-    return Table(tuple(_rule(row, lexicon) for row in rows), lexicon, tuple(translations))
+    rules = tuple(_rule(row, lexicon) for row in rows)
+    anchors = {anchor for rule in rules for pattern in rule.texts for anchor in pattern.anchors}
+    return Table(rules, lexicon, tuple(sorted(anchors)), tuple(translations))
 
 
 def _rule(row: _Row, lexicon: Lexicon) -> Rule:
@@ -113,7 +149,6 @@ def _rule(row: _Row, lexicon: Lexicon) -> Rule:
         weight=row.get("weight", 0),
         scopes=frozenset(map(Scope, row.get("scope", "memory context skill").split())),
         structures=tuple(Structure(line, lexicon) for line in row.get("words", "").strip().splitlines()),
-        anchors=tuple(row.get("anchors", "").split()),
         texts=tuple(map(TextPattern, row.get("text", "").strip().splitlines())),
         positive=row["positive"],
         negative=row["negative"],

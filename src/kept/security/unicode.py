@@ -23,7 +23,7 @@ _ALWAYS_INVISIBLE = (
     "\u2066-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
 _JOINERS = "\u200c\u200d"
-_SUSPECT = re.compile(f"[{_ALWAYS_INVISIBLE}{_JOINERS}]")
+_SUSPECT = re.compile(f"([{_ALWAYS_INVISIBLE}{_JOINERS}])\\1*")
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,8}\U000e007f")
 _SOFT = frozenset("\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180e\u034f")
 """Invisible but ordinary in some scripts: suspicious only inside a Latin word."""
@@ -31,6 +31,9 @@ _DIRECTION_MARKS = frozenset("\u200e\u200f\u061c")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _ARTEFACTS = frozenset("\u200b\u2060\ufeff")
 """What copying from a web page leaves between lines; inside or beside a word it is an attack."""
+_SOFT_HYPHEN = "\u00ad"
+"""Ordinary in text copied from the web; folding removes it, so it hides nothing."""
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _VIRAMA = 9
 _FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
 _WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]+")
@@ -39,12 +42,15 @@ _CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
 
 def fold(text: str) -> str:
     """Return `text` lower-cased, without marks, invisible characters and look-alikes."""
-    if text.isascii():
-        return text.lower()
-    plain = text.translate(_first_pass())
-    if not plain.isascii():
-        plain = unicodedata.normalize("NFKD", plain).lower().translate(_second_pass())
-    return plain.lower()
+    return (text if text.isascii() else _NOT_ASCII.sub(_folded_run, text)).lower()
+
+
+def _folded_run(run: re.Match[str]) -> str:
+    """Fold what is not ASCII; the rest of a text needs no table, which keeps folding quick."""
+    plain = run[0].translate(_first_pass())
+    if plain.isascii():
+        return plain
+    return unicodedata.normalize("NFKD", plain).lower().translate(_second_pass())
 
 
 @cache
@@ -76,31 +82,25 @@ def invisible(text: str) -> tuple[tuple[str, bool], ...]:
     if "\U000e007f" in text:
         text = _FLAG.sub("\U0001f3f4", text)
     found: dict[str, bool] = {}
-    for match in _SUSPECT.finditer(text):
-        char = match[0]
-        if not found.get(char, False) and not _belongs(text, match.start()):
-            found[char] = char not in _ARTEFACTS or _touches_word(text, match.start())
-    return tuple((f"U+{ord(char):04X}", found[char]) for char in sorted(found))
+    for run in _SUSPECT.finditer(text):
+        char = run[1]
+        around = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
+        if not found.get(char, False) and (len(run[0]) > 1 or not _belongs(text, run.start(), around)):
+            found[char] = char not in _ARTEFACTS or any(map(str.isalnum, around))
+    return tuple((f"U+{ord(char):04X}", found[char]) for char in sorted(found) if char != _SOFT_HYPHEN)
 
 
-def _touches_word(text: str, place: int) -> bool:
-    return any(char.isalnum() for char in text[max(0, place - 1) : place + 2])
-
-
-def _belongs(text: str, place: int) -> bool:
+def _belongs(text: str, place: int, around: tuple[str, str]) -> bool:
     """Tell whether the hidden character at `place` does its proper work there."""
     char = text[place]
-    before = text[place - 1] if place else ""
-    after = text[place + 1] if place + 1 < len(text) else ""
+    before, after = around
     if char == "\u200d":
         return (_is_pictograph(before) and _is_pictograph(after)) or _needs_joiner(before)
     if char == "\u200c":
         return _needs_joiner(before) and not after.isascii()
     if char in _DIRECTION_MARKS:
         return _RIGHT_TO_LEFT.search(text, max(0, place - 80), place + 80) is not None
-    if char in _SOFT:
-        return not (_is_latin(before) and _is_latin(after))
-    return char == "\u00ad"
+    return char in _SOFT and not (_is_latin(before) and _is_latin(after))
 
 
 def _is_pictograph(char: str) -> bool:
