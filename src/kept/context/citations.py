@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from kept.core.messages import StoredMessage
 
-_BRACKET = re.compile(r"\s*\[\s*#\d+(?:\s*[,;–-]\s*#?\d+|\s+(?:to|and)\s+#?\d+|\s+#\d+)*\s*\]")
+_NEXT = r"\s{0,3}[,;–-]\s{0,3}#?\d{1,18}|\s{1,3}(?:to|and)\s{1,3}#?\d{1,18}|\s{1,3}#\d{1,18}"
+_BRACKET = re.compile(rf" ?\[\s{{0,3}}#\d{{1,18}}(?:{_NEXT})*\s{{0,3}}\]")
 _ID = re.compile(r"\d+")
 _WORD = re.compile(r"\w{3,}")
 _LONGEST_INDEXED = 4_000

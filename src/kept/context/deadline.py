@@ -1,10 +1,13 @@
 """A deadline around a summary model, so that one that hangs cannot hold the conversation."""
 
+import logging
 import threading
 from dataclasses import dataclass, field
 
 from kept.core.errors import KeptError, ModelBusy, ModelError
 from kept.core.ports import Completes
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -35,6 +38,8 @@ class WithDeadline:
                 reply.text = self._model.complete(system, prompt, max_output_tokens=max_output_tokens)
             except KeptError as error:
                 reply.error = error
+            except Exception:  # background task: nobody above this thread could hear it
+                log.warning("summary model %r failed", self.name, exc_info=True)
             finally:
                 reply.done.set()
 

@@ -1,6 +1,7 @@
 """The context engine: decides when a conversation is made smaller, and makes it smaller.
 
-Who calls it does this, in this order (spec: Boundaries):
+Who calls it does this, in this order (spec: Boundaries); messages of a turn that still runs are
+appended to the store first, because a compaction names messages by their ids:
 
     rows = pruned_as_marked(store.context(session_id), store.noted(session_id, "pruned"))
     if engine.should_compress(usage.prompt_tokens):          # real tokens; before a turn: …_preflight(rows)

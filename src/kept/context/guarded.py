@@ -134,7 +134,7 @@ class Guarded(ContextEngine):
         self._asked(call, default=None)
 
 
-def unsound(rows: Sequence[StoredMessage], outcome: Outcome) -> str:
+def unsound(rows: Sequence[StoredMessage], outcome: object) -> str:
     """Return what makes an engine's outcome unusable, or nothing."""
     if isinstance(outcome, Unchanged):
         return ""

@@ -1,0 +1,156 @@
+"""Lookup: engines by name, ours first, foreign ones behind a guard, none unasked."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kept.context.compressor import Compressor
+from kept.context.guarded import Guarded
+from kept.context.lookup import available, chosen
+from kept.context.lossless import Lossless
+from kept.context.outcome import Compaction
+from kept.core.ids import SessionId
+from kept.core.messages import Usage
+from kept.core.tools import ToolContext
+from kept.testing.context_contract import ContextEngineContract, check_outcome, conversation, prepared
+
+SUBCLASS = """
+from kept.context.compressor import Compressor
+class Mine(Compressor):
+    name = "mine"
+"""
+REGISTERED = """
+from kept.context.lossless import Lossless
+def register(ctx):
+    ctx.register_context_engine(Lossless())
+"""
+LYING = """
+from dataclasses import replace
+from kept.context.compressor import Compressor
+class Lying(Compressor):
+    name = "lying"
+    def compress(self, rows, **more):
+        done = super().compress(rows, **more)
+        return replace(done, messages=done.messages[:-2], covered=done.covered[1:])
+"""
+CRASHING = """
+from kept.context.engine import ContextEngine
+class Crashing(ContextEngine):
+    name = "crashing"
+    def should_compress(self, prompt_tokens): raise RuntimeError
+    def has_content_to_compress(self, rows): raise RuntimeError
+    def compress(self, rows, **more): raise RuntimeError
+    def prepare(self, setup): raise RuntimeError
+    def update_from_response(self, usage): raise RuntimeError
+    def update_model(self, window, model=None): raise RuntimeError
+    def on_session_start(self, session_id, *, state=None): raise RuntimeError
+    def on_session_end(self, session_id, rows): raise RuntimeError
+    def on_session_reset(self): raise RuntimeError
+    def get_tool_schemas(self): raise RuntimeError
+    def handle_tool_call(self, name, arguments, context): raise RuntimeError
+    def get_status(self): raise RuntimeError
+    def state(self): raise RuntimeError
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    bodies = {"mine": SUBCLASS, "registered": REGISTERED, "lying": LYING, "crashing": CRASHING}
+    bodies |= {"broken": "raise RuntimeError('no')", "empty": "", "compressor": SUBCLASS, "lossless": SUBCLASS}
+    for name, body in bodies.items():
+        folder = tmp_path / "plugins" / "context_engine" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(body)
+    (tmp_path / "plugins" / "context_engine" / "not_a_package").mkdir()
+    return tmp_path
+
+
+def test_our_names_always_mean_ours(home: Path) -> None:
+    """A plugin cannot take the place of a built-in engine."""
+    assert type(chosen("compressor", home=home).engine) is Compressor
+    assert type(chosen("lossless", home=home).engine) is Lossless
+
+
+@pytest.mark.parametrize("name", ["mine", "registered"])
+def test_a_plugin_works_when_it_is_named(home: Path, name: str) -> None:
+    """By its one subclass, or by what it registers."""
+    found = chosen(name, home=home)
+    rows = conversation(60)
+    engine = prepared(found.engine, rows)
+
+    outcome = engine.compress(rows, force=True)
+
+    assert found.warning == ""
+    assert isinstance(outcome, Compaction)
+    assert engine.get_status()["engine"] == name
+
+
+def test_a_plugin_is_not_imported_unless_named(home: Path) -> None:
+    """Installing one does nothing."""
+    before = set(sys.modules)
+
+    listed = available(home)
+    chosen("compressor", home=home)
+
+    assert set(sys.modules) - before <= {"importlib.metadata"} | {
+        name for name in sys.modules if not name.startswith("kept_context_engine")
+    }
+    assert [one.name for one in listed][:2] == ["compressor", "lossless"]
+    assert {one.name for one in listed} >= {"mine", "registered", "broken"}
+    assert "not_a_package" not in {one.name for one in listed}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nope", "there is no"), ("broken", "RuntimeError: no"), ("empty", "holds 0"), ("../x", "there is no")],
+)
+def test_an_unknown_or_failing_engine_falls_back_loudly(home: Path, name: str, says: str) -> None:
+    """The compressor is used, and the warning lists what exists."""
+    found = chosen(name, home=home)
+
+    assert type(found.engine) is Compressor
+    assert says in found.warning
+    assert "lossless" in found.warning
+    assert "mine" in found.warning
+
+
+def test_an_unsound_result_is_replaced(home: Path) -> None:
+    """A plugin that loses messages does not lose them for us."""
+    rows = conversation(60)
+    engine = prepared(chosen("lying", home=home).engine, rows)
+
+    outcome = engine.compress(rows, force=True)
+
+    assert isinstance(engine, Guarded)
+    assert engine.failures == 1
+    assert isinstance(outcome, Compaction)
+    check_outcome(prepared(Compressor(), rows), rows, outcome)
+
+
+def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
+    """The conversation goes on with the compressor."""
+    rows = conversation(60)
+    engine = prepared(chosen("crashing", home=home).engine, rows)
+    engine.update_from_response(Usage(input_tokens=10))
+    engine.update_model(replace(engine.setup.window, context_length=20_000))
+    engine.on_session_end(SessionId("contract"), rows)
+    engine.on_session_reset()
+
+    assert engine.should_compress(19_000)
+    assert engine.has_content_to_compress(rows)
+    assert isinstance(engine.compress(rows, force=True), Compaction)
+    assert engine.tools() == []
+    assert engine.handle_tool_call("x", {}, ToolContext())["success"] is False
+    assert engine.get_status()["failures"] > 5
+    assert engine.state() is not None
+
+
+class TestGuarded(ContextEngineContract):
+    """A plugin behind the guard keeps the contract."""
+
+    def engine(self) -> Guarded:
+        engine = Guarded(Compressor(), "guarded")
+        engine.name = "guarded"  # type: ignore[misc]
+        return engine
