@@ -15,10 +15,12 @@ BROAD_CATCHES = {
     # plugin call
     "providers/calling.py",
     "providers/discovery.py",
+    "context/guarded.py",
     "context/lookup.py",
     # tool call
     "agent/act.py",
     # background task
+    "context/deadline.py",
     "agent/review.py",
     "agent/background.py",
     "providers/courier.py",
