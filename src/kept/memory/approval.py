@@ -15,7 +15,7 @@ from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Step, Target
 from kept.memory.ledger import Author, Change
 from kept.memory.page import Page, preview
-from kept.memory.store import MemoryStore, Outcome, threat
+from kept.memory.store import MemoryStore, Outcome, named_rules, threat
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 DAY_SECONDS = 86_400
@@ -85,17 +85,19 @@ class Approvals:
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Check the write again and apply it; what a person approves may match hold rules, never block rules."""
         pending = self.find(pending_id)
+        passed = set(pending.rules)
         for edit in pending.edits:
-            if isinstance(edit, Add | Replace):
-                objection = threat(edit.text, frozenset())
-                if objection is not None and objection.reason is Reason.BLOCKED:
-                    return objection
+            objection = threat(edit.text, frozenset()) if isinstance(edit, Add | Replace) else None
+            if objection is not None and objection.reason is Reason.BLOCKED:
+                return objection
+            if objection is not None:
+                passed |= named_rules(objection)
         author = Author(
             origin="approval",
             session_id=SessionId(pending.session_id) if pending.session_id else None,
             user_id=UserId(pending.user_id),
             reason=f"{pending.origin}: {pending.why}",
-            allow=frozenset(pending.rules),
+            allow=frozenset(passed),
         )
         outcome = self._store.apply_all(pending.target, pending.edits, author)
         if isinstance(outcome, Outcome):
@@ -125,7 +127,8 @@ def archive(store: MemoryStore, target: Target, texts: Sequence[str], author: Au
     """Keep texts in the archive of a page without putting them on it."""
 
     def decide(page: Page) -> Change:
-        return Change(page.entries, tuple(Step("archive", text, None, -1) for text in texts))
+        steps = tuple(Step("archive", text, None, -1) for text in texts)
+        return Change(page.entries, steps, is_only_copy=True)
 
     return store.write(target, decide, author, messages=["Archived."])
 
@@ -188,11 +191,11 @@ def _read(path: Path) -> Pending | None:
 
 def _edit(operation: Mapping[str, str]) -> Edit:
     match operation:
-        case {"action": "add", "content": content}:
+        case {"action": "add", "content": str(content)}:
             return Add(content)
-        case {"action": "replace", "old_text": old, "content": content}:
+        case {"action": "replace", "old_text": str(old), "content": str(content)}:
             return Replace(old, content)
-        case {"action": "remove", "old_text": old}:
+        case {"action": "remove", "old_text": str(old)}:
             return Remove(old)
         case _:
             raise ValueError(f"not an operation: {operation!r}")

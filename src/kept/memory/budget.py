@@ -25,13 +25,13 @@ def changed(
     for number, edit in enumerate(edits, start=1):
         result = now.edited(edit)
         if isinstance(result, Refused):
-            return result if len(edits) == 1 else _in_batch(result, number, len(edits))
+            return in_batch(result, number, len(edits), reason=Reason.BATCH)
         now, steps = result.page, (*steps, *result.steps)
         messages.append(result.message)
-    if page.fits(now.entries):
+    if not steps or page.fits(now.entries):
         return Change(now.entries, steps)
     if archive_oldest is None:
-        return _over_budget(page, now.entries)
+        return over_budget(page, now.entries)
     return _made_room(page, now, steps, archive_oldest)
 
 
@@ -47,12 +47,13 @@ def _made_room(
         moved.append(Step("remove", entry, None, place))
         entries = (*entries[:place], *entries[place + 1 :])
     if not page.fits(entries):
-        return _over_budget(page, now.entries)
+        return over_budget(page, now.entries)
     origins = (*("" for _ in steps), *("overflow" for _ in moved))
-    return Change(entries, (*steps, *moved), origins)
+    return Change(entries, (*steps, *moved), origins, is_only_copy=True)
 
 
-def _over_budget(page: Page, entries: Sequence[str]) -> Refused:
+def over_budget(page: Page, entries: Sequence[str]) -> Refused:
+    """Return the refusal of entries that take more room than the page has."""
     size = len(ENTRY_DELIMITER.join(entries))
     return Refused(
         Reason.OVER_BUDGET,
@@ -61,9 +62,12 @@ def _over_budget(page: Page, entries: Sequence[str]) -> Refused:
     )
 
 
-def _in_batch(refused: Refused, number: int, total: int) -> Refused:
+def in_batch(refused: Refused, number: int, total: int, *, reason: Reason) -> Refused:
+    """Return the refusal of one step as that of its whole batch; a single edit is refused as it is."""
+    if total == 1:
+        return refused
     return Refused(
-        Reason.BATCH,
+        reason,
         f"Step {number} of {total} was refused, so nothing was changed: {refused.error}",
         refused.remedy,
         {**refused.detail, "step": number},

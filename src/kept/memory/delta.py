@@ -27,7 +27,8 @@ def delta_notice(
         gone = [entry for entry in before if entry not in after and entry not in own.get(target, frozenset())]
         shown = safe_entries(new, lambda entry, target=target: allowed(target, entry))  # type: ignore[misc] # bound early
         lines += [f"- {target}: now also: {entry}" for entry in shown]
-        lines += [f"- {target}: no longer: {preview(entry)}" for entry in gone]
+        taken = safe_entries(gone, lambda entry, target=target: allowed(target, entry))  # type: ignore[misc] # bound early
+        lines += [f"- {target}: no longer: {preview(entry)}" for entry in taken]
     if not lines:
         return None
     return _within("Curated memory changed since this conversation began:", lines)

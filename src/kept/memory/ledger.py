@@ -60,6 +60,8 @@ class Change:
     """One origin per step where they differ from the author's (overflow)."""
     undoes: tuple[LedgerId, ...] = ()
     """One row per step where the write takes rows back."""
+    is_only_copy: bool = False
+    """Whether the rows will hold the only copy of a text: without them the write must not happen."""
 
 
 def page_hash(entries: Sequence[str]) -> str:
@@ -154,6 +156,11 @@ class Ledger:
         """Whether this very entry was written through the ledger."""
         with self._db.reading() as connection:
             return connection.execute(SQL.known_after, (target, entry)).fetchone() is not None
+
+    def wrote(self, target: Target, entry: str) -> bool:
+        """Whether this very entry was written by kept, and not found on the page one day."""
+        with self._db.reading() as connection:
+            return connection.execute(SQL.written_after, (target, entry)).fetchone() is not None
 
     def last_change(self, target: Target, entry: str) -> int:
         """Return the row that last wrote this entry, 0 when none did."""

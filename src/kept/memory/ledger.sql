@@ -32,6 +32,9 @@ FROM edits WHERE NOT voided AND id > ? ORDER BY id LIMIT ?;
 -- name: known_after
 SELECT 1 FROM edits WHERE target = ? AND after = ? AND NOT voided LIMIT 1;
 
+-- name: written_after
+SELECT 1 FROM edits WHERE target = ? AND after = ? AND origin <> 'outside' AND NOT voided LIMIT 1;
+
 -- name: last_change
 SELECT max(id) FROM edits WHERE target = ? AND after = ? AND NOT voided;
 

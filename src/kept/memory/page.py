@@ -10,15 +10,25 @@ from kept.memory.edits import Add, Edit, Remove, Replace, Step
 
 ENTRY_DELIMITER = "\n§\n"
 PREVIEW_CHARS = 80
+BOM = "\ufeff"
 
 _DELIMITER_LIKE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
+_LINE_END = re.compile(r"\r+\n")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def parse(text: str) -> tuple[str, ...]:
     """Return the entries of a page's text: stripped, without empty ones, the first of equal ones."""
-    pieces = text.removeprefix("\ufeff").replace("\r\n", "\n").split(ENTRY_DELIMITER)
-    return tuple(dict.fromkeys(piece for piece in map(str.strip, pieces) if piece))
+    pieces = _LINE_END.sub("\n", text.removeprefix(BOM)).split(ENTRY_DELIMITER)
+    return tuple(dict.fromkeys(piece for piece in map(_stripped, pieces) if piece))
+
+
+def _stripped(piece: str) -> str:
+    """Return a piece without what a reader drops at its ends: an entry may become the first of its file."""
+    piece = piece.strip()
+    while piece.startswith(BOM):
+        piece = piece[1:].lstrip()
+    return piece
 
 
 def has_delimiter_line(text: str) -> bool:
@@ -28,7 +38,7 @@ def has_delimiter_line(text: str) -> bool:
 
 def clean(text: str) -> str | Refused:
     """Return `text` as an entry would be stored, or why it cannot be one."""
-    entry = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    entry = _stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
     if not entry:
         return Refused(Reason.EMPTY, "The content is empty.", "Give the fact to keep as `content`.")
     if has_delimiter_line(entry):

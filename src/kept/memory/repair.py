@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kept.core.refusal import Refused
+from kept.core.errors import StorageError
+from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Step, Target, steps_between
 from kept.memory.ledger import Author, Change
 from kept.memory.page import ENTRY_DELIMITER, Page, clean, parse
@@ -19,6 +20,7 @@ _HEADING = re.compile(r"^\s*#{1,6}\s+")
 class Proposal:
     """What a repair would write, and what it would move to the archive."""
 
+    raw: bytes
     current: str
     entries: tuple[str, ...]
     archived: tuple[str, ...]
@@ -30,16 +32,19 @@ def propose(store: MemoryStore, target: Target) -> Proposal:
     raw = store.files.raw(target)
     text, readable = _decoded(raw)
     limit = store.limit(target)
-    pieces = [piece for part in _DELIMITER_LINE.split(text.replace("\r\n", "\n").replace("\r", "\n"))
-              for piece in _split(part, limit)]  # fmt: skip
-    entries = tuple(dict.fromkeys(entry for piece in pieces if isinstance(entry := _cleaned(piece), str)))
+    headings: list[str] = []
+    pieces: list[str] = []
+    for part in _DELIMITER_LINE.split(text.replace("\r\n", "\n").replace("\r", "\n")):
+        ours = _is_ours(store, target, part.strip())
+        pieces += [part] if ours else _split(part, limit, headings=headings)
+    entries = _cleaned(pieces)
     fitting: list[str] = []
     for entry in entries:
         if len(ENTRY_DELIMITER.join([*fitting, entry])) <= limit:
             fitting.append(entry)
-    archived = tuple(entry for entry in entries if entry not in fitting)
+    archived = tuple(entry for entry in (*entries, *_cleaned(headings)) if entry not in fitting)
     current = parse(text) if readable else ()
-    return Proposal(text, tuple(fitting), archived, needed=not readable or current != tuple(fitting))
+    return Proposal(raw, text, tuple(fitting), archived, needed=not readable or current != tuple(fitting))
 
 
 def repair(store: MemoryStore, target: Target, proposal: Proposal) -> Outcome | Refused:
@@ -47,7 +52,9 @@ def repair(store: MemoryStore, target: Target, proposal: Proposal) -> Outcome | 
     store.files.prepare()
     store.files.back_up(target, store.files.raw(target), int(store.clock.now().timestamp()))
 
-    def decide(page: Page) -> Change:
+    def decide(page: Page) -> Change | Refused:
+        if store.files.raw(target) != proposal.raw:
+            return Refused(Reason.MOVED_ON, "The page was changed since the repair was proposed.", "Repair it again.")
         steps = steps_between(page.entries, proposal.entries)
         return Change(proposal.entries, (*steps, *(Step("archive", text, None, -1) for text in proposal.archived)))
 
@@ -63,8 +70,16 @@ def _decoded(raw: bytes) -> tuple[str, bool]:
     return raw.decode("cp1252", "replace"), False
 
 
-def _split(part: str, limit: int) -> Sequence[str]:
-    """Return a part whole when it is an ordinary entry, else its bullets and paragraphs."""
+def _is_ours(store: MemoryStore, target: Target, text: str) -> bool:
+    """Whether an entry was written by kept as it stands; its paragraphs and bullets are then meant."""
+    try:
+        return (store.files.folder / "ledger.db").exists() and store.ledger.wrote(target, text)
+    except StorageError:
+        return False
+
+
+def _split(part: str, limit: int, *, headings: list[str]) -> Sequence[str]:
+    """Return a part whole when it is an ordinary entry, else its bullets and paragraphs; collect the headings."""
     lines = [line for line in part.strip().splitlines() if line.strip()]
     bullets = sum(1 for line in lines if _BULLET.match(line))
     if len(part.strip()) <= limit and bullets < 2 and "\n\n" not in part.strip():
@@ -75,6 +90,7 @@ def _split(part: str, limit: int) -> Sequence[str]:
         for line in paragraph.splitlines():
             if _HEADING.match(line):
                 fresh = True
+                headings.append(_HEADING.sub("", line))
                 continue
             if _BULLET.match(line):
                 pieces.append(_BULLET.sub("", line))
@@ -87,5 +103,7 @@ def _split(part: str, limit: int) -> Sequence[str]:
     return pieces
 
 
-def _cleaned(piece: str) -> str | Refused:
-    return clean(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", piece))
+def _cleaned(pieces: Sequence[str]) -> tuple[str, ...]:
+    """Return the distinct entries that the pieces make once control characters are taken out."""
+    texts = (clean(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", piece)) for piece in pieces)
+    return tuple(dict.fromkeys(text for text in texts if isinstance(text, str)))

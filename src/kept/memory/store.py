@@ -1,9 +1,12 @@
 """Curated memory: two pages that are read as a frozen snapshot and written durably."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError, StorageError, Unreadable
@@ -11,15 +14,17 @@ from kept.core.events import Event, Warned
 from kept.core.ids import LedgerId
 from kept.core.ports import Clock, EventSink
 from kept.core.refusal import Reason, Refused
-from kept.memory.budget import changed
-from kept.memory.edits import Add, Edit, Replace, Step, Target
+from kept.memory.budget import changed, in_batch, over_budget
+from kept.memory.edits import Add, Edit, Replace, Target
 from kept.memory.files import PageFiles
 from kept.memory.ledger import Author, Change, Ledger
-from kept.memory.page import Page, preview
+from kept.memory.page import Page, clean, preview
 from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import render, safe_entries
 from kept.memory.writer import Decide, PageWriter, Written
 from kept.security.scan import scan
+
+Safe: TypeAlias = Callable[[Target, Sequence[str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +103,16 @@ class MemoryStore:
 
     def shown_entries(self, target: Target) -> list[str]:
         """Return the live entries as a model may see them: poisoned ones as their marker."""
-        return safe_entries(self.page(target).entries, lambda entry: self.allowed(target, entry))
+        return self.safe(target, self.page(target).entries)
+
+    def safe(self, target: Target, entries: Sequence[str]) -> list[str]:
+        """Return texts of a page as a model may see them: poisoned ones as their marker."""
+        return safe_entries(entries, lambda entry: self.allowed(target, entry))
 
     def load(self) -> Mapping[Target, str | None]:
         """Read both pages once and freeze their blocks until the next call."""
+        with suppress(StorageError):  # a home that cannot be written can still be read
+            self.files.prepare()
         self._frozen = {target: self._rendered(target) for target in Target}
         return self._frozen
 
@@ -146,6 +157,15 @@ class MemoryStore:
 
         return self.write(target, decide, author, messages=messages)
 
+    def tried(self, target: Target, edits: Sequence[Edit]) -> Outcome | Refused:
+        """Return what these edits would do to the page as it is now; writes nothing."""
+        messages: list[str] = []
+        change = changed(self.page(target), edits, archive_oldest=self._oldest_first(target), messages=messages)
+        if isinstance(change, Refused):
+            return self._without_poison(target, change)
+        written = Written(Page(change.entries, self.limit(target)), change, ())
+        return _outcome(target, written, messages, self.safe)
+
     def write(
         self,
         target: Target,
@@ -158,17 +178,40 @@ class MemoryStore:
         """Run the write cycle with a decision of the caller's (undo, repair, restore)."""
         result = self._writer.write(target, self.limit(target), decide, author=author, repair=repair)
         if isinstance(result, Refused):
-            return result
-        return _outcome(target, result, messages)
+            return self._without_poison(target, result)
+        return _outcome(target, result, messages, self.safe)
+
+    def _without_poison(self, target: Target, refused: Refused) -> Refused:
+        """Return a refusal whose previews show no entry that a block rule matches."""
+        matches = refused.detail.get("matches")
+        if not isinstance(matches, list):
+            return refused
+        live = self.page(target).entries
+        shown = {preview(entry): preview(safe) for entry, safe in zip(live, self.safe(target, live), strict=True)}
+        return dataclasses.replace(
+            refused, detail={**refused.detail, "matches": [shown.get(str(match), match) for match in matches]}
+        )
 
     def checked(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:
         """Return why these edits may not even be tried: the page is off, or the scanner objects."""
         if not self.enabled(target):
             return Refused(Reason.DISABLED, f"The page '{target}' is disabled.", "Do not retry; tell the user.")
-        for edit in edits:
-            if isinstance(edit, Add | Replace) and (refused := threat(edit.text, author.allow)) is not None:
-                return refused
+        for number, edit in enumerate(edits, start=1):
+            refused = self._objection(target, edit, author, is_last=number == len(edits))
+            if refused is not None:
+                return in_batch(refused, number, len(edits), reason=refused.reason)
         return None
+
+    def _objection(self, target: Target, edit: Edit, author: Author, *, is_last: bool) -> Refused | None:
+        if not isinstance(edit, Add | Replace):
+            return None
+        entry = clean(edit.text)
+        if isinstance(entry, Refused):
+            return entry
+        page = self.page(target)
+        if is_last and len(entry) > max(page.limit, len(page.text)):
+            return over_budget(page, (entry,))  # no page can hold it, so that megabytes need no scan
+        return threat(entry, author.allow)
 
     def _oldest_first(self, target: Target) -> "Ages | None":
         return Ages(self, target) if self.settings.overflow == "archive" else None
@@ -213,8 +256,18 @@ def threat(text: str, allow: frozenset[str]) -> Refused | None:
     )
 
 
-def _outcome(target: Target, written: Written, messages: Sequence[str]) -> Outcome:
-    moved = [preview(step.before or "") for step, origin in _with_origins(written.change) if origin == "overflow"]
+def named_rules(refused: Refused) -> frozenset[str]:
+    """Return the scanner rules that a refusal names."""
+    rules = refused.detail.get("rules", ())
+    return frozenset(str(rule) for rule in rules) if isinstance(rules, list | tuple) else frozenset()
+
+
+def _outcome(target: Target, written: Written, messages: Sequence[str], safe: Safe) -> Outcome:
+    origins = written.change.origins or ("",) * len(written.change.steps)
+    displaced = [
+        step.before or "" for step, origin in zip(written.change.steps, origins, strict=True) if origin == "overflow"
+    ]
+    moved = [preview(text) for text in safe(target, displaced)]
     note = f"Moved to the archive to make room: {'; '.join(moved)}" if moved else written.warning
     return Outcome(
         target=target,
@@ -226,8 +279,3 @@ def _outcome(target: Target, written: Written, messages: Sequence[str]) -> Outco
         note=note,
         change=written.change,
     )
-
-
-def _with_origins(change: Change) -> list[tuple[Step, str]]:
-    origins = change.origins or ("",) * len(change.steps)
-    return list(zip(change.steps, origins, strict=True))

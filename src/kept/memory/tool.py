@@ -13,11 +13,11 @@ from kept.memory.approval import Approvals
 from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.ledger import Author
-from kept.memory.page import usage
 from kept.memory.request import ReadRequest, Request, SearchRequest, WriteRequest, read_request
-from kept.memory.store import MemoryStore, Outcome
+from kept.memory.store import MemoryStore, Outcome, named_rules
 
 MAX_FAILED_ATTEMPTS = 3
+FOUND_SHOWN = 20
 _COSTLY = {Reason.OVER_BUDGET, Reason.NO_MATCH, Reason.BATCH, Reason.AMBIGUOUS}
 """Refusals that a model answers by trying to consolidate; it may do so three times in a turn."""
 _AGENT_ORIGINS = ("agent", "background_review")
@@ -66,11 +66,8 @@ class MemoryTool:
                 return self._state(target)
             case SearchRequest(target, query):
                 found = History(self._store).archive(query, target)
-                return {
-                    "success": True,
-                    "target": target.value,
-                    "archived": [row.step.before for row in found[:20]],
-                }
+                texts = [row.step.before or "" for row in found[:FOUND_SHOWN]]
+                return {"success": True, "target": target.value, "archived": self._store.safe(target, texts)}
             case WriteRequest():
                 return self._write(request, context)
 
@@ -83,6 +80,11 @@ class MemoryTool:
         )
         refused = self._store.checked(request.target, request.edits, author)
         if refused is None and self._waits(context.origin):
+            tried = self._store.tried(request.target, request.edits)
+            if isinstance(tried, Refused):
+                return self._refusal(tried, request.target)
+            if not tried.change.steps:
+                return self._success(tried)
             pending = self._approvals.stage(request.target, request.edits, author, why="approval is switched on")
             return {
                 "success": True, "done": True, "staged": True, "pending_id": pending.id, "target": request.target.value,
@@ -102,8 +104,7 @@ class MemoryTool:
         return (mode == "all" and origin in _AGENT_ORIGINS) or (mode == "background" and origin == "background_review")
 
     def _held(self, request: WriteRequest, refused: Refused, author: Author) -> Mapping[str, JSON]:
-        rules = refused.detail.get("rules", [])
-        names = [str(rule) for rule in rules] if isinstance(rules, list) else []
+        names = sorted(named_rules(refused))
         pending = self._approvals.stage(request.target, request.edits, author, why="suspicious", rules=names)
         return {
             "success": False, "held": True, "pending_id": pending.id, "rules": list(names), "error": refused.error,
@@ -141,8 +142,8 @@ class MemoryTool:
             try:
                 page = self._store.page(target)
                 answer |= {
-                    "current_entries": self._store.shown_entries(target),
-                    "usage": usage(len(page.text), page.limit),
+                    "current_entries": self._store.safe(target, page.entries),
+                    "usage": page.usage,
                 }
             except StorageError:
                 pass  # the refusal itself is the answer; the entries would only have helped

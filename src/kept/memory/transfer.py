@@ -29,9 +29,11 @@ def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
     """Return the entries in an export (`{"memory": {"entries": […]}, …}` or lists), or in a page file."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {target: parse(text)}
-    if not isinstance(data, dict):
+    if not isinstance(data, dict | list):
+        return {target: parse(text)}
+    if not isinstance(data, dict) or not any(page in data for page in Target):
         raise UsageError("the file holds neither an export nor a page", "`kept memory export` shows the form")
     pages = {}
     for page in Target:

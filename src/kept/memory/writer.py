@@ -19,6 +19,8 @@ from kept.storage.locks import locked
 
 log = logging.getLogger(__name__)
 
+_LEDGER_REMEDY = "see `kept doctor` for the state of memories/ledger.db"
+
 Decide: TypeAlias = Callable[[Page], Change | Refused]
 """Looks at the page under its lock and says what it shall become; pure but for reading the ledger."""
 
@@ -59,30 +61,32 @@ class PageWriter:
         with locked(self._files.sidecar(target), timeout_seconds=self._timeout_seconds):
             if repair:
                 ledger, trouble, entries = self._as_the_ledger_knows(target)
+                page = Page(entries, limit)
             else:
-                entries = self._files.entries(target)
-                ledger, trouble = self._settled_ledger(target, entries)
-            page = Page(entries, limit)
-            if not repair and (refused := self._drift(target, page, ledger)) is not None:
-                return refused
+                page = Page(self._files.entries(target), limit)
+                if (refused := self._drift(target, page)) is not None:
+                    return refused
+                ledger, trouble = self._settled_ledger(target, page.entries)
             change = decide(page)
             if isinstance(change, Refused):
                 return change
             if not change.steps and change.entries == page.entries and not repair:
                 return Written(page, change, ())
-            ids, late = self._enter(ledger, target, change, before=page, author=author)
+            ids, trouble = self._enter(ledger, target, change, before=page, author=author) if ledger else ([], trouble)
+            if trouble and change.is_only_copy:
+                raise StorageError(f"nothing was changed: the archive cannot be written: {trouble}", _LEDGER_REMEDY)
             after = Page(change.entries, limit)
             if change.entries != page.entries or repair:
                 self._files.write(target, after)
         self._tell(target, change, ids, author)
-        return Written(after, change, tuple(ids), trouble or late)
+        return Written(after, change, tuple(ids), self._told(trouble))
 
     def _settled_ledger(self, target: Target, entries: tuple[str, ...]) -> tuple[Ledger | None, str]:
         try:
             ledger = self._ledger()
             ledger.settle(target, entries, self._clock.now().timestamp())
         except StorageError as error:
-            return None, self._warn(error)
+            return None, error.message
         return ledger, ""
 
     def _as_the_ledger_knows(self, target: Target) -> tuple[Ledger | None, str, tuple[str, ...]]:
@@ -91,29 +95,28 @@ class PageWriter:
             ledger = self._ledger()
             return ledger, "", ledger.replayed(target)
         except StorageError as error:
-            return None, self._warn(error), ()
+            return None, error.message, ()
 
     def _enter(
-        self, ledger: Ledger | None, target: Target, change: Change, *, before: Page, author: Author
+        self, ledger: Ledger, target: Target, change: Change, *, before: Page, author: Author
     ) -> tuple[list[LedgerId], str]:
-        if ledger is None:
-            return [], ""
         try:
             now = self._clock.now().timestamp()
             return ledger.enter(target, change, before.entries, author=author, now=now), ""
         except StorageError as error:
-            return [], self._warn(error)
+            return [], error.message
 
-    def _warn(self, error: StorageError) -> str:
-        """Say that the ledger misses this edit: the page is canonical, so the edit itself goes on."""
-        message = f"the edit is not in the ledger and cannot be undone: {error.message}"
-        log.warning("ledger_unavailable %s", error.message)
-        self._sink(Warned(message, error.remedy))
+    def _told(self, trouble: str) -> str:
+        """Say that the ledger misses this edit: the page is canonical, so the edit itself went on."""
+        if not trouble:
+            return ""
+        message = f"the edit is not in the ledger and cannot be undone: {trouble}"
+        log.warning("ledger_unavailable %s", trouble)
+        self._sink(Warned(message, _LEDGER_REMEDY))
         return message
 
-    def _drift(self, target: Target, page: Page, ledger: Ledger | None) -> Refused | None:
-        known = {entry for entry in page.entries if len(entry) > page.limit and ledger and ledger.knows(target, entry)}
-        trouble = drifted(page.entries, page.limit, known)
+    def _drift(self, target: Target, page: Page) -> Refused | None:
+        trouble = drifted(page.entries, page.limit, self._known_long_ones(target, page))
         if trouble is None:
             return None
         copy = self._files.back_up(target, self._files.raw(target), int(self._clock.now().timestamp()))
@@ -122,6 +125,14 @@ class PageWriter:
             f"{NAMES[target]} was changed outside kept: {trouble}. Its bytes are saved as {copy.name}.",
             f"Ask the user to run `kept memory repair --target {target}`; do not retry before that.",
         )
+
+    def _known_long_ones(self, target: Target, page: Page) -> set[str]:
+        """Return the entries over the limit that the ledger has seen: only the limit can have changed since."""
+        long = [entry for entry in page.entries if len(entry) > page.limit]
+        try:
+            return {entry for entry in long if self._ledger().knows(target, entry)}
+        except StorageError:
+            return set()
 
     def _tell(self, target: Target, change: Change, ids: list[LedgerId], author: Author) -> None:
         for number, step in enumerate(change.steps):
