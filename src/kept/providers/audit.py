@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
@@ -52,6 +53,10 @@ class ProviderStats:
     """What its recalled text cost in the prompts, estimated at four bytes per token."""
 
 
+_Handed: TypeAlias = CallRecord | tuple[str, Health] | threading.Event | None
+"""What the writer is given: a record, a state of health, someone who waits, or the end."""
+
+
 class Audit:
     """Keeps call records and the health of providers in the shared database.
 
@@ -62,15 +67,18 @@ class Audit:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._inbox: SimpleQueue[CallRecord | tuple[str, Health] | threading.Event] = SimpleQueue()
+        self._inbox: SimpleQueue[_Handed] = SimpleQueue()
         self._writer: threading.Thread | None = None
+        self._is_closed = False
         self._guard = threading.Lock()
 
     def add(self, record: CallRecord, health: Health) -> None:
-        """Keep a record, and how its provider is after it."""
-        self._inbox.put(record)
-        self._inbox.put((record.provider, health))
+        """Keep a record, and how its provider is after it; a call that ends after `close` leaves none."""
         with self._guard:
+            if self._is_closed:
+                return
+            self._inbox.put(record)
+            self._inbox.put((record.provider, health))
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write_all, name="kept-audit", daemon=True)
                 self._writer.start()
@@ -81,6 +89,14 @@ class Audit:
             written = threading.Event()
             self._inbox.put(written)
             written.wait(_FLUSH_SECONDS)
+
+    def close(self) -> None:
+        """Write what was handed over and take no more; comes before the database is closed."""
+        with self._guard:
+            self._is_closed = True
+            self._inbox.put(None)
+        if self._writer is not None:
+            self._writer.join(_FLUSH_SECONDS)
 
     def of_session(self, session_id: str) -> list[CallRecord]:
         """Return the calls of one session, oldest first."""
@@ -111,7 +127,7 @@ class Audit:
 
     def _write_all(self) -> None:
         while True:
-            batch = [self._inbox.get()]
+            batch: list[_Handed] = [self._inbox.get()]
             try:
                 while len(batch) < 500:
                     batch.append(self._inbox.get_nowait())
@@ -124,8 +140,10 @@ class Audit:
             for each in batch:
                 if isinstance(each, threading.Event):
                     each.set()
+            if None in batch:
+                return
 
-    def _write(self, batch: list[CallRecord | tuple[str, Health] | threading.Event]) -> None:
+    def _write(self, batch: list[_Handed]) -> None:
         newest: dict[str, Health] = {}
         with self._database.writing() as unit:
             for each in batch:

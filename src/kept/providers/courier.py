@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from kept.core.errors import StorageError
 from kept.core.jsontypes import JSON
 from kept.providers.guarded import Answered, Guarded, Outcome
 from kept.providers.outbox import Item, Outbox, new_holder
@@ -78,8 +77,9 @@ class Courier:
         while not self._stopping:
             try:
                 pause = self._step()
-            except StorageError:
-                log.warning("the outbox of %s cannot be read", self._lane, exc_info=True)
+            except Exception:  # background task: the queue is durable, so the next look goes on where this one broke
+                level = logging.DEBUG if self._stopping else logging.WARNING
+                log.log(level, "the outbox of %s cannot be used", self._lane, exc_info=True)
                 pause = _LOOK_AGAIN_SECONDS
             with self._changed:
                 self._stuck = pause > 0 and not self._woken
@@ -121,7 +121,7 @@ class Courier:
     def _let_go(self) -> None:
         try:
             self._outbox.release(self._lane, holder=self._holder)
-        except StorageError:
+        except Exception:  # background task: the database may be closed already
             log.debug("the lease of %s was not given back; it runs out", self._lane, exc_info=True)
 
 

@@ -74,6 +74,7 @@ class Bench:
         """Shut every manager down."""
         for manager in self._managers:
             manager.shutdown()
+        self.audit.close()
         self.database.close()
 
 
