@@ -163,8 +163,8 @@ def test_the_answer_names_the_model(any_model):
     assert answer_of(model).model == model.name
 
 
-@given(cuts=st.lists(st.integers(1, 90), min_size=1, max_size=8), piece_length=st.integers(1, 30))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(1, 150), min_size=1, max_size=8), piece_length=st.integers(1, 30))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("maker", sorted(MAKERS))
 def test_any_chunk_boundary(maker: str, cuts: list[int], piece_length: int):
     """Wherever the bytes of a stream are cut, the answer is the same."""
@@ -343,6 +343,7 @@ def test_cancelling_the_task_ends_the_request(serve):
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.to_thread(served.server.hung_up.wait, 5)
+        await served.model.aclose()
 
     asyncio.run(interrupt())
 
@@ -354,7 +355,10 @@ def test_a_model_serves_one_event_loop_after_another(serve):
     served = serve("one", "two")
 
     async def ask() -> str:
-        return [delta async for delta in served.model.stream(HELLO)][-1].message.text
+        try:
+            return [delta async for delta in served.model.stream(HELLO)][-1].message.text
+        finally:
+            await served.model.aclose()
 
     assert [asyncio.run(ask()), asyncio.run(ask())] == ["one", "two"]
 

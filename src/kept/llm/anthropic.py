@@ -8,8 +8,7 @@ from kept.llm.anthropic_wire import Answer, body
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import broke_off, empty_answer
 from kept.llm.openai import Marks
-from kept.llm.sdk import JSON_BODY, Conversation, PerLoop, as_bytes, calls_so_far, speaking, timeouts
-
+from kept.llm.sdk import JSON_BODY, Conversation, PerLoop, as_bytes, calls_so_far, http_client, speaking, timeouts
 
 VENDOR_HOST = "api.anthropic.com"
 
@@ -90,5 +89,6 @@ class AnthropicModel:
             base_url=self._endpoint.base_url,
             default_headers=older,
             max_retries=0,
+            http_client=http_client(anthropic, self._endpoint),
             timeout=timeouts(self._sending.timeout_seconds),
         )

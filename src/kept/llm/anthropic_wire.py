@@ -173,9 +173,7 @@ class Answer:
 
     def response(self, *, model: str, first_call: int) -> ChatResponse:
         """Return the whole answer."""
-        calls = tuple(
-            call.whole(f"call_{number}") for number, call in enumerate(self._calls.values(), first_call)
-        )
+        calls = tuple(call.whole(f"call_{number}") for number, call in enumerate(self._calls.values(), first_call))
         thinking = [block for _, block in sorted(self._thinking.items())]
         message = Message(
             Role.ASSISTANT,

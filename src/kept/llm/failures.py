@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from kept.llm.endpoint import Endpoint
@@ -65,9 +64,7 @@ def as_error(failure: Failure, endpoint: Endpoint, *, model: str) -> ModelError:
             f"the request is larger than the window of {model!r}: {said}", "shorten the talk with `/compress`"
         )
     if status == 402 or failure.kinds & _NO_CREDIT_KINDS or "credit balance is too low" in failure.message:
-        return ModelRefused(
-            f"the account at {endpoint.shown_url} has no credit left: {said}", "check its billing page"
-        )
+        return ModelRefused(f"the account at {endpoint.shown_url} has no credit left: {said}", "check its billing page")
     if status is None or status in {408, 429} or status >= 500:
         return ModelBusy(
             f"{endpoint.provider} at {endpoint.shown_url} is busy or failing{_shown(status)}: {said}",
@@ -114,9 +111,7 @@ def unreachable(endpoint: Endpoint, *, reason: str) -> ModelBusy:
 
 def timed_out(endpoint: Endpoint, *, seconds: float) -> ModelBusy:
     """Return the error for a server that stayed silent."""
-    return ModelBusy(
-        f"{endpoint.shown_url} was silent for {seconds:g} s", "try again, or raise `model.timeout`"
-    )
+    return ModelBusy(f"{endpoint.shown_url} was silent for {seconds:g} s", "try again, or raise `model.timeout`")
 
 
 def broke_off(endpoint: Endpoint, *, reason: str) -> ModelBusy:
@@ -149,6 +144,8 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     text = headers.get("retry-after")
     if text is None or (seconds := _number(text)) is not None:
         return None if text is None else seconds
+    from email.utils import parsedate_to_datetime
+
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:

@@ -7,7 +7,7 @@ from kept.core.chat import ChatRequest, Delta
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import broke_off, empty_answer
 from kept.llm.openai_wire import Answer, body
-from kept.llm.sdk import JSON_BODY, Conversation, PerLoop, as_bytes, calls_so_far, speaking, timeouts
+from kept.llm.sdk import JSON_BODY, Conversation, PerLoop, as_bytes, calls_so_far, http_client, speaking, timeouts
 from kept.llm.wire import WireMessage
 
 Marks: TypeAlias = Callable[[Sequence[WireMessage]], list[WireMessage]]
@@ -63,9 +63,7 @@ class OpenAIModel:
     def body(self, request: ChatRequest) -> dict[str, Any]:
         """Return the request as it is sent."""
         vendor = self._endpoint.host == VENDOR_HOST
-        made = body(
-            request, model=self._model, sending=self._sending, vendor=vendor, as_parts=self._mark is not None
-        )
+        made = body(request, model=self._model, sending=self._sending, vendor=vendor, as_parts=self._mark is not None)
         if self._mark is not None:
             made["messages"] = self._mark(made["messages"])
         return made
@@ -87,5 +85,6 @@ class OpenAIModel:
             api_key=self._endpoint.api_key,
             base_url=self._endpoint.base_url,
             max_retries=0,
+            http_client=http_client(openai, self._endpoint),
             timeout=timeouts(self._sending.timeout_seconds),
         )

@@ -1,5 +1,6 @@
 """Chat completions as bytes: requests out, streamed chunks in."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,10 +18,11 @@ _STOPS: Mapping[str, StopReason] = {
     "content_filter": "refusal",
 }
 
+_TOOLS_WITHOUT_REASONING = re.compile(r"gpt-(?:5\.[4-9]|[6-9])")
+"""Models that take tools through chat completions only when reasoning is switched off."""
 
-def body(
-    request: ChatRequest, *, model: str, sending: Sending, vendor: bool, as_parts: bool
-) -> dict[str, Any]:
+
+def body(request: ChatRequest, *, model: str, sending: Sending, vendor: bool, as_parts: bool) -> dict[str, Any]:
     """Return the request; the same history gives the same bytes, in the same order.
 
     `vendor` is OpenAI's own endpoint, which has fields that others refuse. `as_parts` sends every
@@ -39,6 +41,8 @@ def body(
         made["max_completion_tokens" if vendor else "max_tokens"] = limit
     if sending.temperature is not None:
         made["temperature"] = sending.temperature
+    if vendor and request.tools and _TOOLS_WITHOUT_REASONING.match(model):
+        made["reasoning_effort"] = "none"
     if vendor and request.conversation_id is not None:
         made["prompt_cache_key"] = request.conversation_id
     return {**made, **sending.extra}

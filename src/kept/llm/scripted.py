@@ -55,8 +55,7 @@ def pieces(text: str, length: int) -> Iterator[str]:
 def with_ids(says: Says, first: int) -> Says:
     """Return the answer with an id on every call that has none, counting from `first`."""
     calls = tuple(
-        one if one.id else replace(one, id=f"call_{number}")
-        for number, one in enumerate(says.tool_calls, first)
+        one if one.id else replace(one, id=f"call_{number}") for number, one in enumerate(says.tool_calls, first)
     )
     return replace(says, tool_calls=calls)
 
@@ -88,9 +87,7 @@ class ScriptedModel:
         for piece in pieces(says.text, says.piece_length):
             await anyio.sleep(says.delay_seconds)
             yield TextDelta(piece)
-        message = Message(
-            Role.ASSISTANT, says.text, tool_calls=says.tool_calls, reasoning=says.thinking or None
-        )
+        message = Message(Role.ASSISTANT, says.text, tool_calls=says.tool_calls, reasoning=says.thinking or None)
         yield ChatResponse(message, says.usage, says.stops, self.name)
 
 

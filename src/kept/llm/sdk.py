@@ -81,6 +81,11 @@ def timeouts(seconds: float) -> Any:
     return httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
 
 
+def http_client(sdk: ModuleType, endpoint: Endpoint) -> Any:
+    """Return the client to use for `endpoint`: a server on this machine is never asked through a proxy."""
+    return sdk.DefaultAsyncHttpxClient(trust_env=False) if endpoint.is_loopback else None
+
+
 def as_bytes(body: Mapping[str, Any]) -> bytes:
     """Return the body as it is sent: the same value, the same bytes, whatever SDK sends it.
 

@@ -1,0 +1,106 @@
+"""The adapter for a GGUF file that runs in this process, through llama.cpp."""
+
+import asyncio
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kept.core.chat import ChatRequest, Delta
+from kept.core.errors import ModelRefused
+from kept.llm.endpoint import Endpoint, Sending
+from kept.llm.failures import Failure, as_error, broke_off, empty_answer
+from kept.llm.openai_wire import Answer, body
+from kept.llm.sdk import calls_so_far
+
+DEFAULT_CONTEXT_LENGTH = 8_192
+"""The window that is reserved in memory unless `model.context_length` says otherwise."""
+
+
+class LocalModel:
+    """A model of the person's own, loaded when it is first asked."""
+
+    def __init__(self, path: Path, *, context_length: int = DEFAULT_CONTEXT_LENGTH, sending: Sending) -> None:
+        self.name = f"local/{path}"
+        self.context_length = context_length
+        self._path = path
+        self._sending = sending
+        self._server: Any = None
+        self._lock = threading.Lock()
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        """Generate in a thread of its own; closing the iterator stops it at the next token."""
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[Any] = asyncio.Queue()
+        stopped = threading.Event()
+
+        def hear(chunk: Any) -> bool:
+            if not stopped.is_set():
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+            return stopped.is_set()
+
+        working = loop.run_in_executor(None, self._generate, request, hear)
+        working.add_done_callback(lambda _: chunks.put_nowait(None))
+        answer = Answer()
+        try:
+            while (chunk := await chunks.get()) is not None:
+                self._check(chunk)
+                for delta in answer.take(chunk):
+                    yield delta
+        finally:
+            stopped.set()
+            await asyncio.shield(working)
+        if answer.is_empty:
+            raise empty_answer(self._endpoint)
+        if answer.finish is None:
+            raise broke_off(self._endpoint, reason="generation ended early")
+        yield answer.response(model=self.name, first_call=calls_so_far(request))
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return Endpoint("local", f"file://localhost{self._path}")
+
+    def _generate(self, request: ChatRequest, hear: Any) -> None:
+        wired = body(request, model=self._path.name, sending=self._sending, vendor=False, as_parts=False)
+        try:
+            self._loaded().handle_chat_completions(wired, hear)
+        except (ValueError, RuntimeError) as error:
+            raise as_error(Failure(400, message=str(error)), self._endpoint, model=self.name) from error
+
+    def _check(self, chunk: Any) -> None:
+        error = chunk.get("error") if isinstance(chunk, dict) else None
+        if isinstance(error, dict):
+            kinds = frozenset({str(error.get("type"))})
+            failure = Failure(error.get("code"), kinds, str(error.get("message")))
+            raise as_error(failure, self._endpoint, model=self.name)
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._server is None:
+                self._server = self._load()
+            return self._server
+
+    def _load(self) -> Any:
+        try:
+            import xllamacpp
+        except ImportError:
+            raise ModelRefused("running a GGUF file needs xllamacpp", "pip install 'kept[local]'") from None
+        if not self._path.is_file():
+            raise ModelRefused(f"there is no GGUF file at {str(self._path)!r}", "check `model.local_path`")
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(self._path)
+        parameters.n_ctx = self.context_length
+        parameters.n_parallel = 1
+        parameters.cpuparams.n_threads = os.cpu_count() or 1
+        parameters.warmup = False
+        parameters.verbosity = -1
+        # the library also listens on a loopback port; nobody else on this machine may use it
+        parameters.api_keys = [secrets.token_urlsafe(32)]
+        try:
+            return xllamacpp.Server(parameters)
+        except (ValueError, RuntimeError) as error:
+            raise ModelRefused(
+                f"{self._path.name!r} cannot be loaded: {error}", "check that it is a GGUF file"
+            ) from error
