@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, opened, print_json, say
+from kept.cli.frame import JsonFlag, chosen_home, opened, print_json, read_input, say
 
 app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
 
@@ -34,9 +34,8 @@ def show(
                     value = value[part]
                 rows[name] = {"value": value, "origin": kept.origins.get(name, "default")}
     if not rows:
-        raise UsageError(
-            f"there is no setting {key!r}{nearest(key or '', known_keys())}", "`kept config show` lists all"
-        )
+        names = [*known_keys(), *{name.rpartition(".")[0] for name in known_keys()}]
+        raise UsageError(f"there is no setting {key!r}{nearest(key or '', names)}", "`kept config show` lists all")
     if as_json:
         print_json(rows)  # type: ignore[arg-type] # settings are JSON values
         return
@@ -49,12 +48,12 @@ def set_(key: str, value: str, as_json: JsonFlag = False) -> None:
     """Write one setting to the settings file; comments there stay."""
     from kept.config.file import set_value
 
-    with opened() as kept:
-        written = set_value(kept.home, key, value)
-        if as_json:
-            print_json({"key": key, "value": written, "file": str(kept.home.config_file)})
-        else:
-            say(f"{key} = {written!r} in {kept.home.config_file}")
+    home = chosen_home()
+    written = set_value(home, key, value)
+    if as_json:
+        print_json({"key": key, "value": written, "file": str(home.config_file)})
+    else:
+        say(f"{key} = {written!r} in {home.config_file}")
 
 
 @app.command()
@@ -62,19 +61,18 @@ def unset(key: str, as_json: JsonFlag = False) -> None:
     """Remove one setting from the settings file, so that its default holds again."""
     from kept.config.file import unset_value
 
-    with opened() as kept:
-        removed = unset_value(kept.home, key)
-        if as_json:
-            print_json({"key": key, "removed": removed})
-        else:
-            say(f"{key} was {'removed' if removed else 'not set'} in {kept.home.config_file}")
+    home = chosen_home()
+    removed = unset_value(home, key)
+    if as_json:
+        print_json({"key": key, "removed": removed})
+    else:
+        say(f"{key} was {'removed' if removed else 'not set'} in {home.config_file}")
 
 
 @app.command()
 def path() -> None:
     """Print where the settings file is."""
-    with opened() as kept:
-        say(str(kept.home.config_file))
+    say(str(chosen_home().config_file))
 
 
 @app.command("secret")
@@ -86,9 +84,7 @@ def secret(
 
     from kept.config.secrets import set_secret
 
-    with opened() as kept:
-        value = (
-            typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-        )
-        set_secret(kept.home.env_file, name, value)
-        say(f"{name} is stored in {kept.home.env_file}")
+    file = chosen_home().env_file
+    value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")
+    set_secret(file, name, value)
+    say(f"{name} is stored in {file}")

@@ -1,5 +1,6 @@
 """What every command shares: the app it runs on, and how it speaks."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from kept.app import App, open_app
+from kept.config.home import Home, find_home
+from kept.core.errors import UsageError
 from kept.core.events import Event, Progressed, Warned
 from kept.core.jsontypes import JSON, dumps
 from kept.core.refusal import Refused
@@ -40,6 +43,21 @@ def opened() -> Iterator[App]:
         yield app
     finally:
         app.close()
+
+
+def chosen_home() -> Home:
+    """Return the chosen home without reading its settings, so that a command can mend them."""
+    return find_home(invocation.home, invocation.profile, os.environ)
+
+
+def read_input() -> str:
+    """Return standard input as text, or raise UsageError: bytes that are no text cannot be kept."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"standard input is not UTF-8 text (byte {error.start})", "convert it to UTF-8 first"
+        ) from None
 
 
 def say(text: str = "") -> None:

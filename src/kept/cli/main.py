@@ -1,5 +1,6 @@
 """The `kept` command: finds the group that is asked for, loads only that, and maps errors to exit codes."""
 
+import logging
 import os
 import sys
 from importlib import import_module
@@ -9,7 +10,9 @@ from typing import Annotated
 import typer
 
 from kept.cli import frame
-from kept.core.errors import KeptError
+from kept.core.errors import KeptError, StorageError, UsageError
+
+log = logging.getLogger(__name__)
 
 COMMANDS = {
     "chat": "Talk with an agent that remembers.",
@@ -28,8 +31,9 @@ _GLOBAL_WITH_VALUE = ("--home", "--profile", "-p")
 
 def main() -> None:
     """Run the command line; the one place where errors become exit codes."""
+    logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
     try:
-        arguments = _without_globals(sys.argv[1:])
+        arguments = _without_globals(_as_text(sys.argv[1:]))
         build(arguments)(args=arguments, prog_name="kept", standalone_mode=True)
     except KeptError as error:
         _report(error)
@@ -40,6 +44,28 @@ def main() -> None:
         # the reader went away (`| head`): nothing is left to say, and Python's own flush must not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        where = f" at {str(error.filename)!r}" if error.filename else ""
+        _report(
+            StorageError(f"the system refused{where}: {error.strerror or error}", "check the path and the permissions")
+        )
+        sys.exit(StorageError.exit_code)
+    except Exception as error:
+        log.exception("unforeseen")
+        _report(
+            KeptError(f"this is a bug: {type(error).__name__}", "run it again with --debug and report what it shows")
+        )
+        sys.exit(KeptError.exit_code)
+
+
+def _as_text(arguments: list[str]) -> list[str]:
+    """Return the arguments, or refuse one whose bytes are no text: it could be neither stored nor shown."""
+    for number, word in enumerate(arguments, start=1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"argument {number} ({word!r}) is not UTF-8 text", "write it in UTF-8") from None
+    return arguments
 
 
 def build(arguments: list[str]) -> typer.Typer:
@@ -84,9 +110,8 @@ def _without_globals(arguments: list[str]) -> list[str]:
             return [*rest, word, *words]
         if name in _GLOBAL_WITH_VALUE and not _owns_option(name, rest):
             text = value if equals else next(words, None)
-            if text is None:
-                rest.append(word)
-                continue
+            if not text:
+                raise UsageError(f"{name} needs a value", f"write {name} {'FOLDER' if name == '--home' else 'NAME'}")
             setattr(frame.invocation, "home" if name == "--home" else "profile", text)
         elif word == "--debug":
             frame.invocation.debug = True
@@ -104,7 +129,7 @@ def _report(error: KeptError) -> None:
     if frame.invocation.debug:
         import traceback
 
-        traceback.print_exception(error)
+        traceback.print_exc()
     frame.note(f"kept: {error.message}")
     if error.remedy:
         frame.note(f"  next: {error.remedy}")

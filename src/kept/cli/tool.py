@@ -1,12 +1,11 @@
 """`kept tool NAME '{json}'`: run any tool of the agent, exactly as the agent would."""
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
-from kept.cli.frame import fail, opened, print_json, say
+from kept.cli.frame import fail, opened, print_json, read_input, say
 from kept.config.shape import nearest
 from kept.core.ids import SessionId
 from kept.core.tools import ToolContext
@@ -31,10 +30,10 @@ def tool(
             return
         if name not in tools:
             fail(f"there is no tool {name!r}{nearest(name, tools)}", f"known: {', '.join(tools)}", code=2)
-        text = sys.stdin.read() if arguments == "-" else arguments
+        text = read_input() if arguments == "-" else arguments
         try:
             given = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             fail(
                 f"the arguments are not JSON: {error}",
                 f'write them like: kept tool {name} \'{{"key": "value"}}\'',

@@ -11,6 +11,7 @@ from kept.config.load import from_text, place, read_document
 from kept.config.settings import Settings
 from kept.config.shape import Unfit, built, fields, known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
+from kept.core.jsontypes import dumps
 from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.locks import locked
 
@@ -18,13 +19,15 @@ from kept.storage.locks import locked
 def set_value(home: Home, key: str, text: str) -> Any:
     """Write `key` to the settings file and return its value; a value that is not accepted changes nothing."""
     _check_key(key)
-    value = from_text(text)
+    value = from_text(key, text)
     values: dict[str, Any] = {}
     place(values, key, value)
     try:
         built(Settings, values)
     except Unfit as unfit:
         raise ConfigError(str(unfit), f"accepted: {unfit.accepted}") from None
+    if any(0xD800 <= ord(character) < 0xE000 for character in dumps(value)):
+        raise ConfigError(f"{key} cannot be half of a surrogate pair", "accepted: text in UTF-8")
     with _locked_document(home) as (path, document):
         place(document, key, value)
         _write(path, document)

@@ -11,7 +11,7 @@ from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.marks import APPLICATION_MARK
 
 DEFAULT_PROFILE = "default"
-_PROFILE_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+_PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _APPLICATION_ID_AT = 68
 
 
@@ -99,12 +99,12 @@ def _is_foreign(database: Path) -> bool:
 def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str]) -> Home:
     """Return the home that `--home`, `$KEPT_HOME` or the default names, in the chosen profile."""
     chosen = flag or environ.get("KEPT_HOME") or "~/.kept"
+    if "\0" in chosen or not _is_text(chosen):
+        raise UsageError(f"the home {chosen!r} is no path in UTF-8", "give another path with --home")
     try:
         root = Path(chosen).expanduser().absolute()
     except RuntimeError as error:
         raise UsageError(f"cannot find the folder {chosen!r}: {error}", "give a full path with --home") from error
-    if "\0" in chosen:
-        raise UsageError("the home folder's name holds a NUL character", "give another path with --home")
     name = profile or environ.get("KEPT_PROFILE") or active_profile(root)
     home = Home(root, checked_profile(name))
     if home.profile != DEFAULT_PROFILE and not home.path.is_dir():
@@ -115,9 +115,18 @@ def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str])
     return home
 
 
+def _is_text(path: str) -> bool:
+    """Whether a path can be written in UTF-8, as SQLite asks for it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def checked_profile(name: str) -> str:
     """Return `name` if it can name a profile."""
-    if not _PROFILE_NAME.match(name):
+    if not _PROFILE_NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} cannot name a profile",
             "use 1 to 64 lowercase letters, digits, - or _, beginning with a letter or digit",
@@ -128,7 +137,7 @@ def checked_profile(name: str) -> str:
 def active_profile(root: Path) -> str:
     """Return the profile that `kept profile use` chose."""
     text = (read_bytes(root / "active_profile") or b"").decode("utf-8", "replace").strip()
-    return text if _PROFILE_NAME.match(text) else DEFAULT_PROFILE
+    return text if _PROFILE_NAME.fullmatch(text) else DEFAULT_PROFILE
 
 
 def choose_profile(root: Path, name: str) -> None:

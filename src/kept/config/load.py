@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from kept.core.errors import ConfigError, Unreadable
 from kept.storage.files import read_bytes
 
 ENV_PREFIX = "KEPT_"
+_WORDS = {"null": None, "none": None, "true": True, "false": False, "yes": True, "no": False}
 _SHARED_KEYS = ("memory_enabled", "user_profile_enabled", "memory_char_limit", "user_char_limit")
 """Settings of curated memory that mean the same to another agent whose home we share."""
 
@@ -61,13 +63,15 @@ def read_document(path: Path) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
-        document = YAML().load(raw.decode("utf-8-sig"))
+        yaml = YAML()
+        yaml.preserve_quotes = True
+        document = yaml.load(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise Unreadable(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}", "mend that line") from None
-    except YAMLError as error:
+    except (YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}", "mend the file") from None
     if document is not None and not isinstance(document, dict):
         raise ConfigError(f"{path}:1: the file must hold `section:` blocks", "see docs/configuration.md")
@@ -93,7 +97,10 @@ def _take_section(
 
 
 def _line(node: Any, name: Any) -> int:
-    return int(node.lc.key(name)[0]) + 1
+    try:
+        return int(node.lc.key(name)[0]) + 1
+    except KeyError:  # the key came by a YAML merge (`<<`), which has no line of its own
+        return int(node.lc.line) + 1
 
 
 def _take_foreign(path: Path, gathered: _Gathered) -> None:
@@ -124,7 +131,7 @@ def _take_environment(environ: Mapping[str, str], gathered: _Gathered) -> None:
             hint = nearest(variable, [ENV_PREFIX + name for name in keys])
             gathered.warnings.append(f"unknown variable {variable} is ignored{hint}")
             continue
-        place(gathered.values, key, from_text(text))
+        place(gathered.values, key, from_text(key, text))
         gathered.origins[key] = variable
 
 
@@ -138,12 +145,18 @@ def place(values: Any, key: str, value: Any) -> None:
     values[name] = value
 
 
-def from_text(text: str) -> Any:
-    """Read a value as a person types it: JSON where it is JSON, else the words themselves."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {"null": None, "none": None}.get(text.lower(), text)
+def from_text(key: str, text: str) -> Any:
+    """Read a value as a person types it: JSON where the setting takes that, else the words themselves."""
+    readings: list[Any] = [_WORDS.get(text.strip().lower(), text), text]
+    with suppress(ValueError, RecursionError):
+        readings.insert(0, json.loads(text))
+    for value in readings:
+        values: dict[str, Any] = {}
+        place(values, key, value)
+        with suppress(Unfit):
+            built(Settings, values)
+            return value
+    return readings[0]
 
 
 def _plain(value: Any) -> Any:
@@ -153,6 +166,8 @@ def _plain(value: Any) -> Any:
             return {str(key): _plain(item) for key, item in value.items()}
         case list():
             return [_plain(item) for item in value]
+        case str():
+            return str(value)
         case _:
             return value
 
