@@ -339,15 +339,21 @@ def shown(result: Result) -> str:
     found = f"{result.facts_found}/200 facts found, {result.facts_read_back} word for word"
     tools = "" if result.facts_by_tools is None else f", {result.facts_by_tools} by its own tools"
     lines = [
-        f"{result.name}: {result.turns} turns, {result.requests} requests, {result.compactions} compactions, "
-        f"{result.prunings} prunings",
+        (
+            f"{result.name}: {result.turns} turns, {result.requests} requests, {result.compactions} compactions, "
+            f"{result.prunings} prunings"
+        ),
         f"largest prompt {result.largest_prompt:,}, after a compaction at most {result.largest_after_compaction:,}",
         f"cache share between compactions {result.cache_share_between:.3f}, overall {result.cache_share:.3f}",
-        f"{result.usage.prompt_tokens / 1e6:.1f} M prompt tokens; ${result.dollars:.2f}, "
-        f"{result.summary_calls} summary calls of {result.summary_usage.input_tokens / 1e6:.2f} M tokens included",
+        (
+            f"{result.usage.prompt_tokens / 1e6:.1f} M prompt tokens; ${result.dollars:.2f}, "
+            f"{result.summary_calls} summary calls of {result.summary_usage.input_tokens / 1e6:.2f} M tokens included"
+        ),
         f"{found}{tools}; {result.dead_citations} dead citations",
-        f"{result.invalid_requests} invalid requests, {result.last_user_lost} without the last user message; "
-        f"simulated in {result.seconds:.0f} s",
+        (
+            f"{result.invalid_requests} invalid requests, {result.last_user_lost} without the last user message; "
+            f"simulated in {result.seconds:.0f} s"
+        ),
     ]
     return "\n  ".join(lines)
 

@@ -11,7 +11,21 @@ SYSTEM_TOKENS = 3_200
 TOOL_TOKENS = 4_800
 """The schemas of about twenty tools."""
 
-_VERBS = ("refactor", "rename", "extract", "inline", "cache", "retry", "validate", "parse", "stream", "batch")_NOUNS = ("parser", "scheduler", "ledger", "session", "tokenizer", "router", "exporter", "migration", "worker", "index")_SERVICES = ("atlas", "birch", "cobalt", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper")_KEYS = "staging port|retry limit|owner|release branch|queue name|time-out|region|schema version|log level|budget code"
+_VERBS = ("refactor", "rename", "extract", "inline", "cache", "retry", "validate", "parse", "stream", "batch")
+_NOUNS = ("parser", "scheduler", "ledger", "session", "tokenizer", "router", "exporter", "migration", "worker", "index")
+_SERVICES = ("atlas", "birch", "cobalt", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper")
+_KEYS = (
+    "staging port",
+    "retry limit",
+    "owner",
+    "release branch",
+    "queue name",
+    "time-out",
+    "region",
+    "schema version",
+    "log level",
+    "budget code",
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ def facts(turns: int, count: int = 200) -> dict[int, Fact]:
     found = {}
     for number in range(count):
         turn = number * (turns - 4) // count + 3
-        key = _KEYS.split("|")[number % 10]
+        key = _KEYS[number % 10]
         name = f"{_SERVICES[number // 10 % 10]}-{rng.randrange(100, 999)}"
         value = f"{rng.choice(_NOUNS)}-{rng.randrange(10_000, 99_999)}"
         found[turn] = Fact(
