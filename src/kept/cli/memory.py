@@ -1,17 +1,19 @@
 """`kept memory`: see and edit the two pages."""
 
+import dataclasses
 import sys
 from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
-from kept.core.clock import from_epoch
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
+from kept.core.clock import from_epoch, iso
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.memory.history import History, Story
 from kept.memory.ledger import Author
-from kept.memory.store import MemoryStore, Outcome
+from kept.memory.store import MemoryStore, Outcome, named_rules
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
 
@@ -44,12 +46,12 @@ def show(
         for page in _pages(target):
             live = store.page(page)
             say(f"{page.value} [{live.usage}]{'' if store.enabled(page) else '  (disabled)'}")
-            entries = live.entries if raw else store.shown_entries(page)
-            stories = _stories(store, page) if long else {}
-            for number, entry in enumerate(entries):
-                say(f"  § {entry}".replace("\n", "\n    "))
+            stories = History(store).stories(page) if long else {}
+            shown = live.entries if raw else store.safe(page, live.entries)
+            for entry, text in zip(live.entries, shown, strict=True):
+                say(f"  § {text}".replace("\n", "\n    "))
                 if long:
-                    say(f"      {stories.get(live.entries[number], 'not in the ledger')}")
+                    say(f"      {_told(stories.get(entry))}")
         waiting = len(kept.approvals.waiting())
         if waiting:
             note(f"{waiting} waiting for approval: `kept memory pending`")
@@ -63,19 +65,27 @@ def _page_json(store: MemoryStore, page: Target, *, long: bool) -> dict[str, JSO
     live = store.page(page)
     found: dict[str, JSON] = {"entries": list(live.entries), "chars": len(live.text), "limit": live.limit}
     if long:
-        stories = _stories(store, page)
-        found["stories"] = [stories.get(entry) for entry in live.entries]
+        stories = History(store).stories(page)
+        found["stories"] = [_story_json(stories.get(entry)) for entry in live.entries]
     return found
 
 
-def _stories(store: MemoryStore, page: Target) -> dict[str, str]:
-    from kept.memory.history import History
+def _told(story: Story | None) -> str:
+    if story is None:
+        return "not in the ledger"
+    created, changed = (f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}" for time in (story.created, story.changed))
+    session = f" in {story.session_id}" if story.session_id else ""
+    return f"created {created}, changed {changed} by {story.origin}{session}"
 
+
+def _story_json(story: Story | None) -> JSON:
+    if story is None:
+        return None
     return {
-        entry: f"created {from_epoch(story.created).astimezone():%Y-%m-%d %H:%M}, changed "
-        f"{from_epoch(story.changed).astimezone():%Y-%m-%d %H:%M} by {story.origin}"
-        f"{f' in {story.session_id}' if story.session_id else ''}"
-        for entry, story in History(store).stories(page).items()
+        "created": iso(from_epoch(story.created)),
+        "changed": iso(from_epoch(story.changed)),
+        "origin": story.origin,
+        "session_id": story.session_id,
     }
 
 
@@ -88,7 +98,7 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Add an entry (to `memory`, unless --target says otherwise)."""
-    content = sys.stdin.read() if text == "-" else text
+    content = read_input() if text == "-" else text
     _apply(Add(content), target, allow=allow, yes=yes, as_json=as_json)
 
 
@@ -121,6 +131,9 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
         outcome = kept.memory.apply(page, edit, Author(origin="user", allow=frozenset(allow or ())))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD:
             outcome = _held(kept.memory, page, edit, outcome, yes=yes, allow=allow)
+        if isinstance(outcome, Refused) and outcome.reason is Reason.BLOCKED:
+            rules = " ".join(f"--allow {rule}" for rule in sorted(named_rules(outcome)))
+            outcome = dataclasses.replace(outcome, remedy=f"state the bare fact; or, for a false alarm, add {rules}")
         show_outcome(outcome, as_json=as_json)
 
 
@@ -133,9 +146,7 @@ def _held(
     note(refused.error)
     if not confirmed("Keep it all the same?", yes=yes):
         return refused
-    rules = refused.detail["rules"]
-    passed = frozenset(str(rule) for rule in rules) if isinstance(rules, list) else frozenset()
-    return store.apply(page, edit, Author(origin="user", allow=passed | frozenset(allow or ())))
+    return store.apply(page, edit, Author(origin="user", allow=named_rules(refused) | frozenset(allow or ())))
 
 
 def show_outcome(outcome: Outcome | Refused, *, as_json: bool) -> None:
@@ -185,7 +196,8 @@ def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(dict(blocks))
         return
-    say("\n\n".join(block for block in blocks.values() if block is not None))
+    if any(blocks.values()):
+        say("\n\n".join(block for block in blocks.values() if block is not None))
 
 
 @app.command()
@@ -231,6 +243,9 @@ def reject(
         ids = [item.id for item in kept.approvals.waiting() if target in (None, item.target)]
         for one in ids if pending_id == "all" else [pending_id]:
             item = kept.approvals.reject(one)
+            if isinstance(item, Refused):
+                show_outcome(item, as_json=as_json)
+                continue
             if as_json:
                 print_json({"success": True, "rejected": item.id})
             else:

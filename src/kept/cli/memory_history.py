@@ -1,5 +1,6 @@
 """`kept memory log | diff | undo | at | search | restore`: the past of the pages."""
 
+import math
 from datetime import datetime
 from typing import Annotated
 
@@ -60,19 +61,21 @@ def _line(row: Entered, *, undone: bool) -> str:
 def moment(text: str) -> float:
     """Return a moment that a person wrote: epoch seconds or ISO 8601, local when no zone is given."""
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        pass
+        seconds = math.nan
+    if math.isfinite(seconds):
+        return seconds
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is no date", "write it like 2026-11-15 or 2026-11-15T18:30") from None
 
 
-def diff(ledger_id: int, json_: JsonFlag = False) -> None:
+def diff(ledger_id: int, target: TargetOption = None, json_: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with opened() as kept:
-        row = History(kept.memory).row(ledger_id)
+        row = _row_on(History(kept.memory), ledger_id, target)
     if json_:
         print_json(as_json(row, set()))
         return
@@ -80,6 +83,13 @@ def diff(ledger_id: int, json_: JsonFlag = False) -> None:
     for sign, text in (("-", row.step.before), ("+", row.step.after)):
         for line in (text or "").splitlines():
             say(f"{sign} {line}")
+
+
+def _row_on(history: History, ledger_id: int, target: Target | None) -> Entered:
+    row = history.row(ledger_id)
+    if target not in (None, row.target):
+        raise UsageError(f"edit {ledger_id} is on the page '{row.target}'", f"leave --target out, or name {row.target}")
+    return row
 
 
 def undo(
@@ -134,17 +144,18 @@ def search(query: str, target: TargetOption = None, json_: JsonFlag = False) -> 
     say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
 
 
-def restore(ledger_id: int, json_: JsonFlag = False) -> None:
+def restore(ledger_id: int, target: TargetOption = None, json_: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     from kept.cli.memory import show_outcome
     from kept.memory.edits import Add
     from kept.memory.ledger import Author
 
     with opened() as kept:
-        row = History(kept.memory).row(ledger_id)
+        row = _row_on(History(kept.memory), ledger_id, target)
         if row.step.before is None:
             raise UsageError(
                 f"edit {ledger_id} removed nothing", "`kept memory search WORD` lists what can be restored"
             )
-        author = Author(origin="user", reason=f"restored from edit {ledger_id}")
+        allow = kept.memory.allowed(row.target, row.step.before)
+        author = Author(origin="user", reason=f"restored from edit {ledger_id}", allow=allow)
         show_outcome(kept.memory.apply(row.target, Add(row.step.before), author), as_json=json_)

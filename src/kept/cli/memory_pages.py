@@ -4,20 +4,23 @@ import difflib
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, say
 from kept.core.errors import UsageError
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
-from kept.memory.edits import Target, steps_between
+from kept.memory.edits import Add, Target, steps_between
 from kept.memory.ledger import Author, Change
-from kept.memory.page import ENTRY_DELIMITER, Page, clean, parse
+from kept.memory.page import ENTRY_DELIMITER, Page, parse
+from kept.memory.store import MemoryStore, Outcome
+
+if TYPE_CHECKING:
+    from kept.memory.repair import Proposal
 
 TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
 
@@ -31,84 +34,96 @@ def add_to(app: typer.Typer) -> None:
 
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Turn a page that was changed from outside, or cannot be read, into a clean one."""
-    from kept.cli.memory import outcome_json
-    from kept.memory.repair import propose
-    from kept.memory.repair import repair as write_repaired
-
-    done: dict[str, JSON] = {}
     with opened() as kept:
-        for page in [target] if target else list(Target):
-            proposal = propose(kept.memory, page)
-            if not proposal.needed:
-                done[page.value] = {"success": True, "needed": False}
-                if not as_json:
-                    say(f"{page.value}: nothing to repair")
-                continue
-            if not as_json:
-                _show_diff(page, proposal.current, ENTRY_DELIMITER.join(proposal.entries), proposal.archived)
-            if not confirmed(f"Write this {page.value} page?", yes=yes):
-                fail("nothing was changed", code=1)
-            outcome = write_repaired(kept.memory, page, proposal)
-            assert not isinstance(outcome, Refused)
-            done[page.value] = {**outcome_json(outcome), "needed": True, "archived": list(proposal.archived)}
-            if not as_json:
-                say(f"{page.value}: repaired, {outcome.entry_count} entries, {len(proposal.archived)} archived")
+        pages = [target] if target else list(Target)
+        done: dict[str, JSON] = {page.value: _repaired(kept.memory, page, yes=yes, as_json=as_json) for page in pages}
     if as_json:
         print_json(done)
 
 
-def _show_diff(page: Target, old: str, new: str, archived: tuple[str, ...]) -> None:
+def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
+    from kept.cli.memory import outcome_json
+    from kept.memory.repair import propose
+    from kept.memory.repair import repair as write_repaired
+
+    def tell(text: str) -> None:
+        if not as_json:
+            say(text)
+
+    proposal = propose(store, page)
+    if not proposal.needed:
+        tell(f"{page.value}: nothing to repair")
+        return {"success": True, "needed": False}
+    tell(_diff(page, proposal))
+    if not confirmed(f"Write this {page.value} page?", yes=yes):
+        fail("nothing was changed", code=1)
+    outcome = write_repaired(store, page, proposal)
+    if isinstance(outcome, Refused):
+        fail(outcome.error, outcome.remedy)
+    tell(f"{page.value}: repaired, {outcome.entry_count} entries, {len(proposal.archived)} archived")
+    return {**outcome_json(outcome), "needed": True, "archived": list(proposal.archived)}
+
+
+def _diff(page: Target, proposal: "Proposal") -> str:
     lines = difflib.unified_diff(
-        old.splitlines(), new.splitlines(), f"{page.value} (now)", f"{page.value} (proposed)", lineterm=""
+        proposal.current.splitlines(),
+        ENTRY_DELIMITER.join(proposal.entries).splitlines(),
+        f"{page.value} (now)",
+        f"{page.value} (proposed)",
+        lineterm="",
     )
-    for line in lines:
-        say(line)
-    for text in archived:
-        say(f"to the archive: {text}")
+    return "\n".join([*lines, *(f"to the archive: {text}" for text in proposal.archived)])
 
 
 def edit(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     from kept.cli.memory import show_outcome
-    from kept.memory.store import threat
 
     page = target or Target.MEMORY
     with opened() as kept:
         before = kept.memory.page(page)
-        entries = tuple(_cleaned(entry) for entry in parse(_edited_text(before.text)))
-        for entry in entries:
-            if entry not in before.entries and (objection := threat(entry, frozenset())) is not None:
-                show_outcome(objection, as_json=as_json)
-
-        def decide(live: Page) -> Change | Refused:
-            if live.entries != before.entries:
-                return Refused(Reason.MOVED_ON, "The page was changed while you edited it.", "edit it again")
-            if not live.fits(entries):
-                return Refused(Reason.OVER_BUDGET, f"That is longer than {live.limit:,} characters.", "shorten it")
-            return Change(entries, steps_between(live.entries, entries))
-
-        show_outcome(kept.memory.write(page, decide, Author(origin="user"), messages=["Page edited."]), as_json=as_json)
+        descriptor, name = tempfile.mkstemp(prefix=f"kept-{page.value}-", suffix=".md")
+        os.close(descriptor)
+        file = Path(name)
+        file.write_text(before.text, encoding="utf-8")
+        outcome = _edited(kept.memory, page, before, entries=_entries_from_editor(file))
+    if isinstance(outcome, Refused):
+        note(f"your text is kept in {file}")
+    else:
+        file.unlink(missing_ok=True)
+    show_outcome(outcome, as_json=as_json)
 
 
-def _edited_text(text: str) -> str:
+def _entries_from_editor(file: Path) -> tuple[str, ...]:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "page.md"
-        file.write_text(text, encoding="utf-8")
-        try:
-            code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
-        except OSError as error:
-            raise UsageError(f"cannot start the editor {editor!r}: {error.strerror}", "set $EDITOR to one") from error
-        if code != 0:
-            raise UsageError(f"the editor {editor!r} ended with {code}; nothing was changed", "try again")
-        return file.read_text(encoding="utf-8")
+    try:
+        code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
+    except (OSError, ValueError) as error:
+        file.unlink(missing_ok=True)
+        raise UsageError(f"cannot start the editor {editor!r}: {error}", "set $EDITOR to one") from error
+    if code != 0:
+        raise UsageError(f"the editor {editor!r} ended with {code}; nothing was changed", f"your text is in {file}")
+    try:
+        return parse(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read back {str(file)!r}: {error}", "save it as UTF-8; nothing was changed") from error
 
 
-def _cleaned(entry: str) -> str:
-    found = clean(entry)
-    if isinstance(found, Refused):
-        fail(found.error, found.remedy)
-    return found
+def _edited(store: MemoryStore, page: Target, before: Page, *, entries: tuple[str, ...]) -> Outcome | Refused:
+    """Keep the edited page when every new entry passes the checks of an added one."""
+    new = [Add(entry) for entry in entries if entry not in before.entries]
+    objection = store.checked(page, new, Author())
+    if objection is not None:
+        return objection
+
+    def decide(live: Page) -> Change | Refused:
+        if live.entries != before.entries:
+            return Refused(Reason.MOVED_ON, "The page was changed while you edited it.", "edit it again")
+        if not live.fits(entries) and entries != live.entries:
+            return Refused(Reason.OVER_BUDGET, f"That is longer than {live.limit:,} characters.", "shorten it")
+        return Change(entries, steps_between(live.entries, entries))
+
+    return store.write(page, decide, Author(), messages=["Page edited."])
 
 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
@@ -126,11 +141,10 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
             entries = kept.memory.page(page).entries
             result = kept.memory.write(
                 page,
-                lambda live: Change((), steps_between(live.entries, ())),
+                lambda live: Change((), steps_between(live.entries, ()), is_only_copy=True),
                 author,
                 messages=[f"{len(entries)} entries archived."],
             )
-            assert not isinstance(result, Refused) or result.reason is Reason.DRIFT
             if isinstance(result, Refused):
                 fail(result.error, result.remedy)
             done[page.value] = outcome_json(result)
@@ -157,7 +171,7 @@ def import_(
     from kept.memory.transfer import import_page, read_pages
 
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+        text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {file!r}: {error}", "give an export or a page file in UTF-8") from error
     report: dict[str, JSON] = {}

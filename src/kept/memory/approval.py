@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,8 @@ class Approvals:
         deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
         for pending in found:
             if pending.created < deadline:
-                self._archive(pending, "expired")
+                with suppress(StorageError):  # it goes on waiting: nothing is thrown away that could not be archived
+                    self._archive(pending, "expired")
         return sorted((p for p in found if p.created >= deadline), key=lambda p: (p.created, p.id))
 
     def find(self, pending_id: str) -> Pending:
@@ -104,20 +106,18 @@ class Approvals:
             self._path(pending.id).unlink(missing_ok=True)
         return outcome
 
-    def reject(self, pending_id: str) -> Pending:
-        """Turn a write down; its text goes to the archive."""
+    def reject(self, pending_id: str) -> Pending | Refused:
+        """Turn a write down; its text goes to the archive, and until that worked it goes on waiting."""
         pending = self.find(pending_id)
-        self._archive(pending, "rejected")
-        return pending
+        return self._archive(pending, "rejected") or pending
 
-    def _archive(self, pending: Pending, reason: str) -> None:
+    def _archive(self, pending: Pending, reason: str) -> Refused | None:
         texts = [edit.text for edit in pending.edits if isinstance(edit, Add | Replace)]
-        try:
-            refused = archive(self._store, pending.target, texts, Author(origin="approval", reason=reason))
-        except StorageError:
-            return  # it goes on waiting: nothing is thrown away that could not be archived
-        if not isinstance(refused, Refused):
-            self._path(pending.id).unlink(missing_ok=True)
+        result = archive(self._store, pending.target, texts, Author(origin="approval", reason=reason))
+        if isinstance(result, Refused):
+            return result
+        self._path(pending.id).unlink(missing_ok=True)
+        return None
 
     def _path(self, pending_id: str) -> Path:
         return self._folder / f"{pending_id}.json"
