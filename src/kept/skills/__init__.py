@@ -1,0 +1,1 @@
+"""Tier 3: procedures as SKILL.md folders that are learned, used, measured and curated."""

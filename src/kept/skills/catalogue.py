@@ -1,0 +1,92 @@
+"""The catalogue of skills in the prompt: a fixed number of tokens, whatever the number of skills."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+
+from kept.skills.index import Skill
+from kept.skills.roots import Kind
+from kept.skills.usage import Use
+
+_LINE_CHARS = 140
+_GENERAL = "general"
+
+
+def estimated_tokens(text: str) -> int:
+    """Return an upper estimate of the tokens in `text`, for any usual tokeniser."""
+    ascii_chars = sum(char < "\x80" for char in text)
+    return -(-ascii_chars * 10 // 34) + (len(text) - ascii_chars)
+
+
+def catalogue(
+    skills: Sequence[Skill],
+    usage: Mapping[str, Use],
+    *,
+    budget: int,
+    count: Callable[[str], int] = estimated_tokens,
+) -> str:
+    """Return the block that names the skills, at most `budget` tokens long; empty when there are none.
+
+    When not all fit, the project's, the pinned and the recently used are named first; what is left
+    over is counted by category.
+    """
+    if not skills:
+        return ""
+    header = _header()
+    everything = _text(header, skills, ())
+    if count(everything) <= budget:
+        return everything
+    order = sorted(skills, key=lambda skill: _priority(skill, usage.get(skill.name)))
+    low, high = 0, len(order)
+    while low < high:  # the text grows with each name, so the largest number that fits can be searched for
+        middle = (low + high + 1) // 2
+        if count(_text(header, order[:middle], order[middle:])) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    text = _text(header, order[:low], order[low:])
+    return text if count(text) <= budget else _shortest(header, len(skills), budget, count)
+
+
+def _header() -> str:
+    return files("kept.skills").joinpath("texts", "catalogue.md").read_text(encoding="utf-8").strip()
+
+
+def _priority(skill: Skill, use: Use | None) -> tuple[int, str, str]:
+    if skill.root.kind is Kind.PROJECT or (use is not None and use.pinned):
+        return (0, "", skill.name)
+    if use is not None and use.last_used_at:
+        # later moments first: each digit is turned round, as the order of the rest is ascending
+        return (1, "".join(chr(0x7E - ord(char) % 0x5F) for char in use.last_used_at), skill.name)
+    return (2, "", skill.name)
+
+
+def _text(header: str, named: Sequence[Skill], counted: Sequence[Skill]) -> str:
+    lines: list[str] = []
+    groups = _grouped(named)
+    rest = {category: len(skills) for category, skills in _grouped(counted).items()}
+    for category in sorted({*groups, *rest}):
+        if category in groups:
+            lines.append(f"{category}:")
+            lines.extend(f"- {skill.name}: {_line(skill.description)}" for skill in groups[category])
+    if rest:
+        listed = ", ".join(f"{category} ({number})" for category, number in sorted(rest.items()))
+        lines.append(f"Not listed, found with skills_list(query=…): {listed}")
+    return "\n".join([header, *lines])
+
+
+def _shortest(header: str, total: int, budget: int, count: Callable[[str], int]) -> str:
+    """Return only the number of skills, for a budget too small even for the categories."""
+    text = f"{header}\n{total} skills: find them with skills_list(query=…)"
+    return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
+
+
+def _grouped(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
+    groups: dict[str, list[Skill]] = {}
+    for skill in sorted(skills, key=lambda skill: skill.name):
+        groups.setdefault(skill.category or _GENERAL, []).append(skill)
+    return groups
+
+
+def _line(description: str) -> str:
+    text = " ".join(description.split())
+    return text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1].rstrip() + "…"

@@ -1,0 +1,178 @@
+"""A SKILL.md: what it says, read leniently and written strictly."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kept.core.refusal import Reason, Refused
+from kept.skills.frontmatter import BadHead, Field, read, render
+
+NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+MOST_NAME = 64
+MOST_DESCRIPTION = 1_024
+MOST_COMPATIBILITY = 500
+MOST_CHARS = 100_000
+FIELDS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")
+"""The fields of the public format, in the order in which they are written."""
+_HEADING = re.compile(r"^#{1,4}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_NAME_REMEDY = "use 1 to 64 lowercase letters, digits and single hyphens, such as 'rotate-api-keys'"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One skill's text, taken apart."""
+
+    name: str
+    description: str
+    body: str
+    fields: Mapping[str, Field]
+    warnings: tuple[str, ...] = ()
+    strict: bool = True
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Return the Markdown headings of the body, first to fourth level."""
+        return tuple(found[1] for found in _HEADING.finditer(_without_code(self.body)))
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return the tags, wherever an agent may have put them."""
+        return words(self.looked_up("tags"))
+
+    def looked_up(self, key: str) -> Field:
+        """Return a field that agents put at the top, under `metadata` or under `metadata.hermes`; empty when absent."""
+        metadata = self.fields.get("metadata")
+        inner = metadata.get("hermes") if isinstance(metadata, dict) else None
+        for place in (self.fields, metadata, inner):
+            if isinstance(place, Mapping) and place.get(key):
+                return place[key]
+        return ""
+
+
+def words(value: Field) -> tuple[str, ...]:
+    """Return a list field as its items; the public format writes lists as `a, b` in one string."""
+    match value:
+        case list():
+            return tuple(item.strip() for item in value if isinstance(item, str) and item.strip())
+        case str():
+            return tuple(item.strip() for item in value.strip("[]").split(",") if item.strip())
+        case _:
+            return ()
+
+
+def parse(text: str, folder: str) -> Document | BadHead:
+    """Return the document that `text` holds in a skill folder named `folder`, or why it cannot be loaded."""
+    if len(text) > MOST_CHARS:
+        return BadHead(
+            f"SKILL.md has {len(text):,} characters", f"keep it below {MOST_CHARS:,}: move parts to references/"
+        )
+    head = read(text)
+    if isinstance(head, BadHead):
+        return head
+    name, description = _line(head.fields.get("name", "")), _line(head.fields.get("description", ""))
+    if not description or description in {"~", "null"}:
+        return BadHead("there is no description", "add `description:` with what it does and when to use it")
+    warnings = [*head.warnings, *_bent(name, description, folder)]
+    return Document(
+        name if NAME.fullmatch(name) and len(name) <= MOST_NAME else folder,
+        description[:MOST_DESCRIPTION],
+        head.body.lstrip("\n"),
+        head.fields,
+        warnings=tuple(warnings),
+        strict=head.strict,
+    )
+
+
+def _bent(name: str, description: str, folder: str) -> list[str]:
+    """Return what bends the format but can be read."""
+    found = []
+    if not name:
+        found.append(f"there is no name; the folder's, {folder!r}, is used")
+    elif not NAME.fullmatch(name) or len(name) > MOST_NAME:
+        found.append(f"the name {name[:80]!r} is not of the format; the folder's, {folder!r}, is used")
+    elif name != folder:
+        found.append(f"the name {name!r} differs from the folder {folder!r}")
+    if len(description) > MOST_DESCRIPTION:
+        found.append(f"the description has {len(description):,} characters; {MOST_DESCRIPTION:,} are read")
+    return found
+
+
+def _line(value: Field) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+def _without_code(body: str) -> str:
+    if "```" not in body:
+        return body
+    return "\n".join(part for place, part in enumerate(body.split("```")) if place % 2 == 0)
+
+
+def bad_name(name: str) -> Refused | None:
+    """Return why `name` cannot name a skill, or None."""
+    if len(name) <= MOST_NAME and NAME.fullmatch(name):
+        return None
+    return Refused(Reason.INVALID, f"{name[:80]!r} cannot be the name of a skill", _NAME_REMEDY)
+
+
+def strictly(text: str, name: str) -> str | Refused:
+    """Return `text` as it may be written for the skill `name`: valid for every reader of the format.
+
+    A head that is already strict keeps its bytes; another is written anew, with fields that the format
+    does not know moved below `metadata`.
+    """
+    if len(text) > MOST_CHARS:
+        remedy = f"keep SKILL.md below {MOST_CHARS:,} characters: move parts to files under references/ with write_file"
+        return Refused(Reason.OVER_BUDGET, f"SKILL.md would have {len(text):,} characters", remedy)
+    head = read(text)
+    if isinstance(head, BadHead):
+        return Refused(Reason.INVALID, head.problem, head.fix)
+    wrong = _wrong(head.fields, name)
+    if wrong is not None:
+        return wrong
+    if not head.body.strip():
+        return Refused(Reason.EMPTY, "the skill has no body", "write the steps below the frontmatter, in Markdown")
+    fields = _public(head.fields, name)
+    body = "\n" + head.body.lstrip("\n").rstrip() + "\n"
+    if head.strict and dict(fields) == dict(head.fields) and not text.startswith("\ufeff") and "\r" not in text:
+        return text if text.endswith("\n") else text + "\n"
+    return render(fields) + body
+
+
+def _wrong(fields: Mapping[str, Field], name: str) -> Refused | None:
+    given, description = _line(fields.get("name", "")), fields.get("description", "")
+    if given and given != name:
+        remedy = f"write `name: {name}`; a skill is renamed by creating it under the new name and deleting the old one"
+        return Refused(Reason.INVALID, f"the frontmatter names {given[:80]!r}, the skill is {name!r}", remedy)
+    if not isinstance(description, str) or not description.strip():
+        return Refused(
+            Reason.INVALID, "there is no description", "add `description:` with what it does and when to use it"
+        )
+    if len(description.strip()) > MOST_DESCRIPTION:
+        error = f"the description has {len(description.strip()):,} characters"
+        return Refused(Reason.OVER_BUDGET, error, f"say what it does and when to use it in {MOST_DESCRIPTION:,}")
+    compatibility = fields.get("compatibility", "")
+    if not isinstance(compatibility, str) or len(compatibility) > MOST_COMPATIBILITY:
+        return Refused(
+            Reason.INVALID, "compatibility is too long or no text", f"use at most {MOST_COMPATIBILITY} characters"
+        )
+    return None
+
+
+def _public(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
+    """Return `fields` with only the format's own at the top."""
+    given = {**fields, "name": name, "description": str(fields["description"]).strip()}
+    metadata = given.get("metadata")
+    moved: dict[str, Field] = dict(metadata) if isinstance(metadata, dict) else {}
+    for key, value in given.items():
+        if key not in FIELDS and value != "":
+            moved.setdefault(key, value)
+    given["metadata"] = moved
+    tools = given.get("allowed-tools")
+    if isinstance(tools, list):
+        given["allowed-tools"] = " ".join(item for item in tools if isinstance(item, str))
+    return {key: given[key] for key in FIELDS if given.get(key)}
+
+
+def composed(name: str, description: str, body: str) -> str:
+    """Return a SKILL.md made of its parts."""
+    return render({"name": name, "description": " ".join(description.split())}) + "\n" + body.strip() + "\n"

@@ -1,0 +1,318 @@
+"""The one way a skill of the home is changed: lock, settle, decide, guard, keep the version, then the files."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kept.core.clock import iso
+from kept.core.errors import StorageError
+from kept.core.refusal import Reason, Refused
+from kept.skills import guard
+from kept.skills.changes import Change, Create, Delete, Edit, Made, Patch, RemoveFile, WriteFile, Writing, made
+from kept.skills.document import bad_name
+from kept.skills.library import SkillLibrary
+from kept.skills.places import MAIN, support_file
+from kept.skills.roots import Kind
+from kept.skills.usage import Status, usage_error
+from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
+from kept.storage.files import explained, make_folder, sync_folder
+from kept.storage.locks import locked
+
+ARCHIVE_FOLDER = ".archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who changes a skill."""
+
+    origin: str = "person"
+    session_id: str | None = None
+    trust: guard.Trust | None = None
+    """How the guard judges; None for a person, whom it only tells."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A change that was made."""
+
+    name: str
+    action: str
+    number: int
+    version: str
+    message: str
+    warnings: tuple[str, ...] = ()
+
+
+class SkillEditor:
+    """Changes skills of the home; another process that edits the same skill waits its turn."""
+
+    def __init__(self, library: SkillLibrary) -> None:
+        self.library = library
+        self.home = library.path
+
+    def apply(self, change: Change, author: Author) -> Changed | Refused:
+        """Make `change`, or return why not; after a return it survives power loss."""
+        refused = bad_name(change.name)
+        if refused is not None:
+            return refused
+        with self.lock(change.name):
+            folder = self.library.home_folder(change.name)
+            if isinstance(change, Delete):
+                return (
+                    self._absent(change.name)
+                    if folder is None
+                    else self._move_away(change.name, folder, author, "delete")
+                )
+            place = self._place(change, folder)
+            if isinstance(place, Refused):
+                return place
+            return self._write(change, place, author)
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """Return the lock of one skill, with its record settled once it is held."""
+        return _Settled(self, name)
+
+    def _place(self, change: Writing, folder: Path | None) -> Path | Refused:
+        """Return the folder that will hold the result."""
+        if isinstance(change, Create):
+            return self._new_place(change, folder)
+        if folder is not None:
+            return folder
+        known = self.library.skill(change.name)
+        if known is None:
+            return self._absent(change.name)
+        if known.root.kind is Kind.BUNDLED:
+            return self.home / change.name
+        error = f"{change.name!r} belongs to a folder that kept only reads"
+        return Refused(Reason.NOT_ALLOWED, error, f"edit the files in {str(known.folder)!r} yourself")
+
+    def _new_place(self, change: Create, folder: Path | None) -> Path | Refused:
+        known = self.library.skill(change.name)
+        if folder is not None or known is not None:
+            remedy = f"change it with action 'patch' or 'edit', or choose another name than {change.name!r}"
+            return Refused(Reason.INVALID, f"there is a skill {change.name!r} already", remedy)
+        if change.category:
+            refused = bad_name(change.category)
+            if refused is not None:
+                return Refused(Reason.INVALID, f"{change.category[:80]!r} cannot be a category", refused.remedy)
+        place = self.home.joinpath(*filter(None, (change.category, change.name)))
+        if place.exists() or place.is_symlink() or (place.parent / MAIN).exists():
+            return Refused(
+                Reason.INVALID, f"{str(place.relative_to(self.home))!r} is taken", "choose another name or category"
+            )
+        return place
+
+    def _absent(self, name: str) -> Refused:
+        near = [ranked.skill.name for ranked in self.library.search(name)[:3]]
+        return Refused(Reason.NO_MATCH, f"there is no skill {name!r}", "skills_list shows the names", {"similar": near})
+
+    def _write(self, change: Writing, place: Path, author: Author) -> Changed | Refused:
+        present = state_of(place)
+        basis = present if present.files else self._bundled(change)
+        if isinstance(change, WriteFile | RemoveFile) or (isinstance(change, Patch) and change.file_path != MAIN):
+            path = support_file(place, change.file_path, write=True)
+            if isinstance(path, Refused):
+                return path
+        known = {path: basis.data[mark] for path, mark in basis.files.items() if mark in basis.data}
+        result = made(change, known)
+        if isinstance(result, Refused):
+            return result
+        refused = _guarded(result, author)
+        if refused is not None:
+            return refused
+        after, data = _after(basis, result)
+        if after == dict(present.files):
+            return Changed(change.name, _word(change), 0, "", "Nothing changed: the text is already so.")
+        return self._carry_out(
+            change.name, Version(0, "", _word(change), author.origin, self._relative(place), present.files, after),
+            data={**present.data, **data}, author=author, message=result.message,
+        )  # fmt: skip
+
+    def _bundled(self, change: Writing) -> State:
+        """Return the files of a bundled skill, which the first change copies to the home."""
+        known = None if isinstance(change, Create) else self.library.skill(change.name)
+        return state_of(known.folder) if known is not None and known.root.kind is Kind.BUNDLED else State({})
+
+    def place_files(
+        self, name: str, place: Path, *, files: Mapping[str, bytes], author: Author, action: str
+    ) -> Changed:
+        """Make `place` hold exactly `files`; the hub's way in, called under the lock."""
+        present = state_of(place)
+        after, data = _after(State({}), Made(files, ""))
+        version = Version(0, "", action, author.origin, self._relative(place), present.files, after)
+        message = f"Skill {name!r} installed."
+        return self._carry_out(name, version, data={**present.data, **data}, author=author, message=message)
+
+    def _carry_out(
+        self, name: str, version: Version, *, data: Mapping[str, bytes], author: Author, message: str
+    ) -> Changed:
+        """Keep the version, change the files, count it: in this order, so that a crash loses nothing."""
+        version = replace(
+            version, time=iso(self.library.clock.now()), session_id=author.session_id, reason=author.reason
+        )
+        numbered = self.library.versions.begin(name, version, data)
+        self.library.versions.apply(name, numbered)
+        return self._counted(Changed(name, numbered.action, numbered.number, numbered.id, message), author)
+
+    def _counted(self, changed: Changed, author: Author) -> Changed:
+        try:
+            if changed.action in {"create", "install"}:
+                self.library.usage.created(
+                    changed.name, by={"background_review": "review"}.get(author.origin, author.origin)
+                )
+            elif changed.action in {"delete", "archive"}:
+                self._archived_usage(changed.name)
+            else:
+                self.library.usage.patched(changed.name)
+        except StorageError as error:
+            return replace(changed, warnings=(usage_error(error),))
+        return changed
+
+    def _archived_usage(self, name: str) -> None:
+        now = iso(self.library.clock.now())
+        self.library.usage.change({name: lambda use: replace(use, state=Status.ARCHIVED, archived_at=now)})
+
+    def archive(self, name: str, author: Author) -> Changed | Refused:
+        """Move a skill of the home to the archive, its category kept."""
+        with self.lock(name):
+            folder = self.library.home_folder(name)
+            return self._absent(name) if folder is None else self._move_away(name, folder, author, "archive")
+
+    def _move_away(self, name: str, folder: Path, author: Author, action: str) -> Changed:
+        present = state_of(folder)
+        relative = self._relative(folder)
+        version = Version(
+            0, iso(self.library.clock.now()), action, author.origin, relative, present.files, {},
+            session_id=author.session_id, reason=author.reason,
+        )  # fmt: skip
+        numbered = self.library.versions.begin(name, version, present.data)
+        target = self.home / ARCHIVE_FOLDER / relative
+        if target.exists():
+            older = self.home / ARCHIVE_FOLDER / ".older" / f"{name}-{numbered.number}"
+            make_folder(older.parent)
+            with explained("move", target):
+                target.replace(older)
+        moved(folder, target)
+        self._tidy(folder.parent)
+        message = f"Skill {name!r} moved to the archive; `kept skills undo {name}` brings it back."
+        return self._counted(Changed(name, action, numbered.number, numbered.id, message), author)
+
+    def restore(self, name: str, author: Author) -> Changed | Refused:
+        """Bring a skill back from the archive to the category that it had."""
+        refused = bad_name(name)
+        if refused is not None:
+            return refused
+        with self.lock(name):
+            archived = self.archived(name)
+            if archived is None:
+                return Refused(
+                    Reason.NO_MATCH, f"{name!r} is not in the archive", "`kept curator status` lists what is"
+                )
+            if self.library.home_folder(name) is not None:
+                return Refused(Reason.MOVED_ON, f"there is a newer skill {name!r}", "delete or rename that one first")
+            relative = archived.relative_to(self.home / ARCHIVE_FOLDER).as_posix()
+            state = state_of(archived)
+            version = Version(0, iso(self.library.clock.now()), "restore", author.origin, relative, {}, state.files)
+            numbered = self.library.versions.begin(name, version, state.data)
+            moved(archived, self.home / relative)
+            self._tidy(archived.parent)
+            now = iso(self.library.clock.now())
+            self.library.usage.change(
+                {name: lambda use: replace(use, state=Status.ACTIVE, archived_at=None, last_used_at=now)}
+            )
+            return Changed(name, "restore", numbered.number, numbered.id, f"Skill {name!r} restored to {relative!r}.")
+
+    def archived(self, name: str) -> Path | None:
+        """Return the folder of an archived skill."""
+        return next((path for path in self.archived_skills() if path.name == name), None)
+
+    def archived_skills(self) -> list[Path]:
+        """Return the folders in the archive."""
+        archive = self.home / ARCHIVE_FOLDER
+        found = [main.parent for depth in ("*", "*/*", "*/*/*") for main in archive.glob(f"{depth}/{MAIN}")]
+        return sorted(path for path in found if ".older" not in path.parts)
+
+    def _tidy(self, folder: Path) -> None:
+        """Remove an emptied category; one that has a DESCRIPTION.md stays."""
+        roots = {self.home, self.home / ARCHIVE_FOLDER}
+        while folder not in roots and folder.is_relative_to(self.home):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+    def _relative(self, place: Path) -> str:
+        return place.relative_to(self.home).as_posix()
+
+
+class _Settled:
+    """A skill's lock; once held, the record is made to agree with the files."""
+
+    def __init__(self, editor: SkillEditor, name: str) -> None:
+        library = editor.library
+        self._editor, self._name = editor, name
+        sidecar = library.path / VERSIONS_FOLDER / f"{name}.lock"
+        self._lock = locked(sidecar, timeout_seconds=library.settings.lock_timeout_seconds)
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+        try:
+            library = self._editor.library
+            library.versions.settle(self._name, iso(library.clock.now()))
+        except BaseException:
+            self._lock.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.__exit__(None, None, None)
+
+
+def _guarded(result: Made, author: Author) -> Refused | None:
+    """Return a refusal when the guard wants a person to look first."""
+    if author.trust is None:
+        return None
+    report = guard.inspect({path: data for path, data in result.files.items() if data is not None})
+    if guard.policy(author.trust, report.danger) is guard.Policy.ALLOW:
+        return None
+    findings = [str(finding) for finding in report.findings if finding.level is guard.Level.CRITICAL][:10]
+    remedy = "leave out what the rules name, or let the person decide: `kept skills pending`"
+    error = f"the guard found this dangerous: {', '.join(report.rules)}"
+    return Refused(Reason.HELD, error, remedy, {"rules": list(report.rules), "findings": findings})
+
+
+def _after(basis: State, result: Made) -> tuple[dict[str, str], dict[str, bytes]]:
+    after, data = dict(basis.files), dict(basis.data)
+    for path, content in result.files.items():
+        if content is None:
+            after.pop(path, None)
+            continue
+        executable = basis.files.get(path, "").endswith("+x") or (path not in basis.files and content.startswith(b"#!"))
+        after[path] = digest(content, executable=executable)
+        data[after[path]] = content
+    return after, data
+
+
+def _word(change: Writing) -> str:
+    match change:
+        case Create():
+            return "create"
+        case Edit():
+            return "edit"
+        case Patch():
+            return "patch"
+        case WriteFile():
+            return "write_file"
+        case RemoveFile():
+            return "remove_file"
+
+
+def moved(source: Path, target: Path) -> None:
+    """Move a folder in one step that survives power loss."""
+    make_folder(target.parent)
+    with explained("move", source):
+        source.replace(target)
+        sync_folder(source.parent)
+        sync_folder(target.parent)

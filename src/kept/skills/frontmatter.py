@@ -1,0 +1,249 @@
+"""The YAML head of a SKILL.md: read leniently, written so that every reader accepts it."""
+
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Field: TypeAlias = "str | list[Field] | dict[str, Field]"
+"""Every scalar is text, as the format's own reader has it; nobody's `on` becomes a truth value."""
+
+_FENCE = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_PAIR = re.compile(r"( *)([A-Za-z_][\w.-]*):(?:[ ]+(.*?))?[ \t]*\Z")
+_ITEM = re.compile(r"( *)- +(.*?)[ \t]*\Z")
+_PLAIN = re.compile(r"[A-Za-z0-9_(/.~$\u00a1-\u2027\u202a-\ud7ff\ue000-\ufefe\U00010000-\U0010ffff]")
+_NOT_PLAIN = re.compile(r": |:\Z| #|---|[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_UNQUOTED_COLON = re.compile(r"([A-Za-z_][\w.-]*): +([^\"'|>\[{&*!%@`\n].*:(?: .*)?)\Z")
+_ESCAPE = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+_MOST_NODES = 2_000
+_MOST_CHARS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands between the fences, and the text after them."""
+
+    fields: Mapping[str, Field]
+    body: str
+    strict: bool
+    """Whether the strictest reader of the format takes the head as it stands."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BadHead:
+    """Why there is no head to read, and how to mend it."""
+
+    problem: str
+    fix: str
+
+
+def read(text: str) -> Head | BadHead:
+    """Return the head and body of a SKILL.md, or what is wrong with it."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    found = _FENCE.match(text)
+    if found is None:
+        opened = text.startswith("---")
+        problem = "the frontmatter is not closed by a line ---" if opened else "there is no frontmatter"
+        return BadHead(problem, "begin the file with ---, name: and description: lines, and ---")
+    head, body = found[1], text[found.end() :]
+    if len(head) > _MOST_CHARS:
+        return BadHead(f"the frontmatter has {len(head):,} characters", f"keep it below {_MOST_CHARS:,}")
+    quick = _Quick(head.splitlines()).read()
+    if quick is not None:
+        fields, strict = quick
+        return Head(fields, body, strict=strict and "---" not in head)
+    return _read_slowly(head, body)
+
+
+def _read_slowly(head: str, body: str) -> Head | BadHead:
+    first = _yaml(head)
+    if isinstance(first, dict):
+        return Head(first, body, strict=False)
+    quoted = "\n".join(_quoted_colon(line) for line in head.split("\n"))
+    again = _yaml(quoted) if quoted != head else first
+    if isinstance(again, dict):
+        warning = "a value with a colon had no quotes; it was read as if it had"
+        return Head(again, body, strict=False, warnings=(warning,))
+    return BadHead(f"the frontmatter is not valid YAML: {first}", "mend that line; put text with colons in quotes")
+
+
+def _quoted_colon(line: str) -> str:
+    found = _UNQUOTED_COLON.match(line)
+    return f"{found[1]}: {json.dumps(found[2], ensure_ascii=False)}" if found else line
+
+
+def _yaml(head: str) -> dict[str, Field] | str:
+    """Return the mapping that YAML sees in `head`, or its complaint."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # reused anchors are the author's affair
+            value = YAML(typ="base", pure=True).load(head)
+    except YAMLError as error:
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        return f"line {mark.line + 2 if mark else 1}: {getattr(error, 'problem', None) or 'it cannot be read'}"
+    except (RecursionError, ValueError, KeyError, AttributeError, AssertionError) as error:
+        return f"it cannot be read ({type(error).__name__})"  # the library's own failures on odd input
+    if not isinstance(value, dict):
+        return "it is empty" if value is None else "it is not a list of `key: value` lines"
+    budget = iter(range(_MOST_NODES))
+    try:
+        return {str(key): _field(item, budget) for key, item in value.items()}
+    except (StopIteration, RecursionError):
+        return f"it has more than {_MOST_NODES:,} values"  # aliases can unfold without end
+
+
+def _field(value: object, budget: Iterator[int]) -> Field:
+    next(budget)
+    match value:
+        case dict():
+            return {str(key): _field(item, budget) for key, item in value.items()}
+        case list():
+            return [_field(item, budget) for item in value]
+        case None:
+            return ""
+        case _:
+            return str(value)
+
+
+class _Quick:
+    """Reads the plain forms that nearly every skill uses, a hundred times faster than YAML; gives up on others."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._at = 0
+        self._strict = True
+
+    def read(self) -> tuple[dict[str, Field], bool] | None:
+        """Return the fields and whether they are strict, None where a real reader is needed."""
+        fields = self._mapping(0)
+        return (fields, self._strict) if fields and self._at == len(self._lines) else None
+
+    def _peek(self) -> str | None:
+        while self._at < len(self._lines):
+            line = self._lines[self._at]
+            if line.strip(" ") and not line.lstrip(" ").startswith("#"):
+                return line
+            self._at += 1
+        return None
+
+    def _mapping(self, indent: int) -> dict[str, Field] | None:
+        fields: dict[str, Field] = {}
+        while (line := self._peek()) is not None:
+            found = _PAIR.match(line)
+            if found is None or len(found[1]) > indent or found[2] in fields:
+                return None
+            if len(found[1]) < indent:
+                break
+            self._at += 1
+            value = self._value(found[3] or "", indent)
+            if value is None:
+                return None
+            fields[found[2]] = value
+        return fields
+
+    def _value(self, text: str, indent: int) -> "Field | None":
+        if text in {"|", ">", "|-", ">-"}:
+            return self._block(text, indent)
+        if text:
+            return self._scalar(text)
+        line = self._peek()
+        deeper = 0 if line is None else len(line) - len(line.lstrip(" "))
+        if line is None or (deeper <= indent and not line.lstrip(" ").startswith("- ")):
+            return ""
+        if line.lstrip(" ").startswith("- "):
+            return self._list(deeper, indent) if deeper >= indent else None
+        self._strict = self._strict and deeper == indent + 2
+        return self._mapping(deeper)
+
+    def _list(self, indent: int, parent: int) -> "Field | None":
+        self._strict = self._strict and indent == parent + 2
+        items: list[Field] = []
+        while (line := self._peek()) is not None:
+            found = _ITEM.match(line)
+            if found is None or len(found[1]) != indent:
+                if len(line) - len(line.lstrip(" ")) > parent or found is not None:
+                    return None
+                break
+            item = self._scalar(found[2])
+            if item is None or isinstance(item, list):
+                return None
+            self._at += 1
+            items.append(item)
+        return items
+
+    def _scalar(self, text: str) -> "Field | None":
+        if text[0] == text[-1] == '"' and len(text) > 1 and "\\" not in text and '"' not in text[1:-1]:
+            return text[1:-1] if text[1:-1].isprintable() else None
+        if text[0] == text[-1] == "'" and len(text) > 1 and "'" not in text[1:-1]:
+            return text[1:-1] if text[1:-1].isprintable() else None
+        if text[0] == "[" and text[-1] == "]":
+            return self._flow(text[1:-1])
+        return text if _PLAIN.match(text) and not _NOT_PLAIN.search(text) and text.isprintable() else None
+
+    def _flow(self, inner: str) -> "Field | None":
+        self._strict = False
+        if not inner.strip(" ") or re.search(r"[\[\]{}:#\"'&*]", inner):
+            return None
+        items = [self._scalar(item.strip(" ")) if item.strip(" ") else None for item in inner.split(",")]
+        return (
+            None if any(not isinstance(item, str) for item in items) else [item for item in items if item is not None]
+        )
+
+    def _block(self, mark: str, indent: int) -> "Field | None":
+        """Read a block scalar whose lines are all indented alike and without gaps."""
+        lines: list[str] = []
+        while self._at < len(self._lines) and self._lines[self._at][: indent + 2] == " " * (indent + 2):
+            line = self._lines[self._at][indent + 2 :]
+            if not line or line[0] in " \t" or line[-1] in " \t" or not line.isprintable():
+                return None
+            lines.append(line)
+            self._at += 1
+        if not lines or (self._at < len(self._lines) and not self._lines[self._at].strip(" ")):
+            return None
+        text = (" " if mark[0] == ">" else "\n").join(lines)
+        return text if mark.endswith("-") else text + "\n"
+
+
+def render(fields: Mapping[str, Field]) -> str:
+    """Return the fenced head that says `fields`, in the strict subset of YAML that every reader takes."""
+    return "---\n" + "".join(f"{line}\n" for line in _lines(fields, 0)) + "---\n"
+
+
+def _lines(fields: Mapping[str, Field], indent: int) -> Iterator[str]:
+    space = " " * indent
+    for key, value in fields.items():
+        match value:
+            case dict() if value:
+                yield f"{space}{_key(key)}:"
+                yield from _lines(value, indent + 2)
+            case list() if value:
+                yield f"{space}{_key(key)}:"
+                yield from (f"{space}  - {_written(item)}" for item in _texts(value))
+            case _:
+                yield f"{space}{_key(key)}: {_written(value if isinstance(value, str) else '')}"
+
+
+def _texts(items: Sequence[Field]) -> Iterator[str]:
+    """Yield list items as text; a map inside a list is written as its JSON, which loses nothing."""
+    for item in items:
+        yield item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) and "---" not in key else _written(key, quote=True)
+
+
+def _written(text: str, *, quote: bool = False) -> str:
+    plain = text and text == text.strip() and text.isprintable() and _PLAIN.match(text) and not _NOT_PLAIN.search(text)
+    if plain and not quote:
+        return text
+    escaped = json.dumps(text, ensure_ascii=False)
+    escaped = _ESCAPE.sub(lambda char: f"\\u{ord(char[0]):04x}", escaped)
+    # the strictest reader splits the file at the first three hyphens, wherever they stand
+    return escaped.replace("---", "\\x2d\\x2d\\x2d")

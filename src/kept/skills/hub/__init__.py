@@ -1,0 +1,1 @@
+"""Where skills come from: sources, quarantine, the lock file and its audit."""

@@ -1,0 +1,246 @@
+"""Installing, updating, removing and auditing skills that come from elsewhere."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.clock import iso
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Reason, Refused
+from kept.skills import guard
+from kept.skills.document import bad_name
+from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.hub.fetch import fetch, read_index
+from kept.skills.hub.lock import HUB_FOLDER, Installed, LockFile
+from kept.skills.hub.quarantine import Package, checked, chosen, emptied, skills_below
+from kept.skills.hub.sources import Source, WellKnown, parse_source, uses_network
+from kept.skills.places import files_of, read_regular
+from kept.skills.versions import digest
+from kept.storage.files import make_folder
+
+_STALE_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A skill that waits for a person's yes: checked, scanned, not yet placed."""
+
+    source: str
+    revision: str
+    network: bool
+    trust: guard.Trust
+    package: Package
+    report: guard.Report
+    skill: str
+
+    @property
+    def policy(self) -> guard.Policy:
+        """Return what is done with it unless a person says otherwise."""
+        return guard.policy(self.trust, self.report.danger)
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """Return in plain words what its scripts may do."""
+        return tuple(guard.abilities(self.package.files))
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """How an installed skill stands against its lock."""
+
+    name: str
+    changed: tuple[str, ...]
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+    verdict: str
+    locked_verdict: str
+    rules: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Tell whether every byte is as it was installed and the verdict is no worse."""
+        order = [str(danger) for danger in guard.Danger]
+        worse = order.index(self.verdict) > order.index(self.locked_verdict)
+        return not (self.changed or self.missing or self.added or worse)
+
+
+class Hub:
+    """The way in for skills of other people; nothing is fetched unless a method that says so is called."""
+
+    def __init__(self, editor: SkillEditor, *, github: str = "https://github.com") -> None:
+        self._editor = editor
+        self._library = editor.library
+        self._github = github
+        self.lock = LockFile(editor.home)
+
+    def browse(self, text: str) -> list[dict[str, JSON]] | Refused:
+        """Return name and description of every skill at a source."""
+        source = parse_source(text, github=self._github)
+        if isinstance(source, Refused):
+            return source
+        if isinstance(source, WellKnown):
+            index = read_index(source.url)
+            if isinstance(index, Refused):
+                return index
+            return [
+                {"name": str(entry["name"]), "description": str(entry.get("description", ""))} for entry in index[1]
+            ]
+        quarantine = self._quarantine()
+        try:
+            fetched = fetch(source, quarantine, wanted=None, environ=self._library.environ)
+            if isinstance(fetched, Refused):
+                return fetched
+            packages = [checked(folder) for folder in skills_below(fetched.folder)]
+            return [
+                {"name": item.name, "description": item.description} for item in packages if isinstance(item, Package)
+            ]
+        finally:
+            emptied(quarantine)
+
+    def prepare(self, text: str, *, skill: str | None = None) -> Prepared | Refused:
+        """Fetch a skill to quarantine, check and scan it; the quarantine is empty again when this returns."""
+        source = parse_source(text, github=self._github)
+        if isinstance(source, Refused):
+            return source
+        quarantine = self._quarantine()
+        try:
+            return self._prepared(text, source, quarantine, skill=skill)
+        finally:
+            emptied(quarantine)
+
+    def _prepared(self, text: str, source: Source, quarantine: Path, *, skill: str | None) -> Prepared | Refused:
+        fetched = fetch(source, quarantine, wanted=skill, environ=self._library.environ)
+        if isinstance(fetched, Refused):
+            return fetched
+        folder = chosen(fetched.folder, skill)
+        package = folder if isinstance(folder, Refused) else checked(folder)
+        if isinstance(package, Refused):
+            return package
+        trusted = any(text.startswith(known) for known in self._library.settings.trusted_sources)
+        return Prepared(
+            source=text,
+            revision=fetched.revision or _revision(package.files),
+            network=uses_network(source),
+            trust=guard.Trust.TRUSTED if trusted else guard.Trust.COMMUNITY,
+            package=package,
+            report=guard.inspect(package.files),
+            skill=package.name,
+        )
+
+    def install(self, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
+        """Place a prepared skill that a person has agreed to, and lock it."""
+        name = prepared.package.name
+        refused = self._stopped(prepared, force=force) or (bad_name(category) if category else None)
+        if refused is not None:
+            return refused
+        with self._editor.lock(name):
+            installed = self.lock.read().get(name)
+            folder = self._library.home_folder(name)
+            if folder is not None and installed is None:
+                return Refused(
+                    Reason.INVALID, f"there is a skill {name!r} of your own", "rename or delete that one first"
+                )
+            place = folder or self._editor.home.joinpath(*filter(None, (category, name)))
+            author = Author("hub", reason=f"from {prepared.source} at {prepared.revision[:80]}")
+            changed = self._editor.place_files(
+                name, place, files=prepared.package.files, author=author, action="update" if installed else "install"
+            )
+            self.lock.put(name, self._row(prepared, place))
+        return changed
+
+    def _row(self, prepared: Prepared, place: Path) -> Installed:
+        return Installed(
+            source=prepared.source,
+            revision=prepared.revision,
+            files=_hashes(prepared.package.files),
+            verdict=str(prepared.report.danger),
+            installed_at=iso(self._library.clock.now()),
+            place=place.relative_to(self._editor.home).as_posix(),
+            network=prepared.network,
+            skill=prepared.skill,
+            rules=prepared.report.rules,
+        )
+
+    def _stopped(self, prepared: Prepared, *, force: bool) -> Refused | None:
+        if prepared.policy is not guard.Policy.BLOCK or (force and not prepared.network):
+            return None
+        reasons: list[JSON] = [
+            str(finding) for finding in prepared.report.findings if finding.level is guard.Level.CRITICAL
+        ]
+        remedy = "do not use it" if prepared.network else "look at the files; --force takes it from a local source"
+        error = f"stopped in quarantine: {prepared.package.name!r} is dangerous ({', '.join(prepared.report.rules)})"
+        return Refused(Reason.BLOCKED, error, remedy, {"findings": reasons, "rules": list(prepared.report.rules)})
+
+    def update(self, name: str, *, force: bool = False) -> Prepared | Refused | None:
+        """Fetch an installed skill again; None when it is the same, refused when somebody changed it here."""
+        installed = self.lock.read().get(name)
+        if installed is None:
+            return Refused(
+                Reason.NO_MATCH, f"{name!r} was not installed from a source", "`kept skills list` shows what was"
+            )
+        audited = self._audited(name, installed)
+        if not force and (audited.changed or audited.added):
+            touched = ", ".join((*audited.changed, *audited.added)[:5])
+            return Refused(
+                Reason.MOVED_ON,
+                f"{name!r} was changed here: {touched}",
+                "--force drops those changes (undo brings them back)",
+            )
+        prepared = self.prepare(installed.source, skill=installed.skill)
+        if (
+            isinstance(prepared, Prepared)
+            and _hashes(prepared.package.files) == dict(installed.files)
+            and not audited.missing
+        ):
+            return None
+        return prepared
+
+    def remove(self, name: str) -> Changed | Refused:
+        """Move an installed skill to the archive and forget its lock."""
+        if name not in self.lock.read():
+            return Refused(
+                Reason.NO_MATCH, f"{name!r} was not installed from a source", "`kept skills delete` is for your own"
+            )
+        changed = self._editor.archive(name, Author("hub"))
+        self.lock.drop(name)
+        return changed
+
+    def audit(self) -> list[Audited]:
+        """Hash and scan every installed skill again."""
+        return [self._audited(name, installed) for name, installed in sorted(self.lock.read().items())]
+
+    def _audited(self, name: str, installed: Installed) -> Audited:
+        folder = self._editor.home / installed.place
+        present = {path: read_regular(folder / path) for path, _ in files_of(folder)} if folder.is_dir() else {}
+        known = {path: digest(data) for path, data in present.items() if data is not None}
+        report = guard.inspect_folder(folder) if folder.is_dir() else guard.Report(())
+        return Audited(
+            name,
+            changed=tuple(sorted(path for path in known if installed.files.get(path, known[path]) != known[path])),
+            missing=tuple(sorted(set(installed.files) - set(present))),
+            added=tuple(sorted(set(present) - set(installed.files))),
+            verdict=str(report.danger),
+            locked_verdict=installed.verdict,
+            rules=report.rules,
+        )
+
+    def _quarantine(self) -> Path:
+        base = self._editor.home / HUB_FOLDER / "quarantine"
+        make_folder(base)
+        for old in base.iterdir():
+            if time.time() - old.stat().st_mtime > _STALE_SECONDS:
+                emptied(old)
+        folder = base / secrets.token_hex(6)
+        make_folder(folder)
+        return folder
+
+
+def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {path: digest(data) for path, data in sorted(files.items())}
+
+
+def _revision(files: Mapping[str, bytes]) -> str:
+    text = "\n".join(f"{path}\0{mark}" for path, mark in _hashes(files).items())
+    return f"sha256:{digest(text.encode())}"

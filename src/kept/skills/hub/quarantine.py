@@ -1,0 +1,126 @@
+"""Quarantine: what was fetched, checked before any of it may be used."""
+
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Reason, Refused
+from kept.skills.document import MOST_CHARS, MOST_NAME, NAME, Document, parse
+from kept.skills.frontmatter import BadHead
+from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES, bad_path, files_of
+
+_HARMLESS_HIDDEN = frozenset({".gitignore", ".gitattributes", ".gitkeep", ".DS_Store", ".editorconfig", ".prettierrc"})
+_SKIPPED_FOLDERS = frozenset({".git", ".github", "node_modules", "__pycache__", "__MACOSX"})
+_DEEPEST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A skill that passed the checks of size and path; nothing has judged what it says yet."""
+
+    name: str
+    description: str
+    files: Mapping[str, bytes]
+    warnings: tuple[str, ...]
+
+
+def skills_below(folder: Path) -> list[Path]:
+    """Return the folders that hold a SKILL.md, none of them inside another."""
+    if (folder / MAIN).is_file() or (folder / MAIN).is_symlink():
+        return [folder]
+    found: list[Path] = []
+    level = [folder]
+    for _ in range(_DEEPEST):
+        below: list[Path] = []
+        for place in level:
+            for child in sorted(place.iterdir()):
+                if child.is_symlink() or not child.is_dir() or child.name in _SKIPPED_FOLDERS:
+                    continue
+                if (child / MAIN).exists() or (child / MAIN).is_symlink():
+                    found.append(child)
+                else:
+                    below.append(child)
+        level = below
+    return found
+
+
+def chosen(folder: Path, wanted: str | None) -> Path | Refused:
+    """Return the one skill folder that is meant."""
+    found = skills_below(folder)
+    matching = [place for place in found if place.name == wanted or _name(place) == wanted] if wanted else found
+    if len(matching) == 1:
+        return matching[0]
+    names: list[JSON] = [*sorted(_name(place) for place in found)]
+    if not found:
+        return Refused(Reason.NO_MATCH, "there is no SKILL.md in it", "check the source and the path")
+    error = f"it has no skill {wanted!r}" if wanted else f"it holds {len(found)} skills"
+    return Refused(Reason.AMBIGUOUS, error, "name one with --skill", {"skills": names})
+
+
+def _name(folder: Path) -> str:
+    try:
+        document = parse((folder / MAIN).read_text(encoding="utf-8-sig")[: MOST_CHARS + 1], folder.name)
+    except (OSError, UnicodeDecodeError):
+        return folder.name
+    return document.name if isinstance(document, Document) else folder.name
+
+
+def checked(folder: Path) -> Package | Refused:
+    """Return the skill in `folder` if its sizes, names and kinds of file are as they must be."""
+    files: dict[str, bytes] = {}
+    seen: set[str] = set()
+    for path, status in files_of(folder):
+        name = path.rpartition("/")[2]
+        if name in _HARMLESS_HIDDEN or path.startswith((".github/", "__MACOSX/")):
+            continue
+        refused = _unsafe(path, status.st_mode, status.st_size)
+        if refused is None and path.casefold() in seen:
+            refused = _blocked(f"two files differ only by case: {path!r}")
+        if refused is not None:
+            return refused
+        seen.add(path.casefold())
+        if len(seen) > MOST_FILES + 1:
+            return _blocked(f"the skill has more than {MOST_FILES} support files")
+        files[path] = (folder / path).read_bytes()
+    return _described(folder.name, files)
+
+
+def _unsafe(path: str, mode: int, size: int) -> Refused | None:
+    if stat.S_ISLNK(mode):
+        return _blocked(f"{path!r} is a symbolic link")
+    if not stat.S_ISREG(mode):
+        return _blocked(f"{path!r} is a device, pipe or socket")
+    if any(part.startswith(".") for part in path.split("/")):
+        return _blocked(f"{path!r} is a hidden file")
+    if bad_path(path) is not None:
+        return _blocked(f"{path!r} is not a safe path")
+    if size > MOST_FILE_BYTES:
+        return _blocked(f"{path!r} has {size:,} bytes, more than {MOST_FILE_BYTES:,}")
+    return None
+
+
+def _described(folder: str, files: Mapping[str, bytes]) -> Package | Refused:
+    try:
+        document = parse(files[MAIN].decode("utf-8-sig"), folder)
+    except KeyError:
+        return Refused(Reason.NO_MATCH, "there is no SKILL.md in it", "check the source and the path")
+    except UnicodeDecodeError:
+        return Refused(Reason.INVALID, "its SKILL.md is not UTF-8", "tell its author")
+    if isinstance(document, BadHead):
+        return Refused(Reason.INVALID, f"its SKILL.md cannot be loaded: {document.problem}", document.fix)
+    if not NAME.fullmatch(document.name) or len(document.name) > MOST_NAME:
+        return Refused(Reason.INVALID, f"{document.name[:80]!r} cannot be the name of a skill", "tell its author")
+    warnings = tuple(warning for warning in document.warnings if "differs from the folder" not in warning)
+    return Package(document.name, document.description, files, warnings)
+
+
+def _blocked(error: str) -> Refused:
+    return Refused(Reason.BLOCKED, f"stopped in quarantine: {error}", "do not use this package")
+
+
+def emptied(folder: Path) -> None:
+    """Remove what was fetched."""
+    shutil.rmtree(folder, ignore_errors=True)

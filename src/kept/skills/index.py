@@ -1,0 +1,223 @@
+"""What the folders of a root hold, read once and remembered by each file's time and size."""
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kept.core.errors import StorageError
+from kept.skills.document import MOST_CHARS, Document, parse, words
+from kept.skills.frontmatter import BadHead
+from kept.skills.places import MAIN, read_regular
+from kept.skills.roots import Root
+from kept.storage.files import read_bytes, write_atomically
+
+log = logging.getLogger(__name__)
+
+CACHE_FILE = ".cache.json"
+_FORMAT = 1
+_MOST_BYTES = MOST_CHARS * 4
+_CATEGORY_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is remembered of one SKILL.md; without a description it is only a problem and its fix."""
+
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    headings: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    requires_tools: tuple[str, ...] = ()
+    fallback_for_tools: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+    """Scanner rules that the description matches; it must not enter a prompt."""
+    problem: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill that can be loaded."""
+
+    name: str
+    category: str
+    folder: Path
+    root: Root
+    facts: Facts
+
+    @property
+    def description(self) -> str:
+        """Return the description as it may be shown to a model."""
+        if self.facts.blocked:
+            return f"[BLOCKED: the description matches {', '.join(self.facts.blocked)}]"
+        return self.facts.description
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a root that is not loaded, or bends the format, and how to mend it."""
+
+    path: Path
+    problem: str
+    fix: str
+    loaded: bool = False
+
+
+class Index:
+    """The remembered facts of every SKILL.md; derived, and rebuilt when its file is gone or damaged."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._rows: dict[str, tuple[tuple[int, int, int], Facts]] | None = None
+        self._known: dict[str, Skill] = {}
+        self._changed = False
+
+    def scan(self, root: Root) -> Iterator[Skill | Problem]:
+        """Yield the skills of `root` and what is wrong in it, in the order of their paths."""
+        if not os.path.isdir(root.path):  # noqa: PTH112 - a thousand of these must cost milliseconds
+            return
+        yield from self._folder(root, str(root.path), "", 0)
+
+    def save(self) -> None:
+        """Keep what was read for the next process; a home that cannot be written goes without."""
+        if not self._changed or self._rows is None:
+            return
+        present = {path: row for path, row in sorted(self._rows.items()) if Path(path).exists()}
+        rows = {path: [*key, astuple(facts)] for path, (key, facts) in present.items()}
+        text = json.dumps({"format": _stamp(), "rows": rows}, ensure_ascii=False, separators=(",", ":"))
+        try:
+            write_atomically(self._file, text.encode("utf-8", "surrogatepass"))
+        except StorageError as error:
+            log.debug("skills cache not kept: %s", error)
+        self._changed = False
+
+    def rebuild(self) -> None:
+        """Forget everything; the next scan reads every file again."""
+        self._rows, self._known, self._changed = {}, {}, True
+
+    def _folder(self, root: Root, path: str, category: str, depth: int) -> Iterator[Skill | Problem]:
+        for entry in _entries(path):
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink():
+                yield from _link(entry)
+            elif entry.is_dir(follow_symlinks=False):
+                try:
+                    status = os.lstat(f"{entry.path}/{MAIN}")
+                except OSError:
+                    yield from self._category(root, entry, category, depth)
+                else:
+                    yield from self._skill(root, entry.path, category, status)
+
+    def _category(self, root: Root, entry: os.DirEntry[str], category: str, depth: int) -> Iterator[Skill | Problem]:
+        odd = next((item for item in _entries(entry.path) if item.name.lower() == MAIN.lower()), None)
+        if odd is not None:
+            yield Problem(Path(odd.path), f"the file is named {odd.name!r}", f"rename it to {MAIN}")
+        elif depth < _CATEGORY_DEPTH:
+            inner = f"{category}/{entry.name}" if category else entry.name
+            yield from self._folder(root, entry.path, inner, depth + 1)
+
+    def _skill(self, root: Root, folder: str, category: str, status: os.stat_result) -> Iterator[Skill | Problem]:
+        path = f"{folder}/{MAIN}"
+        key = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if self._rows is None:
+            self._rows = _loaded(self._file)
+        row = self._rows.get(path)
+        if row is None or row[0] != key:
+            row = self._rows[path] = (key, _facts(folder, status))
+            self._changed = True
+        facts = row[1]
+        if facts.problem:
+            yield Problem(Path(path), facts.problem, facts.fix)
+            return
+        known = self._known.get(path)
+        if known is None or known.facts is not facts or known.root != root or known.category != category:
+            known = self._known[path] = Skill(root.full_name(facts.name), category, Path(folder), root, facts)
+        yield known
+        for warning in facts.warnings:
+            yield Problem(Path(path), warning, "mend the frontmatter", loaded=True)
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        log.warning("cannot list %s: %s", path, error.strerror)
+        return []
+
+
+def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
+    if entry.name == MAIN or entry.is_dir() or not os.path.exists(entry.path):  # noqa: PTH110
+        fix = "put the real folder here, or name the link's target in skills.external_dirs"
+        yield Problem(Path(entry.path), "a symbolic link is not followed", fix)
+
+
+def _facts(folder: str, status: os.stat_result) -> Facts:
+    name = os.path.basename(folder)  # noqa: PTH119
+    path = Path(folder, MAIN)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        return Facts(name, problem=f"SKILL.md is {kind}", fix="put a real text file in its place")
+    if status.st_size > _MOST_BYTES:
+        return Facts(name, problem=f"SKILL.md has {status.st_size:,} bytes", fix="move parts to references/")
+    data = read_regular(path, most_bytes=_MOST_BYTES)
+    if data is None:
+        return Facts(name, problem="SKILL.md cannot be read", fix="check the file's owner and permissions")
+    try:
+        document = parse(data.decode("utf-8-sig"), name)
+    except UnicodeDecodeError as error:
+        return Facts(name, problem=f"SKILL.md is not UTF-8 (byte {error.start:,})", fix="save it as UTF-8")
+    if isinstance(document, BadHead):
+        return Facts(name, problem=document.problem, fix=document.fix)
+    return _taken(document)
+
+
+def _taken(document: Document) -> Facts:
+    from kept.security.scan import Scope, scan
+
+    verdict = scan(f"{document.name}\n{document.description}", scope=Scope.SKILL)
+    return Facts(
+        document.name,
+        document.description,
+        tags=document.tags[:30],
+        headings=document.headings[:40],
+        platforms=words(document.looked_up("platforms")),
+        requires_tools=words(document.looked_up("requires_tools")),
+        fallback_for_tools=words(document.looked_up("fallback_for_tools")),
+        warnings=document.warnings,
+        blocked=verdict.rules if verdict.blocked else (),
+    )
+
+
+@cache
+def _stamp() -> str:
+    """Return what the remembered facts depend on besides the files: our format and the scanner's rules."""
+    import kept.security
+
+    rules = Path(str(kept.security.__file__)).with_name("rules.toml").stat()
+    return f"{_FORMAT}-{rules.st_mtime_ns}-{rules.st_size}"
+
+
+def _loaded(file: Path) -> dict[str, tuple[tuple[int, int, int], Facts]]:
+    try:
+        held = json.loads(read_bytes(file) or b"{}")
+        if held.get("format") != _stamp():
+            return {}
+        return {
+            path: ((mtime, size, inode), _revived(facts)) for path, (mtime, size, inode, facts) in held["rows"].items()
+        }
+    except (StorageError, ValueError, TypeError, AttributeError, KeyError):
+        return {}  # derived: a damaged file is simply read anew
+
+
+def _revived(row: list[Any]) -> Facts:
+    return Facts(*(tuple(item) if isinstance(item, list) else item for item in row))

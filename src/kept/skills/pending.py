@@ -1,0 +1,113 @@
+"""Changes of skills that wait for a person."""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from kept.core.clock import iso
+from kept.core.ports import Clock
+from kept.core.refusal import Reason, Refused
+from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from kept.skills.editor import Author, Changed, SkillEditor
+from kept.storage.files import read_bytes, write_atomically
+
+_ID = re.compile(r"[0-9a-f]{8}")
+_KINDS: Mapping[str, type[Change]] = {
+    "create": Create, "edit": Edit, "patch": Patch,
+    "write_file": WriteFile, "remove_file": RemoveFile, "delete": Delete,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One staged change."""
+
+    id: str
+    created_at: str
+    action: str
+    change: Change
+    origin: str
+    session_id: str | None = None
+    rules: tuple[str, ...] = ()
+    """What the guard found; the person decides."""
+    findings: tuple[str, ...] = field(default=())
+
+
+class PendingSkills:
+    """The folder of staged changes; each is one file."""
+
+    def __init__(self, folder: Path, clock: Clock, *, days: int = 30) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._days = days
+
+    def stage(
+        self, change: Change, author: Author, *, rules: tuple[str, ...] = (), findings: tuple[str, ...] = ()
+    ) -> str:
+        """Keep `change` for a person and return its id."""
+        waiting_id = secrets.token_hex(4)
+        action = next(name for name, kind in _KINDS.items() if type(change) is kind)
+        row = {
+            "id": waiting_id, "created_at": iso(self._clock.now()), "action": action, "change": asdict(change),
+            "origin": author.origin, "session_id": author.session_id, "rules": rules, "findings": findings,
+        }  # fmt: skip
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(self._folder / f"{waiting_id}.json", json.dumps(row, ensure_ascii=False, indent=1).encode())
+        return waiting_id
+
+    def waiting(self) -> list[Waiting]:
+        """Return what waits, oldest first; what is too old goes to `expired/`."""
+        found = []
+        for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
+            item = _read(path)
+            if item is None:
+                continue
+            if datetime.fromisoformat(item.created_at) + timedelta(days=self._days) < self._clock.now():
+                self._set_aside(path, "expired")
+            else:
+                found.append(item)
+        return sorted(found, key=lambda item: (item.created_at, item.id))
+
+    def approve(self, waiting_id: str, editor: SkillEditor) -> Changed | Refused:
+        """Make the change, checked again as it stands now, except for the guard, whose say is the person's now."""
+        item = self._one(waiting_id)
+        if isinstance(item, Refused):
+            return item
+        result = editor.apply(item.change, Author("approval", item.session_id, reason=f"approved {waiting_id}"))
+        if isinstance(result, Changed):
+            (self._folder / f"{waiting_id}.json").unlink(missing_ok=True)
+        return result
+
+    def reject(self, waiting_id: str) -> Waiting | Refused:
+        """Set the change aside in `rejected/`, where a person can still find it."""
+        item = self._one(waiting_id)
+        if isinstance(item, Waiting):
+            self._set_aside(self._folder / f"{waiting_id}.json", "rejected")
+        return item
+
+    def _one(self, waiting_id: str) -> Waiting | Refused:
+        item = _read(self._folder / f"{waiting_id}.json") if _ID.fullmatch(waiting_id) else None
+        if item is None:
+            return Refused(
+                Reason.NO_MATCH, f"nothing waits under {waiting_id[:40]!r}", "`kept skills pending` lists the ids"
+            )
+        return item
+
+    def _set_aside(self, path: Path, where: str) -> None:
+        target = self._folder / where
+        target.mkdir(exist_ok=True, mode=0o700)
+        path.replace(target / path.name)
+
+
+def _read(path: Path) -> Waiting | None:
+    try:
+        row = json.loads(read_bytes(path) or b"")
+        row["change"] = _KINDS[row["action"]](**row["change"])
+        row["rules"], row["findings"] = tuple(row["rules"]), tuple(row["findings"])
+        return Waiting(**row)
+    except (ValueError, KeyError, TypeError):
+        return None

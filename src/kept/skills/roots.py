@@ -1,0 +1,106 @@
+"""The folders that skills are found in, in the order in which the first name wins."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+
+from kept.storage.files import read_bytes, write_atomically
+from kept.storage.locks import locked
+
+ENTRY_POINTS = "kept.skills"
+TRUSTED_FILE = ".trusted.json"
+
+
+class Kind(StrEnum):
+    """Whose folder it is."""
+
+    PROJECT = "project"
+    HOME = "home"
+    PERSON = "person"
+    EXTERNAL = "external"
+    BUNDLED = "bundled"
+    PLUGIN = "plugin"
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """One folder of skills; only the home is ever written."""
+
+    path: Path
+    kind: Kind
+    plugin: str | None = None
+
+    def full_name(self, name: str) -> str:
+        """Return the name under which a skill of this root is called."""
+        return f"{self.plugin}:{name}" if self.plugin else name
+
+
+def standard_roots(
+    home: Path, *, person: Path | None, project: Path | None, external: Sequence[str] = (), bundled: bool = True
+) -> tuple[Root, ...]:
+    """Return the roots around the `home` folder of skills; an untrusted project brings none."""
+    roots: list[Root] = []
+    if project is not None and is_trusted(home, project):
+        roots += [Root(project / ".agents" / "skills", Kind.PROJECT), Root(project / ".kept" / "skills", Kind.PROJECT)]
+    roots.append(Root(home, Kind.HOME))
+    if person is not None:
+        roots.append(Root(person / ".agents" / "skills", Kind.PERSON))
+    for folder in external:
+        path = Path(folder)
+        if person is not None and path.parts[:1] == ("~",):
+            path = person.joinpath(*path.parts[1:])
+        roots.append(Root(path, Kind.EXTERNAL))
+    if bundled:
+        roots.append(Root(bundled_folder(), Kind.BUNDLED))
+    seen: set[Path] = set()
+    return tuple(root for root in roots if not (root.path in seen or seen.add(root.path)))  # type: ignore[func-returns-value] # add gives None
+
+
+def bundled_folder() -> Path:
+    """Return the folder of the skills that come with kept."""
+    return Path(str(files("kept.skills").joinpath("bundled")))
+
+
+def plugin_roots() -> Iterator[Root]:
+    """Yield the folders that installed packages offer under the entry point `kept.skills`.
+
+    The package's parents are imported to find the folder, its own code is not run.
+    """
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        try:
+            spec = find_spec(point.module)
+        except (ImportError, ValueError):
+            continue
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            yield Root(Path(place), Kind.PLUGIN, plugin=point.name)
+            break
+
+
+def is_trusted(home: Path, project: Path) -> bool:
+    """Tell whether the person trusted the project's skills."""
+    return str(project.resolve()) in trusted_projects(home)
+
+
+def trusted_projects(home: Path) -> tuple[str, ...]:
+    """Return the folders whose skills the person trusted."""
+    raw = read_bytes(home / TRUSTED_FILE)
+    try:
+        listed = json.loads(raw) if raw else []
+    except ValueError:
+        return ()  # an unreadable list trusts nobody
+    return tuple(item for item in listed if isinstance(item, str)) if isinstance(listed, list) else ()
+
+
+def set_trust(home: Path, project: Path, *, trusted: bool) -> None:
+    """Remember whether the skills of `project` may be used."""
+    with locked(home / f"{TRUSTED_FILE}.lock"):
+        kept = set(trusted_projects(home)) - {str(project.resolve())}
+        if trusted:
+            kept.add(str(project.resolve()))
+        write_atomically(home / TRUSTED_FILE, json.dumps(sorted(kept), indent=1).encode())

@@ -1,0 +1,60 @@
+"""Settings of skills and of their curator."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from kept.core.bounds import Above, Between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillSettings:
+    """What `skills:` in the configuration may say."""
+
+    enabled: bool = True
+    """Whether the agent has skills: their catalogue in the prompt and their tools."""
+    bundled: bool = True
+    """Whether the skills that come with kept are offered."""
+    catalogue_tokens: Annotated[int, Between(100)] = 1_200
+    """How many tokens the catalogue in the prompt may take."""
+    external_dirs: list[str] = field(default_factory=list)
+    """Further folders of skills, read only; `~` is the person's home."""
+    disabled: list[str] = field(default_factory=list)
+    """Names of skills that are never offered."""
+    write_approval: Literal["off", "background", "all"] = "off"
+    """Which changes wait for a person: none, those of the background review, or all of the agent's."""
+    pending_days: Annotated[int, Between(1)] = 30
+    """After how many days a waiting change expires."""
+    versions_kept: Annotated[int, Between(2)] = 100
+    """How many versions of each skill are kept for `kept skills log`, `diff` and `undo`."""
+    similar_threshold: Annotated[float, Between(0, 1)] = 0.55
+    """How alike a new skill may be to one that exists before the agent is told to patch that one."""
+    flag_min_uses: Annotated[int, Between(1)] = 3
+    """How often two versions must have been used before their failure rates are compared."""
+    creation_nudge_interval: Annotated[int, Between(0)] = 10
+    """After how many tool iterations the background review looks for procedures to keep; 0 turns it off."""
+    pinned_by_schedule: list[str] = field(default_factory=list)
+    """Skills that an embedder's scheduler needs; the curator never touches them."""
+    trusted_sources: list[str] = field(default_factory=list)
+    """Hub sources, or beginnings of them, whose skills count as trusted instead of community."""
+    hub_sources: list[str] = field(default_factory=list)
+    """Hub sources that `kept skills search` and `browse` look through when none is named."""
+    lock_timeout_seconds: Annotated[float, Above(0)] = 10.0
+    """How long a change waits for another process before it gives up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CuratorSettings:
+    """What `curator:` in the configuration may say."""
+
+    enabled: bool = True
+    """Whether the curator runs by itself when it is due and nobody is at work."""
+    interval_days: Annotated[float, Above(0)] = 7.0
+    """How many days lie between two runs."""
+    idle_hours: Annotated[float, Between(0)] = 2.0
+    """How many hours nothing may have happened before it runs by itself."""
+    stale_days: Annotated[float, Above(0)] = 30.0
+    """After how many days without use a skill is stale."""
+    archive_days: Annotated[float, Above(0)] = 90.0
+    """After how many days without use a skill is archived."""
+    backups_kept: Annotated[int, Between(1)] = 5
+    """How many backups are kept."""

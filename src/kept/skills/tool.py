@@ -1,0 +1,325 @@
+"""The three tools that an agent works with skills through."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from kept.core.errors import StorageError
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Reason, Refused
+from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.skills import guard
+from kept.skills.catalogue import catalogue
+from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from kept.skills.document import composed
+from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.frontmatter import BadHead, read
+from kept.skills.index import Skill
+from kept.skills.library import SkillLibrary
+from kept.skills.outcomes import Outcome
+from kept.skills.pending import PendingSkills
+from kept.skills.places import MAIN
+from kept.skills.similar import near_duplicates, rank
+from kept.skills.usage import usage_error
+from kept.skills.view import view, view_file
+
+MOST_LISTED = 50
+_ACTIONS = ("create", "patch", "edit", "delete", "write_file", "remove_file")
+_NEEDS = {
+    "create": ("name", "content"),
+    "edit": ("name", "content"),
+    "patch": ("name", "old_string", "new_string"),
+    "write_file": ("name", "file_path", "file_content"),
+    "remove_file": ("name", "file_path"),
+    "delete": ("name",),
+}
+_MOST_ARGUMENT = 2_000_000
+Arguments = Mapping[str, JSON]
+
+
+class SkillTools:
+    """The tools over one library, and the memory of which skills each session used."""
+
+    def __init__(self, library: SkillLibrary, *, pending: Path | None = None) -> None:
+        self.library = library
+        self.editor = SkillEditor(library)
+        folder = pending or library.path.parent / "pending" / "skills"
+        self.pending = PendingSkills(folder, library.clock, days=library.settings.pending_days)
+        self._used: dict[str, dict[str, str]] = {}
+
+    def tools(self) -> list[Tool]:
+        """Return the tools in a fixed order."""
+        return [
+            Tool(_schema("skills_list"), self._list),
+            Tool(_schema("skill_view"), self._view),
+            Tool(_schema("skill_manage"), self._manage, parallel=False),
+        ]
+
+    def catalogue(self, tools: frozenset[str] | None = None) -> str:
+        """Return the prompt's block of skills; the caller freezes it for the session."""
+        if not self.library.settings.enabled:
+            return ""
+        return catalogue(
+            self.library.usable(tools), self.library.usage.read(), budget=self.library.settings.catalogue_tokens
+        )
+
+    def used(self, session_id: str | None) -> Mapping[str, str]:
+        """Return the skills that the session's turn used so far, name → version."""
+        return dict(self._used.get(session_id or "", {}))
+
+    def note_used(self, session_id: str | None, name: str, version: str) -> None:
+        """Count a skill as used in the session's turn."""
+        self._used.setdefault(session_id or "", {})[name] = version
+
+    def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
+        """Write the outcome row of every skill that the turn used, and return their names."""
+        used = self._used.pop(session_id, {})
+        self.library.outcomes.add(
+            [
+                Outcome(name, version, session_id, turn, tool_errors=tool_errors, finished=finished)
+                for name, version in sorted(used.items())
+            ]
+        )
+        return sorted(used)
+
+    def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
+        unfit = _unfit(arguments, ("category", "query"), required=())
+        if unfit is not None:
+            return refusal(unfit)
+        category, query = _text(arguments, "category").strip("/"), _text(arguments, "query")
+        usable = self.library.usable(_tools_of(context))
+        counts = _categories(usable)
+        if category and category not in counts:
+            error = f"there is no category {category[:80]!r}"
+            return refusal(Refused(Reason.NO_MATCH, error, "choose one of the categories", {"categories": counts}))
+        chosen = [skill for skill in usable if not category or (skill.category or "general") == category]
+        if query.strip():
+            chosen = [ranked.skill for ranked in rank(query[:2_000], chosen)]
+        answer: dict[str, JSON] = {
+            "success": True,
+            "skills": [_row(skill) for skill in chosen[:MOST_LISTED]],
+            "count": min(len(chosen), MOST_LISTED),
+            "total": len(chosen),
+            "categories": counts,
+            "hint": "Load one with skill_view(name).",
+        }
+        if len(chosen) > MOST_LISTED:
+            more = len(chosen) - MOST_LISTED
+            answer["hint"] = f"{more} more: narrow it with query or category. Load one with skill_view(name)."
+        elif query.strip() and not chosen:
+            answer["hint"] = "No skill shares a word with the query. Try other words, or work without one."
+        return answer
+
+    def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
+        unfit = _unfit(arguments, ("name", "file_path"), required=("name",))
+        if unfit is not None:
+            return refusal(unfit)
+        name, file_path = _text(arguments, "name").strip(), _text(arguments, "file_path")
+        if file_path and file_path != MAIN:
+            shown = view_file(self.library, name, file_path, session_id=context.session_id)
+        else:
+            shown = view(self.library, name, session_id=context.session_id)
+        if isinstance(shown, Refused):
+            return refusal(shown)
+        if context.incognito:
+            return shown.answer
+        self.note_used(context.session_id, shown.skill.name, shown.version)
+        try:
+            self.library.usage.viewed(shown.skill.name, used=not file_path)
+        except StorageError as error:
+            warnings = shown.answer.get("warnings", [])
+            assert isinstance(warnings, list)
+            return {**shown.answer, "warnings": [*warnings, usage_error(error)]}
+        return shown.answer
+
+    def _manage(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
+        change = _change(arguments)
+        if isinstance(change, Refused):
+            return refusal(change)
+        if context.incognito:
+            error = "skills are not changed in an incognito session"
+            return refusal(Refused(Reason.NOT_ALLOWED, error, "do it in an ordinary session"))
+        similar = self._similar(change) if arguments.get("confirm_new") is not True else None
+        if similar is not None:
+            return refusal(similar)
+        author = Author(context.origin, context.session_id, trust=guard.Trust.AGENT)
+        if self._waits(context):
+            return self._staged(
+                change, author, Refused(Reason.STAGED, "changes of skills wait for the person's approval")
+            )
+        try:
+            result = self.editor.apply(change, author)
+        except StorageError as error:
+            result = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
+        if isinstance(result, Changed):
+            return self._answered(result)
+        return self._staged(change, author, result) if result.reason is Reason.HELD else refusal(result)
+
+    def _answered(self, result: Changed) -> Mapping[str, JSON]:
+        answer: dict[str, JSON] = {
+            "success": True,
+            "action": result.action,
+            "name": result.name,
+            "change": result.number,
+            "version": result.version,
+            "message": result.message,
+            "undo": f"kept skills undo {result.name}",
+        }
+        if result.warnings:
+            answer["warnings"] = list(result.warnings)
+        return answer
+
+    def _waits(self, context: ToolContext) -> bool:
+        setting = self.library.settings.write_approval
+        return setting == "all" or (setting == "background" and context.origin == "background_review")
+
+    def _staged(self, change: Change, author: Author, why: Refused) -> Mapping[str, JSON]:
+        rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
+        waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
+        remedy = (
+            f"tell the person: `kept skills approve {waiting_id}` makes the change, `reject` drops it; go on without it"
+        )
+        answer = refusal(Refused(why.reason, why.error, remedy, why.detail))
+        flag = "held" if why.reason is Reason.HELD else "staged"
+        return {**answer, flag: True, "pending_id": waiting_id}
+
+    def _similar(self, change: Change) -> Refused | None:
+        if not isinstance(change, Create):
+            return None
+        head = read(change.content)
+        description = "" if isinstance(head, BadHead) else str(head.fields.get("description", ""))
+        found = near_duplicates(
+            change.name, description, self.library.skills(), threshold=self.library.settings.similar_threshold
+        )
+        found = [ranked for ranked in found if ranked.skill.name != change.name]
+        if not found:
+            return None
+        rows: list[JSON] = [{**_row(ranked.skill), "likeness": ranked.score} for ranked in found[:3]]
+        best = found[0].skill.name
+        remedy = (
+            f"patch {best!r} so that it covers this too; if it really is another task, repeat with confirm_new: true"
+        )
+        return Refused(Reason.INVALID, f"a skill for nearly the same task exists: {best!r}", remedy, {"similar": rows})
+
+
+def refusal(refused: Refused) -> dict[str, JSON]:
+    """Return a refusal as a tool answers it."""
+    return {
+        "success": False,
+        "error": refused.error,
+        "reason": refused.reason.value,
+        "remedy": refused.remedy,
+        **refused.detail,
+    }
+
+
+def _change(arguments: Arguments) -> Change | Refused:
+    action = arguments.get("action")
+    if action not in _ACTIONS:
+        error = f"{str(action)[:40]!r} is no action" if action else "there is no action"
+        return Refused(Reason.INVALID, error, f"use one of {', '.join(_ACTIONS)}", {"actions": list(_ACTIONS)})
+    allowed = (
+        "action", "name", "content", "description", "category", "file_path", "file_content", "old_string", "new_string",
+        "replace_all", "confirm_new",
+    )  # fmt: skip
+    unfit = _unfit(arguments, allowed, required=_NEEDS[action])
+    if unfit is not None:
+        return unfit
+    return _built(
+        action, {key: _text(arguments, key) for key in allowed}, replace_all=arguments.get("replace_all") is True
+    )
+
+
+def _built(action: str, given: Mapping[str, str], *, replace_all: bool) -> Change:
+    name = given["name"].strip()
+    match action:
+        case "create":
+            return Create(name, _with_head(given), given["category"].strip("/ "))
+        case "edit":
+            return Edit(name, _with_head(given))
+        case "patch":
+            return Patch(
+                name, given["old_string"], given["new_string"], given["file_path"] or MAIN, replace_all=replace_all
+            )
+        case "write_file":
+            return WriteFile(name, given["file_path"], given["file_content"])
+        case "remove_file":
+            return RemoveFile(name, given["file_path"])
+        case _:
+            return Delete(name)
+
+
+def _with_head(given: Mapping[str, str]) -> str:
+    """Return the content, with a frontmatter made of name and description where it has none."""
+    content = given["content"]
+    if given["description"].strip() and not content.lstrip("\ufeff").startswith("---"):
+        return composed(given["name"].strip(), given["description"], content)
+    return content
+
+
+_FLAGS = frozenset({"replace_all", "confirm_new"})
+_MAY_BE_EMPTY = frozenset({"new_string", "file_content"})
+
+
+def _unfit(arguments: Arguments, allowed: tuple[str, ...], *, required: tuple[str, ...]) -> Refused | None:
+    """Return why the arguments cannot be used, or None."""
+    unknown = sorted(set(arguments) - set(allowed))
+    if unknown:
+        error = f"unknown argument {unknown[0][:40]!r}"
+        return Refused(Reason.INVALID, error, f"the arguments are {', '.join(allowed)}")
+    for key, value in arguments.items():
+        if value is None:
+            continue
+        wanted = bool if key in _FLAGS else str
+        if not isinstance(value, wanted):
+            kind = "true or false" if wanted is bool else "text"
+            return Refused(Reason.INVALID, f"{key} is {type(value).__name__}", f"give {key} as {kind}")
+        if isinstance(value, str) and (len(value) > _MOST_ARGUMENT or not _encodable(value)):
+            return Refused(Reason.INVALID, f"{key} is too long or not valid Unicode", "give shorter, valid text")
+    for key in required:
+        if arguments.get(key) is None or (key not in _MAY_BE_EMPTY and arguments[key] == ""):
+            return Refused(Reason.INVALID, f"{key} is missing", f"give {', '.join(required)}")
+    return None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(arguments: Arguments, key: str) -> str:
+    value = arguments.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: JSON) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
+
+
+def _tools_of(context: ToolContext) -> frozenset[str] | None:
+    names = context.extras.get("tools")
+    return frozenset(_texts(names)) if isinstance(names, list | tuple) else None
+
+
+def _row(skill: Skill) -> dict[str, JSON]:
+    return {"name": skill.name, "description": skill.description, "category": skill.category or "general"}
+
+
+def _categories(skills: list[Skill]) -> dict[str, JSON]:
+    counts: dict[str, JSON] = {}
+    for name in sorted(skill.category or "general" for skill in skills):
+        counts[name] = int(str(counts.get(name, 0))) + 1
+    return counts
+
+
+@cache
+def _schema(name: str) -> ToolSchema:
+    """Return a tool's schema from its resource: the description, then the parameters as JSON."""
+    text = files("kept.skills").joinpath("texts", f"{name}.md").read_text(encoding="utf-8")
+    description, _, parameters = text.partition("```json\n")
+    return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), "skills")

@@ -1,0 +1,153 @@
+"""How often and when each skill was used: one small sorted file, rebuilt from nothing when it is lost."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+
+from kept.core.clock import iso
+from kept.core.errors import StorageError
+from kept.core.ports import Clock
+from kept.storage.files import explained, read_bytes, write_atomically
+from kept.storage.locks import locked
+
+log = logging.getLogger(__name__)
+
+USAGE_FILE = ".usage.json"
+
+
+class Status(StrEnum):
+    """Where a skill stands in its life."""
+
+    ACTIVE = "active"
+    STALE = "stale"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is counted of one skill; moments are ISO 8601 in UTC, None where it never happened."""
+
+    created_by: str = "person"
+    """`agent`, `person`, `hub`, `review` or `import`."""
+    created_at: str | None = None
+    use_count: int = 0
+    view_count: int = 0
+    patch_count: int = 0
+    last_used_at: str | None = None
+    last_viewed_at: str | None = None
+    last_patched_at: str | None = None
+    state: Status = Status.ACTIVE
+    pinned: bool = False
+    archived_at: str | None = None
+
+    @property
+    def last_active(self) -> str | None:
+        """Return the last moment at which anybody cared for the skill."""
+        moments = [moment for moment in (self.last_used_at, self.last_viewed_at, self.last_patched_at) if moment]
+        return max(moments, default=self.created_at)
+
+
+class UsageFile:
+    """The usage of every skill under one home."""
+
+    def __init__(self, home: Path, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
+        self._file = home / USAGE_FILE
+        self._clock = clock
+        self._timeout = timeout_seconds
+
+    def read(self) -> dict[str, Use]:
+        """Return the usage by name; a file that is missing or damaged reads as empty, the latter with a warning."""
+        return _parsed(self._file, read_bytes(self._file)) or {}
+
+    def of(self, name: str) -> Use:
+        """Return the usage of one skill."""
+        return self.read().get(name, Use())
+
+    def viewed(self, name: str, *, used: bool) -> None:
+        """Count a look at the skill; its body counts as a use and wakes a stale skill."""
+        now = iso(self._clock.now())
+
+        def counted(use: Use) -> Use:
+            use = replace(use, view_count=use.view_count + 1, last_viewed_at=now, created_at=use.created_at or now)
+            if not used:
+                return use
+            state = Status.ACTIVE if use.state is Status.STALE else use.state
+            return replace(use, use_count=use.use_count + 1, last_used_at=now, state=state)
+
+        self.change({name: counted})
+
+    def patched(self, name: str) -> None:
+        """Count a change of the skill."""
+        now = iso(self._clock.now())
+        self.change(
+            {name: lambda use: replace(use, patch_count=use.patch_count + 1, last_patched_at=now, state=Status.ACTIVE)}
+        )
+
+    def created(self, name: str, *, by: str) -> None:
+        """Begin the record of a new skill."""
+        now = iso(self._clock.now())
+        self.change({name: lambda use: replace(Use(), created_by=by, created_at=now, pinned=use.pinned)})
+
+    def pin(self, name: str, *, pinned: bool) -> None:
+        """Keep the curator's hands off the skill, or allow them again."""
+        self.change({name: lambda use: replace(use, pinned=pinned)})
+
+    def change(self, edits: Mapping[str, Callable[[Use], Use]]) -> None:
+        """Apply `edits` to the file in one locked step; a failed write raises StorageError."""
+        with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+            raw = read_bytes(self._file)
+            known = _parsed(self._file, raw)
+            if known is None:
+                self._keep_aside()
+                known = {}
+            for name, edit in edits.items():
+                known[name] = edit(known.get(name, Use()))
+            self._write(known)
+
+    def replace_all(self, known: Mapping[str, Use]) -> None:
+        """Write the whole file anew, for a rollback."""
+        with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+            self._write(dict(known))
+
+    def _write(self, known: dict[str, Use]) -> None:
+        rows = {name: asdict(use) for name, use in sorted(known.items())}
+        write_atomically(self._file, (json.dumps(rows, indent=1, sort_keys=True) + "\n").encode())
+
+    def _keep_aside(self) -> None:
+        aside = self._file.with_name(f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
+        with explained("keep aside", self._file):
+            self._file.replace(aside)
+
+
+def _parsed(file: Path, raw: bytes | None) -> dict[str, Use] | None:
+    """Return the records, None for a damaged file; single fields that make no sense take their default."""
+    if raw is None:
+        return {}
+    try:
+        rows = json.loads(raw)
+    except ValueError:
+        rows = None
+    if not isinstance(rows, dict):
+        log.warning("%s is damaged and read as empty; the next change keeps it aside", file)
+        return None
+    return {str(name): _use(row) for name, row in rows.items() if isinstance(row, dict)}
+
+
+def _use(row: Mapping[str, object]) -> Use:
+    default = Use()
+    values: dict[str, object] = {}
+    for field in fields(Use):
+        value, usual = row.get(field.name), getattr(default, field.name)
+        if field.name == "state":
+            values["state"] = Status(str(value)) if value in set(Status) else Status.ACTIVE
+        elif value is not None and type(value) is type("" if usual is None else usual):
+            values[field.name] = value
+    return replace(default, **values)  # type: ignore[arg-type] # each value has the type of its field's default
+
+
+def usage_error(error: StorageError) -> str:
+    """Return how an answer says that a use could not be counted."""
+    return f"this use was not counted: {error.message}"

@@ -1,0 +1,231 @@
+"""Every version of every skill: written before the files change, so that a crash loses nothing."""
+
+import difflib
+import hashlib
+import json
+import logging
+import stat
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from kept.core.errors import StorageError
+from kept.skills.places import MAIN, files_of, is_text, read_regular
+from kept.storage.files import explained, make_folder, read_bytes, write_atomically
+
+log = logging.getLogger(__name__)
+
+VERSIONS_FOLDER = ".versions"
+NOTHING = "none"
+_EXECUTABLE = "+x"
+_SHORT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One change of a skill: the files before and after, by their hashes."""
+
+    number: int
+    time: str
+    action: str
+    origin: str
+    place: str
+    """The skill's folder, relative to the home of skills."""
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    session_id: str | None = None
+    reason: str = ""
+    undoes: int | None = None
+    voided: bool = False
+    """Whether the process ended before the files changed: the change never was."""
+
+    @property
+    def id(self) -> str:
+        """Return the short name of the state after this change."""
+        return fingerprint(self.after)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Return the paths that differ before and after."""
+        paths = sorted({*self.before, *self.after})
+        return tuple(path for path in paths if self.before.get(path) != self.after.get(path))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The files of a skill: their hashes, and the bytes that were read for them."""
+
+    files: Mapping[str, str]
+    data: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def fingerprint(files: Mapping[str, str]) -> str:
+    """Return a short name for exactly these files."""
+    if not files:
+        return NOTHING
+    text = "\n".join(f"{path}\0{mark}" for path, mark in sorted(files.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
+
+
+def digest(data: bytes, *, executable: bool = False) -> str:
+    """Return the mark of a file's bytes."""
+    return hashlib.sha256(data).hexdigest() + (_EXECUTABLE if executable else "")
+
+
+def state_of(folder: Path) -> State:
+    """Return what a skill's folder holds now; links are left out, files beyond the limit are only hashed."""
+    files: dict[str, str] = {}
+    data: dict[str, bytes] = {}
+    if not folder.is_dir():
+        return State(files, data)
+    for path, status in files_of(folder):
+        if not stat.S_ISREG(status.st_mode) or ".kept-tmp-" in path:
+            continue
+        executable = bool(status.st_mode & stat.S_IXUSR)
+        content = read_regular(folder / path)
+        if content is not None:
+            files[path] = digest(content, executable=executable)
+            data[files[path]] = content
+        else:
+            files[path] = f"large-{status.st_size}-{status.st_mtime_ns}"
+    return State(files, data)
+
+
+class Versions:
+    """The kept versions of the skills under one home; every method is called under the skill's lock."""
+
+    def __init__(self, home: Path, *, kept: int = 100) -> None:
+        self._home = home
+        self._folder = home / VERSIONS_FOLDER
+        self._kept = kept
+
+    def of(self, name: str) -> list[Version]:
+        """Return the versions of a skill, oldest first; needs no lock."""
+        found = []
+        for number in self._numbers(name):
+            version = self._read(name, number)
+            if version is not None:
+                found.append(version)
+        return found
+
+    def begin(self, name: str, version: Version, data: Mapping[str, bytes]) -> Version:
+        """Keep the bytes and the record of a change that is about to happen, and return it numbered."""
+        make_folder(self._folder / name / "files")
+        for mark in {*version.before.values(), *version.after.values()}:
+            target = self._object(name, mark)
+            if mark in data and not target.exists():
+                write_atomically(target, data[mark])
+        numbered = replace(version, number=max(self._numbers(name), default=0) + 1)
+        self._write(name, numbered)
+        return numbered
+
+    def apply(self, name: str, version: Version) -> None:
+        """Bring the skill's folder from the state before to the state after."""
+        folder = self._home / version.place
+        make_folder(folder)
+        # SKILL.md comes last where files are added, so that a reader never sees a skill without its files
+        for path in sorted(version.touched, key=lambda path: (path == MAIN, path)):
+            mark = version.after.get(path)
+            if mark is None:
+                with explained("remove", folder / path):
+                    (folder / path).unlink(missing_ok=True)
+                _remove_empty(folder, (folder / path).parent)
+            else:
+                self._put(folder / path, mark, self.content(name, mark))
+        if not version.after:
+            _remove_empty(self._home, folder)
+        self._prune(name)
+
+    def _put(self, target: Path, mark: str, content: bytes | None) -> None:
+        if content is None:
+            raise StorageError(f"the kept bytes of {str(target)!r} are gone", "restore them from a backup")
+        make_folder(target.parent)
+        write_atomically(target, content, mode=0o600)
+        with explained("set the mode of", target):
+            mode = stat.S_IMODE(target.stat().st_mode)
+            wanted = mode | stat.S_IXUSR if mark.endswith(_EXECUTABLE) else mode & ~0o111
+            if mode != wanted:
+                target.chmod(wanted)
+
+    def content(self, name: str, mark: str) -> bytes | None:
+        """Return the kept bytes behind a mark."""
+        return read_bytes(self._object(name, mark))
+
+    def settle(self, name: str, now: str) -> None:
+        """Make the record agree with the files after a crash or an edit by hand."""
+        known = [version for version in self.of(name) if not version.voided]
+        if not known:
+            return
+        last = known[-1]
+        present = state_of(self._home / last.place)
+        if dict(present.files) == dict(last.after):
+            return
+        if dict(present.files) == dict(last.before):
+            self._write(name, replace(last, voided=True))
+            return
+        paths = {*present.files, *last.before, *last.after}
+        if all(present.files.get(path) in {last.before.get(path), last.after.get(path)} for path in paths):
+            log.warning("finishing change %d of skill %s, which was cut short", last.number, name)
+            self.apply(name, replace(last, before=present.files))
+            return
+        outside = Version(0, now, "outside", "person", last.place, dict(last.after), dict(present.files))
+        self.begin(name, outside, present.data)
+
+    def diff(self, name: str, version: Version) -> str:
+        """Return what a version changed, as a unified diff."""
+        pieces = []
+        for path in version.touched:
+            one, other = (self._text(name, files.get(path)) for files in (version.before, version.after))
+            lines = difflib.unified_diff(one.splitlines(), other.splitlines(), f"a/{path}", f"b/{path}", lineterm="")
+            pieces.append("\n".join(lines))
+        return "\n".join(piece for piece in pieces if piece)
+
+    def _text(self, name: str, mark: str | None) -> str:
+        content = self.content(name, mark) if mark else b""
+        if content is None:
+            return "(the bytes are not kept)"
+        return content.decode() if is_text(content) else f"(binary, {len(content):,} bytes)"
+
+    def _numbers(self, name: str) -> list[int]:
+        try:
+            entries = [entry.name for entry in (self._folder / name).iterdir()]
+        except OSError:
+            return []
+        return sorted(int(entry[:-5]) for entry in entries if entry.endswith(".json") and entry[:-5].isdigit())
+
+    def _object(self, name: str, mark: str) -> Path:
+        return self._folder / name / "files" / mark.removesuffix(_EXECUTABLE)
+
+    def _write(self, name: str, version: Version) -> None:
+        text = json.dumps(asdict(version), ensure_ascii=False, indent=1)
+        write_atomically(self._folder / name / f"{version.number:06d}.json", text.encode())
+
+    def _read(self, name: str, number: int) -> Version | None:
+        path = self._folder / name / f"{number:06d}.json"
+        try:
+            return Version(**json.loads(read_bytes(path) or b""))
+        except (ValueError, TypeError):
+            log.warning("%s is not a readable version and is passed over", path)
+            return None
+
+    def _prune(self, name: str) -> None:
+        numbers = self._numbers(name)
+        if len(numbers) <= self._kept:
+            return
+        for number in numbers[: -self._kept]:
+            (self._folder / name / f"{number:06d}.json").unlink(missing_ok=True)
+        marks = [mark for kept in self.of(name) for mark in (*kept.before.values(), *kept.after.values())]
+        used = {mark.removesuffix(_EXECUTABLE) for mark in marks}
+        for entry in (self._folder / name / "files").iterdir():
+            if entry.name not in used:
+                entry.unlink(missing_ok=True)
+
+
+def _remove_empty(stop: Path, folder: Path) -> None:
+    """Remove `folder` and its parents below `stop` while they are empty."""
+    while folder != stop and folder.is_relative_to(stop):
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

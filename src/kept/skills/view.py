@@ -1,0 +1,149 @@
+"""One skill as a model or a person is shown it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Reason, Refused
+from kept.skills import guard
+from kept.skills.frontmatter import BadHead
+from kept.skills.index import Skill
+from kept.skills.library import SkillLibrary
+from kept.skills.places import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
+from kept.skills.requirements import readiness
+from kept.skills.roots import Kind
+
+_VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")
+_FOREIGN = frozenset({Kind.PROJECT, Kind.PERSON, Kind.EXTERNAL, Kind.PLUGIN})
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What `skill_view` answers with."""
+
+    skill: Skill
+    version: str
+    answer: Mapping[str, JSON]
+
+
+def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> View | Refused:
+    """Return the body of a skill with what a reader needs to use it."""
+    skill = _found(library, name)
+    if isinstance(skill, Refused):
+        return skill
+    document = library.document(skill)
+    if isinstance(document, BadHead):
+        return Refused(Reason.UNAVAILABLE, f"{name!r} cannot be loaded: {document.problem}", document.fix)
+    report = guard.inspect_folder(skill.folder)
+    if report.danger is guard.Danger.DANGEROUS and skill.root.kind in _FOREIGN:
+        remedy = f"do without it; a person can look at it in {str(skill.folder)!r}"
+        error = f"{name!r} is not shown: the guard found {', '.join(report.rules)}"
+        return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
+    needs = readiness(document, library.environ)
+    linked = linked_files(skill.folder)
+    version = library.version(skill)
+    warnings = [
+        *document.warnings,
+        *(str(finding) for finding in report.findings if finding.level is not guard.Level.MEDIUM),
+    ]
+    answer: dict[str, JSON] = {
+        "success": True,
+        "name": skill.name,
+        "description": skill.description,
+        "category": skill.category,
+        "version": version,
+        "content": filled(document.body, skill.folder, session_id),
+        "linked_files": linked,
+        "readiness": {
+            "ready": needs.ready,
+            "missing_environment_variables": needs.environment_variables,
+            "missing_commands": needs.commands,
+        },
+        "path": str(skill.folder),
+        "usage_hint": _hint(name, linked, ready=needs.ready),
+    }
+    if warnings:
+        answer["warnings"] = warnings
+    return View(skill, version, answer)
+
+
+def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: str | None = None) -> View | Refused:
+    """Return one support file of a skill; a binary one is only described."""
+    skill = _found(library, name)
+    if isinstance(skill, Refused):
+        return skill
+    path = support_file(skill.folder, file_path, write=False)
+    if isinstance(path, Refused):
+        return path
+    data = read_regular(path)
+    if data is None:
+        files = [item for group in linked_files(skill.folder).values() for item in group]
+        detail: dict[str, JSON] = {"files": files}
+        return Refused(Reason.NO_MATCH, f"{name!r} has no readable file {file_path!r}", "name one of its files", detail)
+    answer: dict[str, JSON] = {"success": True, "name": skill.name, "file_path": file_path, "bytes": len(data)}
+    if not is_text(data):
+        answer |= {"binary": True, "content": None, "path": str(path), "note": "not text; use it by its path"}
+        return View(skill, library.version(skill), answer)
+    report = guard.inspect({file_path: data})
+    if report.danger is guard.Danger.DANGEROUS and skill.root.kind in _FOREIGN:
+        error = f"{file_path!r} is not shown: the guard found {', '.join(report.rules)}"
+        return Refused(Reason.BLOCKED, error, "do without it", {"rules": list(report.rules)})
+    answer["content"] = filled(data.decode(), skill.folder, session_id)
+    return View(skill, library.version(skill), answer)
+
+
+def _found(library: SkillLibrary, name: str) -> Skill | Refused:
+    skill = library.skill(name)
+    if skill is not None:
+        return skill
+    broken = next(
+        (item for item in library.contents().problems if not item.loaded and item.path.parent.name == name), None
+    )
+    if broken is not None:
+        return Refused(Reason.UNAVAILABLE, f"{name[:80]!r} cannot be loaded: {broken.problem}", broken.fix)
+    near = [ranked.skill.name for ranked in library.search(name[:200])[:3]]
+    return Refused(
+        Reason.NO_MATCH, f"there is no skill {name[:80]!r}", "find it with skills_list(query=…)", {"similar": near}
+    )
+
+
+def filled(text: str, folder: Path, session_id: str | None) -> str:
+    """Return `text` with its template variables filled in; without a session that one stays as it is."""
+
+    def value(found: re.Match[str]) -> str:
+        return str(folder) if found[1] == "SKILL_DIR" else (session_id or found[0])
+
+    return _VARIABLE.sub(value, text)
+
+
+def linked_files(folder: Path) -> dict[str, list[str]]:
+    """Return the support files by folder; files beside SKILL.md stand under `other`."""
+    groups: dict[str, list[str]] = {}
+    for path, _status in list(files_of(folder))[: MOST_FILES * 2]:
+        if path == MAIN or path.startswith(".") or "/." in path:
+            continue
+        first = path.partition("/")[0]
+        groups.setdefault(first if first in SUPPORT_FOLDERS else "other", []).append(path)
+    return groups
+
+
+def _hint(name: str, linked: Mapping[str, list[str]], *, ready: bool) -> str:
+    hints = []
+    if linked:
+        hints.append(f"Read a linked file with skill_view(name={name!r}, file_path=…) when a step needs it.")
+    if not ready:
+        hints.append("Something it needs is missing: tell the person before you begin.")
+    hints.append("If a step proves wrong or missing, fix it at once with skill_manage(action='patch').")
+    return " ".join(hints)
+
+
+def invocation(library: SkillLibrary, name: str, arguments: str, *, session_id: str | None = None) -> str | Refused:
+    """Return the text that `/skill-name arguments` puts into one turn."""
+    shown = view(library, name, session_id=session_id)
+    if isinstance(shown, Refused):
+        return shown
+    body = str(shown.answer["content"])
+    request = arguments.strip() or "Follow this skill."
+    return f'The person loaded the skill "{name}" for this request:\n\n{body.strip()}\n\nRequest: {request}'
