@@ -12,7 +12,6 @@ from kept.context.hygiene import needs_hygiene
 from kept.context.marker import MARKER
 from kept.context.outcome import Compaction, Pruned, Unchanged, Why
 from kept.context.pacing import Pace, pace_from
-from kept.context.settings import CompressionSettings
 from kept.context.window import Window
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError
 from kept.core.messages import Message, Role, Usage
@@ -276,13 +275,7 @@ def test_another_model_brings_another_window() -> None:
 )
 def test_hygiene_is_due_at_85_percent_or_5000_messages(messages, tokens, reported, enabled, due) -> None:
     """Reported tokens count first; four messages at least; only when enabled."""
-    decided = needs_hygiene(
-        CompressionSettings(enabled=enabled),
-        message_count=messages,
-        context_length=100_000,
-        estimated_tokens=tokens,
-        reported_tokens=reported,
-    )
+    decided = needs_hygiene(messages, tokens=tokens, context_length=100_000, enabled=enabled, reported_tokens=reported)
 
     assert decided is due
 

@@ -9,10 +9,10 @@ from kept.context.lossless import Lossless
 from kept.context.lossless.engine import FAN, HEADING, condensable
 from kept.context.lossless.entries import thinned
 from kept.context.lossless.tools import matcher
-from kept.context.lossless.tree import Node, Tree
+from kept.context.lossless.tree import Node, NodesInMemory, Tree
 from kept.context.marker import MARKER, summary_text
 from kept.context.outcome import Compaction, Unchanged, Why
-from kept.core.errors import ModelBusy, ModelError
+from kept.core.errors import ModelBusy, ModelError, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Message, Role, StoredMessage
 from kept.core.tools import ToolContext
@@ -119,6 +119,25 @@ def test_a_summary_of_another_engine_is_taken_over() -> None:
     engine.compress(rows)
 
     assert any("plan B [#7]" in node.text for node in engine.tree().nodes.values())
+
+
+def test_a_store_that_refuses_does_not_stop_the_compaction() -> None:
+    """The tree goes on in memory, and lines of the table so far are taken over."""
+
+    class Full(NodesInMemory):
+        def add_node(self, session_id, *, depth, text, children) -> int:
+            raise StorageError("disk full")
+
+    old = Message(Role.USER, summary_text(f"{HEADING}\n### node 1\n- the plan is plan B [#7]", covered=()))
+    rows = [*stored([old], first_id=1), *(replace(row, id=row.id + 10) for row in conversation(60))]
+    engine = engine_for(rows)
+    engine.setup = replace(engine.setup, nodes=Full())
+
+    outcome = engine.compress(rows)
+
+    assert isinstance(outcome, Compaction)
+    assert any("plan B [#7]" in node.text for node in engine.tree().nodes.values())
+    assert engine.tree().covered() == set(outcome.covered)
 
 
 def test_grep_finds_what_left_the_window_and_expand_opens_it() -> None:

@@ -1,5 +1,6 @@
 """The lossless engine: everything that leaves the window stays reachable through a tree."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,12 +12,14 @@ from kept.context.marker import is_summary
 from kept.context.sections import clipped
 from kept.context.summarising import SummarisingEngine
 from kept.context.summary import Errand, Unreachable, Writing, Written
-from kept.core.errors import ModelBusy, ModelError, ModelRefused
+from kept.core.errors import ModelBusy, ModelError, ModelRefused, StorageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
 from kept.core.ports import NodeStore
 from kept.core.tools import ToolContext, ToolSchema
+
+log = logging.getLogger(__name__)
 
 HEADING = "## Table of contents"
 HOW_TO = "context_expand opens a node or messages, context_describe lists, context_grep searches them."
@@ -40,9 +43,19 @@ class Lossless(SummarisingEngine):
 
     def __init__(self) -> None:
         self._unstored = NodesInMemory()
+        self._detached = False
 
     def write(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
         """Grow the tree over `rows`, and return the table of contents."""
+        try:
+            return self._written(rows, budget, errand)
+        except StorageError:
+            # the chat goes on without its store: from here on the tree lives in this process
+            log.warning("the tree of %s cannot be stored", self._conversation, exc_info=True)
+            self._detached = True
+            return self._written(rows, budget, errand)
+
+    def _written(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
         try:
             return Written(self._grown(rows, budget, errand), by_rule=errand.model is None)
         except (ModelBusy, ModelRefused) as error:
@@ -73,7 +86,7 @@ class Lossless(SummarisingEngine):
 
     @property
     def _nodes(self) -> NodeStore:
-        return self.setup.nodes or self._unstored
+        return self._unstored if self._detached or self.setup.nodes is None else self.setup.nodes
 
     @property
     def _conversation(self) -> SessionId:
@@ -81,7 +94,7 @@ class Lossless(SummarisingEngine):
 
     def _grown(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> str:
         covered = self.tree().covered()
-        new = [row for row in rows if row.id not in covered and not _is_contents(row)]
+        new = [row for row in rows if row.id not in covered and not self._knows(row)]
         for part, tokens in self._leaves(new):
             lines = leaf_lines(part, max(60, int(tokens * LEAF_TEXT_SHARE)), errand)
             self._add(0, lines, [int(row.id) for row in part])
@@ -111,6 +124,10 @@ class Lossless(SummarisingEngine):
         if part:
             yield part, held
 
+    def _knows(self, row: StoredMessage) -> bool:
+        """Whether `row` only repeats what stands in the tree."""
+        return is_summary(row.message) and HEADING in row.message.text and not self._detached
+
     def _add(self, depth: int, lines: Sequence[str], children: Sequence[int]) -> None:
         text = "\n".join(lines) or "- (nothing said)"
         self._nodes.add_node(self._conversation, depth=depth, text=text, children=children)
@@ -134,7 +151,3 @@ def condensable(roots: Sequence[Node]) -> list[Node]:
                 end += 1
             return list(roots[start:end])
     return list(roots[:2])
-
-
-def _is_contents(row: StoredMessage) -> bool:
-    return is_summary(row.message) and HEADING in row.message.text
