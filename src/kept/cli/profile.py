@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,10 @@ from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, invocation, opene
 from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
 from kept.storage.files import explained, make_folder
+from kept.storage.sqlite import copy_database, is_database
 
 app = typer.Typer(no_args_is_help=True, help="Separate homes for separate lives.", rich_markup_mode=None)
-_SECRET_FILES = re.compile(r"^\.env(\.|$)|\.lock$")
+_LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.(clone|kept-export)-|\.kept-tmp-")
 
 
 def register(program: typer.Typer) -> None:
@@ -77,8 +79,9 @@ def clone(source: str, name: str, as_json: JsonFlag = False) -> None:
     """Copy a profile, secrets left out."""
     root = _root()
     origin, home = _existing(root, source), _fresh(root, name)
-    with explained("copy to", home.path):
-        shutil.copytree(origin.path, home.path, ignore=_left_out(origin.path))
+    make_folder(home.path.parent)
+    with explained("copy to", home.path), tempfile.TemporaryDirectory(prefix=".clone-", dir=root) as folder:
+        _copy(origin.path, Path(folder) / name).rename(home.path)
     _told(home, f"cloned from {source}", as_json=as_json)
 
 
@@ -106,16 +109,13 @@ def export(
     home = _existing(_root(), name)
     if file.exists():
         raise UsageError(f"{str(file)!r} exists already", "choose another file")
-    with explained("write", file), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        skip = _left_out(home.path)
-        for path in sorted(home.path.rglob("*")):
-            inner = path.relative_to(home.path)
-            hidden = any(
-                part in skip(str(parent), [part])
-                for parent, part in zip(_folders(home.path, inner), inner.parts, strict=True)
-            )
-            if path.is_file() and not hidden:
-                archive.write(path, str(inner))
+    with explained("write", file), tempfile.TemporaryDirectory(prefix=".kept-export-", dir=file.parent) as folder:
+        copy, packed = _copy(home.path, Path(folder) / "profile"), Path(folder) / "profile.zip"
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+                archive.write(path, str(path.relative_to(copy)))
+        packed.chmod(0o600)
+        packed.rename(file)
     _told(home, f"exported to {file}", as_json=as_json)
 
 
@@ -142,16 +142,21 @@ def show(as_json: JsonFlag = False) -> None:
         _told(kept.home, "in use", as_json=as_json)
 
 
-def _folders(root: Path, inner: Path) -> list[Path]:
-    return [root.joinpath(*inner.parts[:depth]) for depth in range(len(inner.parts))]
+def _copy(source: Path, target: Path) -> Path:
+    """Copy a profile without its secrets; databases are copied whole even while another process writes."""
 
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        own = {name for name in names if _LEFT_OUT.search(name)}
+        return own | ({"profiles", "active_profile"} & set(names) if Path(folder) == source else set())
 
-def _left_out(root: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 - the shape that shutil.copytree asks for
-    def ignore(folder: str, names: list[str]) -> set[str]:
-        own = {name for name in names if _SECRET_FILES.search(name)}
-        return own | ({"profiles", "active_profile"} & set(names) if Path(folder) == root else set())
+    def copy(original: str, place: str) -> None:
+        if is_database(Path(original)):
+            copy_database(Path(original), Path(place))
+        else:
+            shutil.copy2(original, place)
 
-    return ignore
+    shutil.copytree(source, target, ignore=left_out, copy_function=copy, ignore_dangling_symlinks=True)
+    return target
 
 
 def _told(home: Home, what: str, *, as_json: bool) -> None:

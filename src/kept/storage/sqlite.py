@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import apsw
 
-from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
+from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.storage.files import explained, make_folder
 from kept.storage.migrations import Migration, migrate
 
@@ -41,7 +41,7 @@ def explained_sql(path: Path) -> Iterator[None]:
     except apsw.CantOpenError as error:
         raise StorageError(f"cannot open {str(path)!r}: {error}", "check the folder and its permissions") from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StorageError(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
+        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
     except (apsw.IOError, apsw.PermissionsError, apsw.AuthError) as error:
         raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error
 
@@ -187,6 +187,27 @@ class Database:
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
             )
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database, by its first bytes."""
+    with explained("read", path), path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database as one moment saw it, even while another process writes to it."""
+    with explained("write", target):
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
+    with explained_sql(source):
+        origin = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
+        copy = apsw.Connection(str(target))
+        try:
+            with copy.backup("main", origin, "main") as backup:
+                backup.step()
+        finally:
+            copy.close()
+            origin.close()
 
 
 def use_wal(connection: Connection, path: Path) -> None:
