@@ -27,6 +27,7 @@ class MemoryStaged:
     pending_id: str
     target: str
     text: str
+    origin: str = "agent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ them: `providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngin
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -91,6 +92,10 @@ class SessionStore(Protocol):
     Every method is one transaction unless a `unit` is handed in. `messages` and `context` never
     return rewound messages. Unknown ids raise NotFound.
     """
+
+    def unit(self) -> AbstractContextManager[UnitOfWork]:
+        """Open one write transaction that several tiers may share."""
+        ...
 
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
         """Begin a session; its id must be new."""

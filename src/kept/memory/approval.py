@@ -62,7 +62,7 @@ class Approvals:
         )  # fmt: skip
         make_folder(self._folder)
         write_atomically(self._path(pending.id), dumps(as_json(pending), indent=2).encode())
-        self._store.tell(MemoryStaged(pending.id, target, pending.summary))
+        self._store.tell(MemoryStaged(pending.id, target, pending.summary, author.origin))
         return pending
 
     def waiting(self) -> list[Pending]:

@@ -1,0 +1,125 @@
+"""Acting: the tool calls of one answer, checked, approved, run side by side where they may."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from kept.agent.offload import offload
+from kept.agent.schema import mismatch
+from kept.agent.toolbox import Toolbox
+from kept.core.events import ToolFinished, ToolStarted
+from kept.core.jsontypes import JSON, dumps
+from kept.core.messages import Message, Role, ToolCall
+from kept.core.ports import EventSink
+from kept.core.tools import Tool, ToolContext
+
+log = logging.getLogger(__name__)
+
+MAX_ANSWER_CHARS = 100_000
+
+Approve = Callable[[Tool, dict[str, JSON]], bool]
+"""Asks a person whether a call may run; without one the answer is no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """A call and its answer, as the model gets it."""
+
+    call: ToolCall
+    message: Message
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """What the calls of one answer run with."""
+
+    toolbox: Toolbox
+    context: ToolContext
+    sink: EventSink
+    approve: Approve
+    seconds: float
+
+
+async def act(calls: Sequence[ToolCall], acting: Acting) -> list[Acted]:
+    """Run the calls and return their answers in the order of the calls; a failure is an answer too."""
+    answers: dict[int, Acted] = {}
+
+    async def run(place: int, call: ToolCall) -> None:
+        answers[place] = await _run(call, acting)
+
+    beside: list[tuple[int, ToolCall]] = []
+    alone: list[tuple[int, ToolCall]] = []
+    for place, call in enumerate(calls):
+        tool = acting.toolbox.tools.get(call.name)
+        (beside if tool is not None and tool.parallel and not tool.asks else alone).append((place, call))
+    async with anyio.create_task_group() as group:
+        for place, call in beside:
+            group.start_soon(run, place, call)
+    for place, call in alone:
+        await run(place, call)
+    return [answers[place] for place in sorted(answers)]
+
+
+async def _run(call: ToolCall, acting: Acting) -> Acted:
+    acting.sink(ToolStarted(call.id, call.name, call.arguments))
+    began = time.monotonic()
+    answer = await _answer(call, acting)
+    ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
+    text = _within(dumps(answer))
+    acting.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
+    return Acted(call, Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name), ok)
+
+
+async def _answer(call: ToolCall, acting: Acting) -> dict[str, JSON]:
+    tool = acting.toolbox.tools.get(call.name)
+    if tool is None:
+        known = ", ".join(acting.toolbox.tools)
+        return _failure(f"there is no tool {call.name!r}", f"call one of: {known}")
+    arguments = _arguments(call, tool)
+    if isinstance(arguments, str):
+        return _failure(arguments, "send the call again with arguments that fit its schema")
+    if tool.asks and not await offload(acting.approve, tool, arguments):
+        return _failure("the user did not allow this call", "do without it, or ask the user how to go on")
+    answer: dict[str, JSON] | None = None
+    with anyio.move_on_after(acting.seconds):
+        answer = await offload(_called, tool, arguments, acting.context, abandon=True)
+    return (
+        answer
+        if answer is not None
+        else _failure(f"{call.name} took longer than {acting.seconds:g} s", "try less at once")
+    )
+
+
+def _arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
+    try:
+        given = json.loads(call.arguments or "{}")
+    except ValueError as error:
+        return f"the arguments are not valid JSON: {error}"
+    if not isinstance(given, dict):
+        return "the arguments must be a JSON object"
+    # tools answer bad arguments themselves, with a better remedy; foreign ones may not
+    return (mismatch(given, tool.schema.parameters) or given) if tool.schema.toolset != "memory" else given
+
+
+def _called(tool: Tool, arguments: dict[str, JSON], context: ToolContext) -> dict[str, JSON]:
+    try:
+        return dict(tool.call(arguments, context))
+    except Exception as error:  # tool call: a failure is an answer, not a crash
+        log.warning("tool %s failed", tool.schema.name, exc_info=True)
+        return _failure(f"{tool.schema.name} failed: {type(error).__name__}: {error}", "try it another way")
+
+
+def _failure(error: str, remedy: str) -> dict[str, JSON]:
+    return {"success": False, "error": error, "remedy": remedy}
+
+
+def _within(text: str) -> str:
+    if len(text) <= MAX_ANSWER_CHARS:
+        return text
+    half = MAX_ANSWER_CHARS // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"

@@ -1,0 +1,233 @@
+"""The agent: a conversation that can be opened, talked with, left, taken up again and branched."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kept.agent.answer import Answer
+from kept.agent.compact import Squeeze
+from kept.agent.live import Live, deny
+from kept.agent.offload import offload
+from kept.agent.parts import Parts
+from kept.agent.project import project_root
+from kept.agent.record import Record
+from kept.agent.review import Review, review
+from kept.agent.turn import take_turn
+from kept.context.outcome import Outcome
+from kept.core.errors import NotFound, UsageError
+from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
+from kept.core.jsontypes import JSON
+from kept.core.messages import Link, Role, Session
+from kept.core.ports import ChatModel
+from kept.core.tools import Tool
+from kept.providers.conversation import plain_messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a conversation is opened."""
+
+    resume: SessionId | None = None
+    """An earlier session; of a compacted one the end of its chain is opened."""
+    platform: str = "cli"
+    user_id: UserId = OWNER
+    system_message: str | None = None
+    incognito: bool = False
+    source: str | None = None
+    parent: SessionId | None = None
+    approve: Callable[[Tool, dict[str, JSON]], bool] = deny
+
+
+class Agent:
+    """Talks with one person; the same object goes from one conversation to the next."""
+
+    def __init__(self, parts: Parts, opening: Opening) -> None:
+        self.parts = parts
+        self._opening = opening
+        self.live = self._resumed(opening.resume) if opening.resume is not None else self._fresh()
+        if parts.providers is not None and not opening.incognito:
+            parts.providers.start(self.live.record.session.id)
+        self.live.begin()
+
+    @property
+    def session(self) -> Session:
+        """Return the session of this moment."""
+        return self.live.record.session
+
+    async def turn(self, text: str) -> Answer:
+        """Answer one message."""
+        return await take_turn(self.live, text)
+
+    def interrupt(self) -> None:
+        """Stop the running turn."""
+        self.live.interrupt()
+
+    def review_due(self) -> tuple[bool, bool]:
+        """Return whether memory and skills are to be reviewed after the last turn."""
+        live, turn = self.live, self.live.last_turn
+        if turn is None or turn.interrupted or live.incognito or self.parts.model is None:
+            return (False, False)
+        tools, memory = self.parts.toolbox.tools, self.parts.memory
+        memory_due = "memory" in tools and memory is not None and live.nudges.memory_due(memory.settings.nudge_interval)
+        corrected = "skill_view" in {call.name for call in turn.calls} and any(not call.ok for call in turn.calls)
+        skills_due = "skill_manage" in tools and live.nudges.skills_due(
+            self.parts.skill_interval, calls=len(turn.calls), corrected=corrected
+        )
+        return (memory_due, skills_due)
+
+    async def review(self) -> Review | None:
+        """Run the review that is due; returns None when none is, or when it failed."""
+        memory, skills = self.review_due()
+        if not (memory or skills) or not self.parts.settings.review.enabled:
+            return None
+        live = self.live
+        done = await review(live, memory=memory, skills=skills)
+        if done is not None:
+            live.nudges = live.nudges.reviewed(memory=memory, skills=skills)
+            live.record.note_root(live.root, "nudges", live.nudges.as_json())
+            if self.parts.providers is not None:
+                self.parts.providers.memory_written()
+        return done
+
+    async def compress(self, focus: str = "") -> Outcome:
+        """Compact now, because the person asks for it."""
+        return await offload(self.live.compact, Squeeze(focus=focus, force=True))
+
+    def new(self, reason: str = "new") -> None:
+        """Leave this conversation and begin another."""
+        self._commit(reason)
+        self.live = self._fresh()
+        if self.parts.providers is not None:
+            self.parts.providers.begun_anew(self.session.id, reason=reason)
+        self.live.begin()
+
+    def resume(self, session_id: SessionId) -> None:
+        """Leave this conversation and take up another."""
+        self.live = self._resumed(session_id)
+        if self.parts.providers is not None:
+            self.parts.providers.resumed(self.session.id)
+        self.live.begin()
+
+    def branch(self) -> SessionId:
+        """Go on in a branch; the conversation so far stays as it is."""
+        store, origin = self.parts.sessions, self.session
+        if store is None or not self.live.record.exists:
+            raise UsageError("there is nothing to branch from yet", "say something first")
+        now = self.parts.clock.now()
+        new = replace(origin, id=new_session_id(now), started=now.timestamp(), title=None, link=Link.BRANCH)
+        store.branch(origin.id, at=None, new=replace(new, parent_session_id=origin.id))
+        if self.live.record.prompt is not None:
+            store.set_system_prompt(new.id, self.live.record.prompt)
+        self.live = self._resumed(new.id)
+        if self.parts.providers is not None:
+            self.parts.providers.branched(new.id, origin=origin.id)
+        self.live.begin()
+        return new.id
+
+    def undo(self) -> str | None:
+        """Take back the last exchange; return what the person had said, None when there is nothing."""
+        rows = self.live.record.rows
+        place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
+        if place is None:
+            return None
+        said = rows[place].message.text
+        if self.parts.sessions is not None and self.live.record.exists and rows[place].id > 0:
+            self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
+        del rows[place:]
+        return said
+
+    def use_model(self, model: ChatModel | None) -> None:
+        """Go on with another model; the prompt is built anew."""
+        self.parts = self.live.parts = replace(self.parts, model=model)
+        self.live.record.prompt = None
+        if self.parts.engine is not None:
+            self.live.fit_engine()
+
+    def close(self) -> None:
+        """End the conversation: providers are told, waited for a little, and shut down."""
+        live = self.live
+        messages = plain_messages([row.message for row in live.record.rows])
+        if self.parts.sessions is not None and live.record.exists and live.record.rows:
+            self.parts.sessions.end(self.session.id, "exit")
+        if self.parts.providers is None or live.incognito:
+            return
+        if live.record.rows:
+            self.parts.providers.leave(self.session.id, messages, engine_end=self._engine_end)
+        else:
+            self.parts.providers.shutdown()
+
+    def _engine_end(self) -> None:
+        if self.parts.engine is not None:
+            self.parts.engine.on_session_end(self.live.root, self.live.record.rows)
+
+    def _commit(self, reason: str) -> None:
+        record = self.live.record
+        if self.parts.sessions is not None and record.exists:
+            self.parts.sessions.end(record.session.id, reason)
+        if self.parts.providers is not None and record.rows:
+            self.parts.providers.commit(record.session.id, plain_messages([row.message for row in record.rows]))
+        self._engine_end()
+        if self.parts.engine is not None:
+            self.parts.engine.on_session_reset()
+
+    def _fresh(self) -> Live:
+        now = self.parts.clock.now()
+        how = self._opening
+        session = Session(
+            id=new_session_id(now),
+            source=how.source or how.platform,
+            started=now.timestamp(),
+            user_id=how.user_id,
+            project=str(project_root(Path(self.parts.folder))),
+            model=self.parts.model.name if self.parts.model is not None else None,
+            parent_session_id=how.parent,
+            link=Link.DELEGATE if how.parent is not None else None,
+        )
+        store = None if how.incognito else self.parts.sessions
+        return self._live(Record(session, store, self.parts.sink), root=session.id)
+
+    def _resumed(self, session_id: SessionId) -> Live:
+        store = self.parts.sessions
+        if store is None:
+            raise UsageError("sessions cannot be read now, so none can be resumed", "run `kept doctor`")
+        if store.session(session_id) is None:
+            raise NotFound(f"there is no session {session_id!r}", "`kept sessions list` shows the recent ones")
+        tip = store.tip(session_id)
+        session = store.session(tip)
+        assert session is not None
+        store.reopen(tip)
+        record = Record(session, store, self.parts.sink, prompt=store.system_prompt(tip), exists=True)
+        record.rows = store.context(tip)
+        live = self._live(record, root=self._root(session))
+        live.turns = sum(1 for row in record.rows if row.message.role is Role.USER)
+        if (
+            self.parts.model is not None
+            and record.prompt is not None
+            and not _fits(record.prompt, self.parts.model.name)
+        ):
+            record.prompt = None
+        return live
+
+    def _root(self, session: Session) -> SessionId:
+        """Return the first session of the chain of compressions."""
+        store = self.parts.sessions
+        seen: set[SessionId] = set()
+        while session.link is Link.COMPRESSION and session.parent_session_id and session.id not in seen:
+            seen.add(session.id)
+            parent = store.session(session.parent_session_id) if store is not None else None
+            if parent is None:
+                break
+            session = parent
+        return session.id
+
+    def _live(self, record: Record, *, root: SessionId) -> Live:
+        how = self._opening
+        return Live(
+            self.parts, record, root, platform=how.platform, user_id=how.user_id, system_message=how.system_message,
+            incognito=how.incognito, approve=how.approve,
+        )  # fmt: skip
+
+
+def _fits(prompt: str, model: str) -> bool:
+    """Whether a stored prompt was built for this model; another model gets a prompt of its own."""
+    return f"\nModel: {model}" in prompt

@@ -1,0 +1,102 @@
+"""Compacting a live conversation: lease, provider hooks, engine, store, fresh prompt, in that order."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kept.agent.parts import Parts
+from kept.agent.record import Record
+from kept.context.marker import with_note
+from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
+from kept.context.prune import pruned_as_marked
+from kept.core.errors import StorageError
+from kept.core.events import Compacted, Warned
+from kept.core.ids import SessionId, new_session_id
+from kept.core.messages import Link
+from kept.providers.conversation import plain_messages
+
+LEASE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Squeeze:
+    """How a compaction was asked for."""
+
+    current_tokens: int | None = None
+    focus: str = ""
+    force: bool = False
+
+
+def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[[], str], squeeze: Squeeze) -> Outcome:
+    """Make the conversation smaller and bring `record` to where the talk goes on; nothing is lost either way."""
+    assert parts.engine is not None
+    store = parts.sessions if record.exists and not record.trouble else None
+    holder, lease = f"{os.getpid()}:{id(record)}", f"compact:{root}"
+    if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
+        return Unchanged((), Why.COOLING_DOWN, "another process is compacting this conversation")
+    try:
+        outcome = _squeezed(parts, record, squeeze)
+        match outcome:
+            case Compaction():
+                _take(parts, record, outcome, rebuild)
+            case Pruned():
+                record.pruning = outcome.mark
+                record.note("pruned", outcome.mark)
+            case Unchanged():
+                pass
+        record.note_root(root, "context", parts.engine.state())
+    finally:
+        if store is not None:
+            store.release(lease, holder=holder)
+    _tell(parts, record, outcome)
+    return outcome
+
+
+def _squeezed(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
+    assert parts.engine is not None
+    rows = pruned_as_marked(record.rows, record.pruning)
+    said = ""
+    if parts.providers is not None:
+        said = parts.providers.pre_compress(plain_messages([row.message for row in record.rows]))
+    return parts.engine.compress(
+        rows,
+        current_tokens=squeeze.current_tokens,
+        focus_topic=squeeze.focus,
+        force=squeeze.force,
+        memory_context=said,
+    )
+
+
+def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], str]) -> None:
+    now = parts.clock.now()
+    child = None if parts.compression.in_place else new_session_id(now)
+    placed = done.placed(timestamp=now.timestamp(), child=child)
+    old = record.session
+    if parts.providers is not None and child is not None:
+        parts.providers.commit(old.id, plain_messages([row.message for row in record.rows]))
+    prompt = with_note(rebuild())
+    try:
+        record.compacted(placed)
+    except StorageError as error:
+        parts.sink(Warned(f"the compaction could not be stored: {error.message}", error.remedy))
+        return
+    if child is not None:
+        record.session = replace(
+            old, id=child, parent_session_id=old.id, link=Link.COMPRESSION, started=now.timestamp()
+        )
+    record.pruning = None
+    record.set_prompt(prompt)
+    record.note("pruned", None)
+    if parts.providers is not None:
+        parts.providers.compacted(record.session.id)
+
+
+def _tell(parts: Parts, record: Record, outcome: Outcome) -> None:
+    match outcome:
+        case Compaction(tokens_before=before, tokens_after=after, covered=covered, note=note):
+            parts.sink(Compacted(record.session.id, before, after, len(covered), note))
+        case Pruned(tokens_before=before, tokens_after=after, note=note):
+            parts.sink(Compacted(record.session.id, before, after, 0, note))
+        case Unchanged(note=note):
+            if note:
+                parts.sink(Warned(note))

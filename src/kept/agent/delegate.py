@@ -1,0 +1,76 @@
+"""`delegate_task`: a sub-agent with a session of its own, without memory writes and providers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import anyio
+
+from kept.agent.agent import Agent, Opening
+from kept.agent.parts import Parts
+from kept.agent.toolbox import Toolbox
+from kept.core.errors import KeptError
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
+from kept.core.tools import Tool, ToolContext, ToolSchema
+
+WITHHELD = frozenset({"memory", "skill_manage", "delegate_task"})
+SYSTEM = "You are a sub-agent. Do the one task you are given with your tools, then report what you found or did."
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """Starts sub-agents on behalf of a conversation."""
+
+    parts: Callable[[Toolbox], Parts]
+    """Builds the parts of a sub-agent around a toolbox: no providers, no pages in its prompt."""
+    toolbox: Callable[[], Toolbox]
+    done: Callable[[str, str, SessionId, SessionId | None], None]
+    """Hears task, result, child session and parent session."""
+
+    def tool(self) -> Tool:
+        """Return the tool."""
+        text: JSON = {"type": "string"}
+        properties: dict[str, JSON] = {
+            "task": text,
+            "context": {"type": "string", "description": "What the sub-agent must know; it sees nothing else."},
+            "toolset": {"type": "string", "description": "Limit it to one toolset, e.g. workspace."},
+        }
+        return Tool(
+            ToolSchema(
+                "delegate_task",
+                "Give a separate task to a sub-agent with a fresh context; its report comes back as the answer.",
+                {"type": "object", "properties": properties, "required": ["task"]},
+                "delegation",
+            ),
+            self.call,
+        )
+
+    def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        """Run one sub-agent to its end."""
+        task = arguments.get("task")
+        if not isinstance(task, str) or not task.strip():
+            return {"success": False, "error": "the task is empty", "remedy": "say what the sub-agent shall do"}
+        given = arguments.get("context")
+        prompt = f"{task}\n\n{given}" if isinstance(given, str) and given else task
+        opening = Opening(
+            platform=context.platform, source="subagent", parent=context.session_id, system_message=SYSTEM,
+            user_id=context.user_id,
+        )  # fmt: skip
+        agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
+        try:
+            answer = anyio.run(agent.turn, prompt)
+        except KeptError as error:
+            return {"success": False, "error": f"the sub-agent failed: {error.message}", "remedy": error.remedy}
+        finally:
+            agent.close()
+        self.done(task, answer.text, agent.session.id, context.session_id)
+        return {"success": True, "result": answer.text, "session_id": agent.session.id, "calls": len(answer.tool_calls)}
+
+    def _tools(self, toolset: JSON) -> Toolbox:
+        tools = self.toolbox().tools
+        chosen = [
+            name
+            for name, tool in tools.items()
+            if name not in WITHHELD and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
+        ]
+        return Toolbox(tools).only(chosen)

@@ -1,0 +1,237 @@
+"""A live conversation: the state that outlasts its turns."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from kept.agent.answer import Kept
+from kept.agent.compact import Squeeze, compact
+from kept.agent.nudge import Nudges, nudges_from
+from kept.agent.offload import offload
+from kept.agent.parts import Parts
+from kept.agent.prompting import Frozen, delta, frozen_from, frozen_now, session_prompt
+from kept.agent.record import Record
+from kept.agent.turn import Turn
+from kept.context.outcome import Outcome
+from kept.context.window import Window
+from kept.core.chat import ChatRequest, ChatResponse
+from kept.core.errors import ContextOverflow, StorageError
+from kept.core.events import Event, MemoryStaged, MemoryWritten
+from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.jsontypes import JSON
+from kept.core.messages import Message
+from kept.core.ports import EventSink
+from kept.core.tools import Tool
+from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
+
+TITLE_CHARS = 60
+
+
+def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
+    """Allow nothing: nobody is there to ask."""
+    return False
+
+
+@dataclass(slots=True)
+class Live:
+    """One conversation while it is open: its record, its frozen prompt, its counters."""
+
+    parts: Parts
+    record: Record
+    root: SessionId
+    """The first session of the lineage: its id stands in the prompt, and its notes outlive compactions."""
+    platform: str = "cli"
+    user_id: UserId = OWNER
+    system_message: str | None = None
+    incognito: bool = False
+    approve: Callable[[Tool, dict[str, JSON]], bool] = deny
+    lineage: set[str] = field(default_factory=set)
+    nudges: Nudges = field(default_factory=Nudges)
+    frozen: Frozen | None = None
+    turns: int = 0
+    final: Message | None = None
+    """The model's last message whole, with its thinking, until it is settled."""
+    recalled_texts: list[str] = field(default_factory=list)
+    due: tuple[bool, bool] = (False, False)
+    """Whether a review of memory and of skills is due."""
+    last_turn: Turn | None = None
+    last_prompt_tokens: int = 0
+    current: Turn | None = None
+    reviewing: EventSink | None = None
+    """Hears what the running review writes."""
+    _scope: anyio.CancelScope | None = None
+
+    def now(self) -> float:
+        """Return the present in epoch seconds."""
+        return self.parts.clock.now().timestamp()
+
+    @property
+    def prompt(self) -> str:
+        """The system prompt, built once and reused verbatim."""
+        if self.record.prompt is None:
+            self.record.set_prompt(self.rebuilt_prompt())
+        assert self.record.prompt is not None
+        return self.record.prompt
+
+    def rebuilt_prompt(self) -> str:
+        """Return the prompt with a fresh snapshot; from here on changes of the pages are told against it."""
+        self.frozen = frozen_now(self.parts)
+        started = self.record.session.started if self.root == self.record.session.id else self._root_started()
+        return session_prompt(
+            self.parts,
+            root=self.root,
+            started=started,
+            system_message=self.system_message,
+            platform=self.platform,
+        )
+
+    def _root_started(self) -> float:
+        root = self.parts.sessions.session(self.root) if self.parts.sessions is not None else None
+        return root.started if root is not None else self.record.session.started
+
+    def begin(self) -> None:
+        """Take up what the conversation was left with."""
+        self.lineage |= {self.root, self.record.session.id}
+        self.nudges = nudges_from(self.record.noted(self.root, "nudges"))
+        self.frozen = frozen_from(self.record.noted(self.root, "frozen"), self.parts)
+        ratio = self.record.noted(self.root, "calibration")
+        self.parts.gauge.calibration = Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0)
+        self.record.pruning = self.record.noted(self.record.session.id, "pruned")
+        if self.parts.engine is not None:
+            state = self.record.noted(self.root, "context")
+            self.parts.engine.on_session_start(self.root, state=state)
+            self.fit_engine()
+
+    def fit_engine(self) -> None:
+        """Tell the engine how much of the window is spoken for."""
+        if self.parts.engine is None or self.parts.model is None:
+            return
+        overhead = text_tokens(self.prompt) + tool_tokens(self.parts.toolbox.schemas)
+        window = Window(self.parts.model.context_length, self.parts.gauge.calibration.applied(overhead))
+        self.parts.engine.update_model(window)
+
+    def recalled(self, text: str) -> list[str]:
+        """Begin a turn: prepare the prompt, and return what is recalled for this message."""
+        if self.parts.model is not None:
+            first = self.record.prompt is None
+            _ = self.prompt
+            if first:
+                self.fit_engine()
+        self.turns += 1
+        found = []
+        if self.frozen is not None and not self.incognito:
+            notice = delta(self.parts, self.frozen, frozenset(self.lineage))
+            if notice:
+                found.append(notice)
+        if self.parts.providers is not None and not self.incognito and self.parts.model is not None:
+            recalled = self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
+            if recalled:
+                self.recalled_texts.append(recalled)
+                found.insert(0, recalled)
+        return found
+
+    @contextmanager
+    def interruptible(self) -> Iterator[anyio.CancelScope]:
+        """Give the scope that `interrupt` cancels."""
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            try:
+                yield scope
+            finally:
+                self._scope = None
+
+    def interrupt(self) -> None:
+        """Stop the running turn; what was said so far is kept."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def heard(self, event: Event) -> None:
+        """Take down what this conversation's turn or review wrote to the pages."""
+        match event:
+            case MemoryWritten(origin="background_review") | MemoryStaged(origin="background_review"):
+                if self.reviewing is not None:
+                    self.reviewing(event)
+            case MemoryWritten(after=str(after), session_id=session_id) if session_id == self.record.session.id:
+                if self.current is not None and self.parts.model is not None:
+                    self.current.saved.append(Kept(event.ledger_id, event.target, after))
+            case _:
+                return
+
+    def should_compact(self, prompt_tokens: int) -> bool:
+        """Whether the size of the last request is reason to compact now."""
+        return self.parts.engine is not None and self.parts.engine.should_compress(prompt_tokens)
+
+    def compact(self, squeeze: Squeeze) -> Outcome:
+        """Make the conversation smaller; the originals stay in the store."""
+        before = self.record.session.id
+        outcome = compact(self.parts, self.record, self.root, rebuild=self.rebuilt_prompt, squeeze=squeeze)
+        if self.record.session.id != before or self.record.prompt is not None:
+            self.lineage.add(self.record.session.id)
+            self._keep_frozen()
+            self.fit_engine()
+        return outcome
+
+    async def preflight(self) -> None:
+        """Compact before a call when the estimate says that it would cross the threshold."""
+        engine = self.parts.engine
+        if engine is not None and engine.should_compress_preflight(self.record.rows):
+            await offload(self.compact, Squeeze())
+
+    def overflowed(self, error: ContextOverflow) -> ContextOverflow:
+        """Return the error to show when compaction cannot help."""
+        if not self.parts.compression.enabled:
+            return ContextOverflow(error.message, "compact it with /compress, or set compression.enabled to true")
+        found = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
+        return found or ContextOverflow(error.message, "begin a new conversation with /new; this one stays searchable")
+
+    def counted(self, response: ChatResponse, asked: ChatRequest) -> None:
+        """Take note of what a model call took."""
+        usage = response.usage
+        self.last_prompt_tokens = usage.prompt_tokens
+        if usage.prompt_tokens:
+            self.parts.gauge.learn(estimated=request_tokens(asked), reported=usage.prompt_tokens)
+        if self.parts.engine is not None:
+            self.parts.engine.update_from_response(usage)
+        self._add_usage("main", response)
+
+    def _add_usage(self, task: str, response: ChatResponse) -> None:
+        if self.parts.sessions is None or not self.record.exists:
+            return
+        cost = self.parts.cost_of(response.model, response.usage)
+        try:
+            self.parts.sessions.add_usage(
+                self.record.session.id, task=task, model=response.model, usage=response.usage, cost=cost
+            )
+        except StorageError:
+            return  # the record has said already that nothing can be stored
+
+    def turn_settled(self, turn: Turn) -> None:
+        """Move the counters on and keep them; decide whether a review is due."""
+        self.last_turn = turn
+        if turn.interrupted or self.incognito:
+            return
+        used = frozenset(call.name for call in turn.calls)
+        self.nudges = self.nudges.after_turn(used=used, iterations=max(0, turn.spent.iterations - 1))
+        self.record.note_root(self.root, "nudges", self.nudges.as_json())
+        self._keep_frozen()
+        if turn.spent.usage.prompt_tokens:
+            self.record.note_root(self.root, "calibration", self.parts.gauge.calibration.ratio)
+        self._name(turn)
+
+    def _keep_frozen(self) -> None:
+        if self.frozen is not None and self.parts.memory is not None:
+            self.record.note_root(self.root, "frozen", self.frozen.as_json())
+
+    def _name(self, turn: Turn) -> None:
+        """Give the session a title from its first words."""
+        if self.parts.sessions is None or not self.record.exists or self.turns != 1 or self.record.session.title:
+            return
+        words = " ".join(turn.text.split())
+        title = words if len(words) <= TITLE_CHARS else words[:TITLE_CHARS].rpartition(" ")[0] + "…"
+        try:
+            if title.strip("… "):
+                self.parts.sessions.rename(self.record.session.id, title)
+        except StorageError:
+            return

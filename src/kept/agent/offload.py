@@ -1,0 +1,22 @@
+"""The one way from async code to anything that can wait: lock, fsync, SQL, a tool."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+T = TypeVar("T")
+
+_limiter: anyio.CapacityLimiter | None = None
+MAX_THREADS = 16
+
+
+async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, **kwargs: Any) -> T:
+    """Run `work` in a worker thread; with `abandon` a cancelled caller does not wait for it."""
+    global _limiter  # one limiter per event loop's life; anyio binds it on first use
+    if _limiter is None:
+        _limiter = anyio.CapacityLimiter(MAX_THREADS)
+    call = partial(work, *args, **kwargs)
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=_limiter)

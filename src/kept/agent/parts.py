@@ -1,0 +1,66 @@
+"""The parts that an agent is made of, put together by the app."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kept.agent.assistant import Assistant
+from kept.agent.settings import AgentSettings
+from kept.agent.toolbox import Toolbox
+from kept.context.engine import ContextEngine
+from kept.context.settings import CompressionSettings
+from kept.core.messages import Message, Usage
+from kept.core.ports import ChatModel, Clock, Completes, EventSink, SessionStore
+from kept.llm.tokens import Calibration, message_tokens
+from kept.memory.approval import Approvals
+from kept.memory.store import MemoryStore
+from kept.providers.manager import ProviderManager
+
+
+@dataclass(slots=True)
+class Gauge:
+    """Counts tokens by estimate, corrected by what the conversation's endpoint reports."""
+
+    calibration: Calibration = field(default_factory=Calibration)
+
+    def count(self, message: Message) -> int:
+        """Return the tokens of one message."""
+        return self.calibration.applied(message_tokens(message))
+
+    def learn(self, *, estimated: int, reported: int) -> None:
+        """Take one reading in."""
+        self.calibration = self.calibration.learned(estimated=estimated, reported=reported)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a turn works with; None where a part is switched off or not configured."""
+
+    clock: Clock
+    sink: EventSink
+    settings: AgentSettings
+    compression: CompressionSettings
+    memory: MemoryStore | None
+    approvals: Approvals
+    sessions: SessionStore | None
+    providers: ProviderManager | None
+    model: ChatModel | None
+    """None answers extractively."""
+    engine: ContextEngine | None
+    assistant: Assistant
+    toolbox: Toolbox
+    gauge: Gauge
+    cost_of: Callable[[str, Usage], float | None]
+    reviewer: Completes | None = None
+    """A cheaper model for reviews; None reviews with the main model."""
+    titler: Completes | None = None
+    """A model that names sessions; None takes the first words."""
+    folder: Path = field(default_factory=Path.cwd)
+    """Where the person works: project files and the workspace tools look here."""
+    home: Path = field(default_factory=Path.cwd)
+    catalogue: Callable[[], str | None] = lambda: None
+    """The skill catalogue of this moment."""
+    skill_interval: int = 10
+    """After how many tool rounds skills are reviewed."""
+    skills_used: Callable[[Mapping[str, object]], None] = lambda outcome: None  # noqa: ARG005 - nobody listens
+    """Hears how a turn went that used skills."""

@@ -1,0 +1,52 @@
+"""Project files: what a folder tells every agent that works in it, scanned and capped."""
+
+from pathlib import Path
+
+from kept.core.errors import StorageError
+from kept.security.scan import Scope, scan
+from kept.storage.files import read_bytes
+
+KINDS = (".kept.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
+"""The first kind that is found is the one that is used."""
+WINDOW_SHARE = 0.06
+CHARS_PER_TOKEN = 4
+
+
+def project_root(folder: Path) -> Path:
+    """Return the repository that `folder` is in, or the folder itself."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return folder
+
+
+def project_files(folder: Path, *, context_length: int) -> list[tuple[str, str]]:
+    """Return name and text of the project file, blocked or cut where it must be."""
+    for kind in KINDS:
+        for place in dict.fromkeys((folder, project_root(folder))):
+            text = _text(place / kind)
+            if text is not None:
+                return [(kind, _capped(_safe(kind, text), int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN))]
+    return []
+
+
+def _text(path: Path) -> str | None:
+    try:
+        raw = read_bytes(path) if path.is_file() else None
+    except StorageError:
+        return None
+    text = raw.decode("utf-8", "replace").strip() if raw else ""
+    return text or None
+
+
+def _safe(kind: str, text: str) -> str:
+    verdict = scan(text, scope=Scope.CONTEXT)
+    if not verdict.blocked:
+        return text
+    return f"[BLOCKED: {kind} matches {', '.join(verdict.rules)}; the person can look at the file]"
+
+
+def _capped(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[… cut after {most:,} of {len(text):,} characters]"

@@ -1,0 +1,124 @@
+"""Building a session's prompt from the parts: what is frozen, and what others change afterwards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kept.agent.parts import Parts
+from kept.agent.project import project_files
+from kept.core.clock import from_epoch
+from kept.core.errors import StorageError, Unreadable
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
+from kept.memory.delta import delta_notice
+from kept.memory.edits import Target
+from kept.memory.history import History
+from kept.memory.ledger import page_hash
+from kept.prompt.tiers import PromptInputs, build_prompt, guidance
+from kept.storage.files import read_bytes
+
+_UNKNOWN_WINDOW = 128_000
+
+
+def session_prompt(parts: Parts, *, root: SessionId, started: float, system_message: str | None, platform: str) -> str:
+    """Return the prompt with fresh snapshots of the pages and the catalogue."""
+    memory = parts.memory if "memory" in parts.toolbox.tools else None
+    if memory is not None:
+        memory.load()
+    window = parts.model.context_length if parts.model is not None else _UNKNOWN_WINDOW
+    return build_prompt(
+        PromptInputs(
+            identity=_identity(parts),
+            tools=tuple(parts.toolbox.tools),
+            skill_catalogue=parts.catalogue() if "skills_list" in parts.toolbox.tools else None,
+            platform_hint=_hint(platform),
+            system_message=system_message,
+            project_files=project_files(parts.folder, context_length=window),
+            memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
+            user_block=memory.render_snapshot(Target.USER) if memory is not None else None,
+            provider_block=parts.providers.system_prompt_block() if parts.providers is not None else None,
+            started=from_epoch(started).astimezone().date(),
+            conversation_id=root,
+            model=parts.model.name if parts.model is not None else "none",
+        )
+    )
+
+
+def _identity(parts: Parts) -> str:
+    try:
+        own = (read_bytes(parts.home / "SOUL.md") or b"").decode("utf-8", "replace").strip()
+    except StorageError:
+        own = ""
+    return own or guidance("identity")
+
+
+def _hint(platform: str) -> str:
+    return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
+
+
+@dataclass(slots=True)
+class Frozen:
+    """The pages as a session's prompt shows them, and the state that others' changes were last told for."""
+
+    pages: Mapping[Target, tuple[str, ...]]
+    told: str = ""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return what is kept with the session."""
+        return {"pages": {page.value: list(entries) for page, entries in self.pages.items()}, "told": self.told}
+
+
+def frozen_now(parts: Parts) -> Frozen:
+    """Return the pages of this moment."""
+    return Frozen(_live(parts))
+
+
+def frozen_from(value: JSON, parts: Parts) -> Frozen:
+    """Return what a session was left with; without it, the pages of this moment."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("pages"), Mapping):
+        return frozen_now(parts)
+    pages = value["pages"]
+    assert isinstance(pages, Mapping)
+    found = {}
+    for page in Target:
+        entries = pages.get(page.value)
+        found[page] = tuple(str(entry) for entry in entries) if isinstance(entries, list) else ()
+    return Frozen(found, str(value.get("told", "")))
+
+
+def _live(parts: Parts) -> dict[Target, tuple[str, ...]]:
+    found: dict[Target, tuple[str, ...]] = {}
+    for page in Target:
+        try:
+            enabled = parts.memory is not None and parts.memory.enabled(page)
+            found[page] = parts.memory.files.entries(page) if enabled and parts.memory is not None else ()
+        except Unreadable:
+            found[page] = ()
+    return found
+
+
+def delta(parts: Parts, frozen: Frozen, lineage: frozenset[str]) -> str | None:
+    """Return what others changed on the pages since the prompt was frozen, once per distinct state."""
+    memory = parts.memory
+    if memory is None or not memory.settings.delta_notice or "memory" not in parts.toolbox.tools:
+        return None
+    live = _live(parts)
+    state = "".join(page_hash(live[page]) for page in Target)
+    if state == frozen.told or all(live[page] == frozen.pages.get(page, ()) for page in Target):
+        return None
+    notice = delta_notice(frozen.pages, live, own=_own(parts, lineage), allowed=memory.allowed)
+    frozen.told = state
+    return notice
+
+
+def _own(parts: Parts, lineage: frozenset[str]) -> dict[Target, frozenset[str]]:
+    """Return the entries that this conversation wrote or removed itself; it knows of those."""
+    assert parts.memory is not None
+    own: dict[Target, set[str]] = {page: set() for page in Target}
+    try:
+        rows = History(parts.memory).rows()
+    except StorageError:
+        rows = []
+    for row in rows:
+        if row.session_id in lineage and row.origin == "agent":
+            own[row.target] |= {text for text in (row.step.before, row.step.after) if text}
+    return {page: frozenset(texts) for page, texts in own.items()}

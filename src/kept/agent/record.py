@@ -1,0 +1,145 @@
+"""The record of a conversation: in memory always, in the store whenever that can be reached."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kept.context.outcome import Compaction
+from kept.core.errors import NotFound, StorageError
+from kept.core.events import Warned
+from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import JSON
+from kept.core.messages import NewMessage, Origin, Session, StoredMessage
+from kept.core.ports import EventSink, SessionStore, UnitOfWork
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Record:
+    """The messages that the model is sent, each with its stored id, or a negative one until it is stored.
+
+    A store that refuses (full disk, lock, damage) never ends the chat: the messages wait here and are
+    stored in order as soon as there is room.
+    """
+
+    session: Session
+    store: SessionStore | None
+    sink: EventSink
+    prompt: str | None = None
+    rows: list[StoredMessage] = field(default_factory=list)
+    pruning: JSON = None
+    """How old tool output was made small in requests; see `context.outcome.Pruned`."""
+    exists: bool = False
+    trouble: str = ""
+    _waiting: list[NewMessage] = field(default_factory=list)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Return the ids of the messages in the context."""
+        return tuple(row.id for row in self.rows if row.id > 0)
+
+    def add(
+        self, messages: Sequence[NewMessage], *, beside: Callable[[UnitOfWork, Sequence[MessageId]], None] | None = None
+    ) -> None:
+        """Take messages in; `beside` writes in the same transaction what must commit with them."""
+        first = len(self.rows)
+        for new in messages:
+            self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))
+        if self.store is None:
+            return
+        waiting = len(self._waiting)
+        self._waiting.extend(messages)
+        try:
+            ids = self._stored(beside)
+        except StorageError as error:
+            self._tell(error)
+            return
+        if self.trouble:
+            self.trouble = ""
+            self.sink(Warned("there is room again: the conversation is stored from its beginning on"))
+        self._name_rows(ids, first - waiting)
+
+    def _stored(self, beside: Callable[[UnitOfWork, Sequence[MessageId]], None] | None) -> list[MessageId]:
+        assert self.store is not None
+        if not self.exists:
+            self.store.create(self.session, system_prompt=self.prompt)
+            self.exists = True
+        with self.store.unit() as unit:
+            ids = self.store.append(self.session.id, self._waiting, unit=unit)
+            if beside is not None:
+                beside(unit, ids)
+        self._waiting.clear()
+        return ids
+
+    def _name_rows(self, ids: Sequence[MessageId], first: int) -> None:
+        for place, message_id in enumerate(ids, start=first):
+            self.rows[place] = replace(self.rows[place], id=message_id)
+
+    def _tell(self, error: StorageError) -> None:
+        self.trouble = error.message
+        log.warning("turn not stored: %s", error.message)
+        self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
+
+    def compacted(self, compaction: Compaction) -> None:
+        """Replace the covered messages by their summary, here and in the store."""
+        by_id = {row.id: row for row in self.rows}
+        session_id = compaction.new_session_id or self.session.id
+        if self.store is not None and self.exists and not self.trouble:
+            self.store.compact(self.session.id, compaction)
+            self.rows = self._with_originals(self.store.context(session_id), by_id)
+            return
+        new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
+        summary = _row(self.session, new, MessageId(-len(self.rows) - 1_000_000))
+        head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
+        self.rows = [*head, summary, *tail]
+
+    @staticmethod
+    def _with_originals(rows: Sequence[StoredMessage], by_id: Mapping[MessageId, StoredMessage]) -> list[StoredMessage]:
+        """Prefer what this process holds: the store has credentials redacted, and the prefix must not move."""
+        return [by_id.get(row.id, row) for row in rows]
+
+    def note(self, key: str, value: JSON) -> None:
+        """Keep a small fact with the session, as well as that goes."""
+        self.note_root(self.session.id, key, value)
+
+    def note_root(self, session_id: SessionId, key: str, value: JSON) -> None:
+        """Keep a small fact with another session of the conversation."""
+        if self.store is None or not self.exists:
+            return
+        try:
+            self.store.note(session_id, key, value)
+        except (StorageError, NotFound) as error:
+            log.warning("note %s not stored: %s", key, error)
+
+    def noted(self, session_id: SessionId, key: str) -> JSON:
+        """Return a fact that was kept, None when there is none."""
+        if self.store is None or not self.exists:
+            return None
+        try:
+            return self.store.noted(session_id, key)
+        except (StorageError, NotFound):
+            return None
+
+    def set_prompt(self, prompt: str) -> None:
+        """Keep the prompt that the session reuses from now on."""
+        self.prompt = prompt
+        if self.store is not None and self.exists:
+            try:
+                self.store.set_system_prompt(self.session.id, prompt)
+            except (StorageError, NotFound) as error:
+                log.warning("prompt not stored: %s", error)
+
+
+def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:
+    return StoredMessage(
+        id=message_id,
+        session_id=session.id,
+        message=new.message,
+        timestamp=new.timestamp,
+        origin=new.origin,
+        api_content=new.api_content,
+        token_count=new.token_count,
+        external_id=new.external_id,
+        interrupted=new.interrupted,
+    )

@@ -1,0 +1,188 @@
+"""The background review: a restricted fork that looks back and keeps what will matter."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from kept.agent.act import Acting, act
+from kept.agent.assemble import request
+from kept.agent.live import deny
+from kept.agent.offload import offload
+from kept.agent.think import Heard, think
+from kept.agent.toolbox import Toolbox
+from kept.context.repair import repaired
+from kept.core.chat import ChatRequest, ChatResponse
+from kept.core.errors import StorageError
+from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
+from kept.core.ids import SessionId, new_group_id, new_session_id
+from kept.core.jsontypes import JSON
+from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
+from kept.core.ports import EventSink
+from kept.core.tools import Tool, ToolContext
+from kept.security.fence import sanitize_context
+
+if TYPE_CHECKING:
+    from kept.agent.live import Live
+
+log = logging.getLogger(__name__)
+
+MAX_ITERATIONS = 16
+TOOLS = ("memory", "skills_list", "skill_view", "skill_manage")
+DAY_KEY = "review_tokens"
+
+
+@dataclass(slots=True)
+class Review:
+    """One review under way: what it wrote, and its transcript."""
+
+    group_id: str = field(default_factory=new_group_id)
+    saved: list[str] = field(default_factory=list)
+    staged: list[str] = field(default_factory=list)
+    transcript: list[Message] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+
+    def hear(self, event: Event, /) -> None:
+        """Take down what the review wrote."""
+        match event:
+            case MemoryWritten(after=after, before=before):
+                self.saved.append(after if after is not None else f"(removed) {before}")
+            case MemoryStaged(text=text):
+                self.staged.append(text)
+            case _:
+                return
+
+
+def instruction(*, memory: bool, skills: bool) -> str:
+    """Return what the fork is asked."""
+    text = files("kept.agent").joinpath
+    tasks = [
+        text(name).read_text(encoding="utf-8").strip()
+        for name, wanted in (("review_memory.md", memory), ("review_skills.md", skills))
+        if wanted
+    ]
+    return text("review.md").read_text(encoding="utf-8").replace("{tasks}", "\n\n".join(tasks)).strip()
+
+
+async def review(live: "Live", *, memory: bool, skills: bool) -> Review | None:
+    """Run one review; its failure is logged, never an error of the turn."""
+    try:
+        if live.parts.model is None or not _within_budget(live):
+            return None
+        done = await _reviewed(live, memory=memory, skills=skills)
+        live.reviewing = None
+    except Exception:  # background task: whatever fails here must not reach the chat
+        log.warning("review_failed", exc_info=True)
+        return None
+    await offload(_keep, live, done)
+    if done.saved or done.staged:
+        live.parts.sink(Reviewed(done.group_id, tuple(done.saved), tuple(done.staged)))
+    return done
+
+
+async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
+    done = Review()
+    live.reviewing = done.hear
+    model = live.parts.model
+    assert model is not None
+    asked = _first_request(live, instruction(memory=memory, skills=skills))
+    done.transcript.append(asked.messages[-1])
+    toolbox = Toolbox({name: _guarded(tool, live) for name, tool in live.parts.toolbox.only(TOOLS).tools.items()})
+    quiet = _quiet(live)
+    for _ in range(MAX_ITERATIONS):
+        response: ChatResponse = await think(model, asked, sink=quiet, heard=Heard(), task="review")
+        done.usage += response.usage
+        done.transcript.append(response.message)
+        if not response.message.tool_calls:
+            break
+        context = ToolContext(
+            session_id=live.record.session.id, user_id=live.user_id, origin="background_review",
+            platform=live.platform, turn=-live.turns, group_id=done.group_id,
+        )  # fmt: skip
+        acting = Acting(toolbox, context, quiet, deny, live.parts.settings.limits.tool_seconds)
+        acted = await act(response.message.tool_calls, acting)
+        done.transcript += [each.message for each in acted]
+        answers = tuple(each.message for each in acted)
+        asked = replace(asked, messages=(*asked.messages, response.message, *answers))
+    return done
+
+
+def _first_request(live: "Live", order: str) -> ChatRequest:
+    """Return the conversation, clean of recalled text, with the order at its end; the prefix stays cacheable."""
+    rows = [replace(row, api_content=None) for row in live.record.rows]
+    asked = request(
+        live.prompt, rows, tools=live.parts.toolbox.schemas, pruning=live.record.pruning, conversation_id=live.root
+    )
+    return replace(asked, messages=repaired([*asked.messages, Message(Role.USER, order)]))
+
+
+def _guarded(tool: Tool, live: "Live") -> Tool:
+    """Return the tool without what was recalled: recalled memory must not come back as new."""
+    if tool.schema.name != "memory":
+        return tool
+    recalled = {" ".join(line.split()).casefold() for text in live.recalled_texts for line in text.splitlines()}
+
+    def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        texts = [arguments.get("content")]
+        operations = arguments.get("operations")
+        if isinstance(operations, list):
+            texts += [each.get("content") for each in operations if isinstance(each, Mapping)]
+        for text in texts:
+            if isinstance(text, str) and _same(sanitize_context(text), recalled):
+                return {"success": False, "error": "That was recalled from memory; it is kept already.", "done": True}
+        return tool.call(arguments, context)
+
+    return replace(tool, call=call)
+
+
+def _same(text: str, recalled: set[str]) -> bool:
+    plain = " ".join(text.split()).casefold()
+    return any(plain == line.lstrip("-*• ").strip() or plain == line for line in recalled)
+
+
+def _quiet(live: "Live") -> EventSink:
+    """Return a sink that only counts: the fork's words and calls are nobody's business while they happen."""
+
+    def hear(event: Event, /) -> None:
+        if isinstance(event, ModelCalled):
+            live.parts.sink(event)
+
+    return hear
+
+
+def _within_budget(live: "Live") -> bool:
+    settings = live.parts.settings.review
+    if not settings.enabled:
+        return False
+    return _spent_today(live) < settings.max_tokens_per_day
+
+
+def _today(live: "Live") -> str:
+    return live.parts.clock.now().strftime("%Y-%m-%d")
+
+
+def _spent_today(live: "Live") -> int:
+    noted = live.record.noted(live.root, DAY_KEY)
+    spent = noted.get(_today(live)) if isinstance(noted, Mapping) else None
+    return spent if isinstance(spent, int) else 0
+
+
+def _keep(live: "Live", done: Review) -> None:
+    """Count the review and keep its transcript as a hidden session."""
+    spent = _spent_today(live) + done.usage.prompt_tokens + done.usage.output_tokens
+    live.record.note_root(live.root, DAY_KEY, {_today(live): spent})
+    store = live.parts.sessions
+    if store is None or live.incognito or live.parts.model is None:
+        return
+    now = live.now()
+    session_id: SessionId = new_session_id(live.parts.clock.now())
+    try:
+        model = live.parts.model.name
+        store.create(Session(id=session_id, source="review", started=now, model=model, user_id=live.user_id))
+        store.append(session_id, [NewMessage(message, now, Origin.SYNTHETIC) for message in done.transcript])
+        cost = live.parts.cost_of(model, done.usage)
+        store.add_usage(live.record.session.id, task="review", model=model, usage=done.usage, cost=cost)
+        store.end(session_id, "reviewed")
+    except StorageError:
+        log.warning("review transcript not stored", exc_info=True)

@@ -1,0 +1,46 @@
+"""The toolbox: every tool that an agent has on its platform, in a fixed order."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kept.core.tools import Tool, ToolSchema
+
+log = logging.getLogger(__name__)
+
+CORE = (
+    "memory", "session_search", "skills_list", "skill_view", "skill_manage", "todo", "delegate_task",
+    "read_file", "write_file", "edit_file", "list_files", "search_files", "terminal",
+)  # fmt: skip
+"""Names that no plugin can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """Tools by name; the order is the order in which models are told of them."""
+
+    tools: Mapping[str, Tool]
+
+    @property
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """Return what models are told."""
+        return tuple(tool.schema for tool in self.tools.values())
+
+    def only(self, names: Iterable[str]) -> "Toolbox":
+        """Return the toolbox with just these tools."""
+        wanted = set(names)
+        return Toolbox({name: tool for name, tool in self.tools.items() if name in wanted})
+
+
+def toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Sequence[str] | None) -> Toolbox:
+    """Return the tools of the chosen toolsets; plugins follow the core and cannot take its names."""
+    found: dict[str, Tool] = {}
+    for tool in (*core, *plugins):
+        name = tool.schema.name
+        if toolsets is not None and tool.schema.toolset not in toolsets:
+            continue
+        if name in found or (name in CORE and tool not in core):
+            log.warning("the tool %s is there already; the second one is left out", name)
+            continue
+        found[name] = tool
+    return Toolbox(found)

@@ -1,0 +1,177 @@
+"""One turn: recall ▸ assemble ▸ think ⇄ act ▸ settle."""
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from kept.agent.act import Acting, act
+from kept.agent.answer import Answer, Called, Kept
+from kept.agent.assemble import request, user_message
+from kept.agent.compact import Squeeze
+from kept.agent.limits import Spent, reached, where_it_stands
+from kept.agent.offload import offload
+from kept.agent.settle import settle
+from kept.agent.think import Heard, think
+from kept.core.chat import ChatResponse
+from kept.core.errors import ContextOverflow, KeptError
+from kept.core.events import TextStreamed
+from kept.core.messages import Message, NewMessage, Origin, Role
+from kept.core.tools import ToolContext
+
+if TYPE_CHECKING:
+    from kept.agent.live import Live
+
+INTERRUPTED = "[interrupted by the user]"
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a running turn has come to."""
+
+    text: str
+    began: float
+    first_row: int
+    spent: Spent = field(default_factory=Spent)
+    calls: list[Called] = field(default_factory=list)
+    saved: list[Kept] = field(default_factory=list)
+    heard: Heard = field(default_factory=Heard)
+    answer: str = ""
+    interrupted: bool = False
+    stopped_by: str = ""
+
+
+async def take_turn(live: "Live", text: str) -> Answer:
+    """Answer one message of a person; whatever happens, what was said is kept."""
+    turn = Turn(text, time.monotonic(), len(live.record.rows))
+    live.current = turn
+    recalled = await offload(live.recalled, text)
+    message = user_message(text, recalled, timestamp=live.now())
+    await offload(live.record.add, [message])
+    failure: KeptError | None = None
+    with live.interruptible() as scope:
+        try:
+            await _answered(live, turn)
+        except KeptError as error:
+            failure = error
+    turn.interrupted = scope.cancelled_caught
+    with anyio.CancelScope(shield=True):
+        closing = _closing(live, turn, failure)
+        await offload(settle, live, turn, closing)
+    if failure is not None:
+        raise failure
+    return Answer(
+        turn.answer,
+        live.record.session.id,
+        turn.spent.usage,
+        turn.spent.cost if live.parts.model is not None else None,
+        tuple(turn.calls),
+        tuple(turn.saved),
+        turn.interrupted,
+        turn.stopped_by,
+        time.monotonic() - turn.began,
+    )
+
+
+async def _answered(live: "Live", turn: Turn) -> None:
+    """Think and act until there is an answer or a limit."""
+    if live.parts.model is None:
+        await _extracted(live, turn)
+        return
+    while True:
+        response = await _thought(live, turn)
+        turn.heard = Heard(turn.heard.text)
+        if not response.message.tool_calls:
+            turn.answer = response.message.text
+            live.final = response.message
+            return
+        await offload(live.record.add, [_new(live, response.message, Origin.MODEL)])
+        turn.heard = Heard()
+        await _acted(live, turn, response)
+        turn.stopped_by = reached(live.parts.settings.limits, turn.spent)
+        if turn.stopped_by:
+            turn.answer = where_it_stands(turn.stopped_by, turn.calls)
+            live.parts.sink(TextStreamed(turn.answer))
+            return
+        if live.should_compact(response.usage.prompt_tokens):
+            await offload(live.compact, Squeeze(current_tokens=response.usage.prompt_tokens))
+
+
+async def _extracted(live: "Live", turn: Turn) -> None:
+    reply = await offload(live.parts.assistant.reply, turn.text, live.record.session.id)
+    turn.answer = reply.text
+    turn.saved += [Kept(each.ledger_id, each.target.value, each.text) for each in reply.saved]
+    live.parts.sink(TextStreamed(reply.text))
+
+
+async def _thought(live: "Live", turn: Turn) -> ChatResponse:
+    """Make one model call; a context that overflows is compacted once and tried again."""
+    model = live.parts.model
+    assert model is not None
+    await live.preflight()
+    for attempt in (1, 2):
+        asked = request(
+            live.prompt,
+            live.record.rows,
+            tools=live.parts.toolbox.schemas,
+            pruning=live.record.pruning,
+            conversation_id=live.root,
+        )
+        try:
+            response = await think(model, asked, sink=live.parts.sink, heard=turn.heard)
+        except ContextOverflow as overflow:
+            if attempt == 2 or not live.parts.compression.enabled:
+                raise live.overflowed(overflow) from overflow
+            await offload(live.compact, Squeeze(force=True))
+            continue
+        await offload(live.counted, response, asked)
+        cost = live.parts.cost_of(response.model, response.usage) or 0.0
+        turn.spent = Spent(
+            turn.spent.iterations + 1,
+            turn.spent.usage + response.usage,
+            turn.spent.cost + cost,
+            time.monotonic() - turn.began,
+        )
+        return response
+    raise AssertionError("the loop returns or raises")
+
+
+async def _acted(live: "Live", turn: Turn, response: ChatResponse) -> None:
+    acting = Acting(
+        live.parts.toolbox,
+        ToolContext(
+            session_id=live.record.session.id,
+            user_id=live.user_id,
+            platform=live.platform,
+            turn=live.turns,
+            active_message_ids=live.record.ids,
+            incognito=live.incognito,
+        ),
+        live.parts.sink,
+        live.approve,
+        live.parts.settings.limits.tool_seconds,
+    )
+    acted = await act(response.message.tool_calls, acting)
+    turn.calls += [Called(each.call.name, each.call.arguments, each.ok) for each in acted]
+    await offload(live.record.add, [_new(live, each.message, Origin.TOOL) for each in acted])
+
+
+def _new(live: "Live", message: Message, origin: Origin, *, interrupted: bool = False) -> NewMessage:
+    return NewMessage(message, live.now(), origin, interrupted=interrupted)
+
+
+def _closing(live: "Live", turn: Turn, failure: KeptError | None) -> NewMessage:
+    """Return the last message of the turn, so that the next request extends this one."""
+    if turn.interrupted:
+        turn.answer = turn.heard.text
+        text = f"{turn.heard.text}\n\n{INTERRUPTED}" if turn.heard.text else INTERRUPTED
+        return _new(live, Message(Role.ASSISTANT, text), Origin.MODEL, interrupted=True)
+    if failure is not None:
+        text = turn.heard.text or f"[no answer: {failure.message}]"
+        return _new(live, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
+    message = Message(Role.ASSISTANT, turn.answer)
+    if live.final is not None and not turn.stopped_by:
+        message = replace(live.final)
+    live.final = None
+    return _new(live, message, Origin.MODEL)

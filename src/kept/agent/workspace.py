@@ -1,0 +1,173 @@
+"""The workspace tools: read, write, edit, list and search files, and run commands."""
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from kept.core.jsontypes import JSON
+from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.storage.files import write_atomically
+
+MAX_READ_CHARS = 60_000
+MAX_HITS = 200
+TERMINAL_SECONDS = 110.0
+_SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
+_DANGEROUS = re.compile(
+    r"\brm\s+-\w*[rf]|\bsudo\b|\bmkfs|\bdd\s+if=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
+    r"\bcurl\b.*\|\s*(?:ba|z)?sh|\bwget\b.*\|\s*(?:ba|z)?sh|\bgit\s+push\s+.*--force|\bkill(?:all)?\s+-9",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folder that a person works in."""
+
+    folder: Path
+
+    def tools(self) -> list[Tool]:
+        """Return the tools, in a fixed order."""
+        calls = {
+            "read_file": self.read,
+            "write_file": self.write,
+            "edit_file": self.edit,
+            "list_files": self.list,
+            "search_files": self.search,
+            "terminal": self.terminal,
+        }
+        rows = json.loads(files("kept.agent").joinpath("workspace.json").read_text(encoding="utf-8"))
+        return [
+            Tool(
+                ToolSchema(row["name"], row["description"], row["parameters"], row["toolset"]),
+                calls[row["name"]],
+                parallel=row["name"] in {"read_file", "list_files", "search_files"},
+                asks=row["name"] in {"write_file", "edit_file", "terminal"},
+            )
+            for row in rows
+        ]
+
+    def needs_asking(self, name: str, arguments: Mapping[str, JSON]) -> bool:
+        """Whether a call asks first even where approvals are automatic: dangerous commands, files outside."""
+        if name == "terminal":
+            return bool(_DANGEROUS.search(str(arguments.get("command", ""))))
+        return not self._inside(str(arguments.get("path", "")))
+
+    def read(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
+        """Read a file, or some of its lines."""
+        path = self._path(arguments)
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        except OSError as error:
+            return _failure(f"cannot read {path}: {error.strerror}")
+        first = max(1, _whole(arguments.get("start_line"), 1))
+        count = max(1, _whole(arguments.get("lines"), len(lines) or 1))
+        text = "".join(lines[first - 1 : first - 1 + count])
+        answer: dict[str, JSON] = {
+            "success": True,
+            "path": str(path),
+            "content": text[:MAX_READ_CHARS],
+            "lines": len(lines),
+        }
+        if len(text) > MAX_READ_CHARS:
+            answer["note"] = f"cut after {MAX_READ_CHARS:,} characters: read on with start_line"
+        return answer
+
+    def write(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
+        """Write a file, atomically."""
+        path = self._path(arguments)
+        content = str(arguments.get("content", ""))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content.encode(), mode=0o644)
+        return {"success": True, "path": str(path), "chars": len(content)}
+
+    def edit(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        """Replace one passage."""
+        path, old = self._path(arguments), str(arguments.get("old_text", ""))
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            return _failure(f"cannot read {path}: {error}")
+        found = text.count(old) if old else 0
+        if found != 1:
+            return _failure(f"old_text occurs {found} times in {path}", "quote a passage that occurs exactly once")
+        return self.write(
+            {"path": str(path), "content": text.replace(old, str(arguments.get("new_text", "")))}, context
+        )
+
+    def list(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
+        """List files below a folder."""
+        pattern = str(arguments.get("pattern") or "*")
+        found = sorted(self._files(self._path(arguments), pattern), key=_changed, reverse=True)
+        shown: list[JSON] = [
+            str(file.relative_to(self.folder) if self._inside(str(file)) else file) for file in found[:MAX_HITS]
+        ]
+        return {"success": True, "files": shown, "count": len(found)}
+
+    def search(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
+        """Search the contents of files."""
+        try:
+            pattern = re.compile(str(arguments.get("pattern", "")))
+        except re.error as error:
+            return _failure(f"not a regular expression: {error}")
+        hits: list[JSON] = []
+        for file in self._files(self._path(arguments), str(arguments.get("files") or "*")):
+            try:
+                lines = file.read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError):
+                continue
+            hits += [f"{file}:{number}: {line[:300]}" for number, line in enumerate(lines, 1) if pattern.search(line)]
+            if len(hits) >= MAX_HITS:
+                break
+        return {"success": True, "hits": hits[:MAX_HITS], "count": len(hits)}
+
+    def terminal(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
+        """Run a command in the person's shell."""
+        command = str(arguments.get("command", ""))
+        try:
+            done = subprocess.run(
+                ["/bin/sh", "-c", command], cwd=self.folder, capture_output=True, timeout=TERMINAL_SECONDS, check=False,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return _failure(f"the command did not end well: {error}")
+        output = (done.stdout + done.stderr).decode("utf-8", "replace")
+        return {"success": done.returncode == 0, "exit_code": done.returncode, "output": output[-MAX_READ_CHARS:]}
+
+    def _path(self, arguments: Mapping[str, JSON]) -> Path:
+        return (self.folder / Path(str(arguments.get("path") or ".")).expanduser()).resolve()
+
+    def _inside(self, path: str) -> bool:
+        return (self.folder / Path(path).expanduser()).resolve().is_relative_to(self.folder.resolve())
+
+    @staticmethod
+    def _files(place: Path, pattern: str) -> Iterator[Path]:
+        if place.is_file():
+            yield place
+            return
+        for folder, names, inside in os.walk(place):
+            names[:] = sorted(name for name in names if name not in _SKIPPED)
+            for file in sorted(inside):
+                inner = Path(folder, file)
+                if fnmatch.fnmatch(file, pattern) or fnmatch.fnmatch(str(inner.relative_to(place)), pattern):
+                    yield inner
+
+
+def _failure(error: str, remedy: str = "check the path and try again") -> Mapping[str, JSON]:
+    return {"success": False, "error": error, "remedy": remedy}
+
+
+def _whole(value: JSON, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
