@@ -1,0 +1,143 @@
+"""Which model speaks: settings, keys, local servers, a file, and nothing at all."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from kept.core.errors import ModelRefused, UsageError
+from kept.llm.choice import choose, offers
+from kept.llm.endpoint import Endpoint
+from kept.llm.local_servers import LocalServer, models_at, probe, window_at
+from kept.llm.settings import ModelSettings
+from kept.llm.vendors import endpoint_of, parsed
+from kept.testing.loopback_openai import LoopbackOpenAI
+
+KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "OPENROUTER_API_KEY": "r"}
+
+
+def nothing():
+    return {}
+
+
+def never():
+    raise AssertionError("local servers must not be asked when something before them is open")
+
+
+def test_keys_in_order():
+    """The first key that is set decides, and local servers are not even asked."""
+    left = dict(KEYS)
+    seen = []
+    for variable in KEYS:
+        seen.append(choose(ModelSettings(), left, probe_servers=never).name.partition("/")[0])
+        del left[variable]
+
+    assert seen == ["anthropic", "openai", "openrouter"]
+
+
+def test_a_setting_comes_first():
+    """`model.default` wins over every key."""
+    assert choose(ModelSettings(default="ollama/x"), KEYS, probe_servers=never).name == "ollama/x"
+
+
+def test_local_servers_then_a_file_then_nothing(tmp_path: Path):
+    """Without a key: the first server that has a model, then the configured file, then no model."""
+    gguf = tmp_path / "m.gguf"
+    gguf.touch()
+    settings = ModelSettings(local_path=str(gguf))
+
+    answers = {"ollama": [], "lmstudio": ["qwen"], "llamacpp": ["x"]}
+    assert choose(settings, {}, probe_servers=lambda: answers).name == "lmstudio/qwen"
+    assert choose(settings, {}, probe_servers=nothing).name == f"local/{gguf}"
+    assert choose(ModelSettings(), {}, probe_servers=nothing).is_extractive
+
+
+def test_every_offer_says_why(tmp_path: Path):
+    """What is closed names what would open it."""
+    reasons = {offer.name: offer for offer in offers(ModelSettings(), {"OPENAI_API_KEY": "o"}, probe_servers=nothing)}
+
+    assert "ANTHROPIC_API_KEY is not set" in reasons["anthropic"].reason
+    assert reasons["openai/gpt-6-sol"].is_open
+    assert "11434" in reasons["ollama"].reason
+    assert "model.local_path" in reasons["local"].reason
+    assert reasons["extractive"].is_open
+
+
+def test_an_empty_key_is_no_key():
+    """A variable that is set to nothing opens nothing."""
+    assert choose(ModelSettings(), {"ANTHROPIC_API_KEY": ""}, probe_servers=nothing).is_extractive
+
+
+def test_a_compatible_endpoint_is_asked_for_its_model():
+    """With a key and another address, the first model that is listed there is used."""
+    with LoopbackOpenAI(models=("house-model", "other")) as server:
+        assert choose(ModelSettings(), server.environment, probe_servers=never).name == "openai/house-model"
+        chosen = choose(ModelSettings(base_url=server.base_url), {}, probe_servers=never)
+
+    assert chosen.name == "openai/house-model"
+
+
+def test_a_local_server_is_found_on_its_port():
+    """A server that lists models is found; a port where nobody listens is not."""
+    with LoopbackOpenAI(models=("llama3.2",)) as server:
+        port = int(server.url.rpartition(":")[2])
+        found = probe([LocalServer("ollama", "Ollama", port), LocalServer("lmstudio", "LM Studio", 9)])
+
+    assert found == {"ollama": ["llama3.2"], "lmstudio": None}
+
+
+def test_a_server_that_hangs_does_not_hold_the_start():
+    """A port that accepts and stays silent costs a fifth of a second, however many there are."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        started = time.monotonic()
+        found = probe([LocalServer(f"s{n}", "S", port) for n in range(3)])
+        seconds = time.monotonic() - started
+
+    assert set(found.values()) == {None}
+    assert seconds < 1.0
+
+
+def test_garbage_on_a_port_is_no_server():
+    """Another program on the port is not taken for a model server."""
+    with LoopbackOpenAI() as server:
+        assert models_at(f"{server.url}/elsewhere") is None
+        assert window_at(server.base_url, "loopback-model") is None
+
+
+@pytest.mark.parametrize("name", ["", "nonsense", "mystery/model", "openai/", "/gpt-4"])
+def test_a_wrong_name_is_one_clear_line(name: str):
+    """A name that names no model says what a name looks like."""
+    with pytest.raises(UsageError, match="kept model list"):
+        parsed(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "model"),
+    [("openrouter/anthropic/claude-x", "openrouter", "anthropic/claude-x"), ("claude-x", "anthropic", "claude-x"),
+     ("gpt-9", "openai", "gpt-9"), ("local//a/b.gguf", "local", "/a/b.gguf"), ("extractive", "extractive", "")],
+)  # fmt: skip
+def test_names(name: str, provider: str, model: str):
+    """The first part is the provider; a bare name of a known family finds its own."""
+    assert (parsed(name).provider, parsed(name).model) == (provider, model)
+
+
+def test_a_missing_key_names_its_variable():
+    """Without a key the error says which variable to set, before anything is sent."""
+    with pytest.raises(ModelRefused, match="ANTHROPIC_API_KEY"):
+        endpoint_of("anthropic", {})
+
+
+def test_servers_on_this_machine_need_no_key():
+    """A loopback address is used without a key."""
+    assert endpoint_of("openai", {"OPENAI_BASE_URL": "http://localhost:9/v1"}).is_loopback
+
+
+def test_an_endpoint_never_shows_its_secrets():
+    """Neither the key nor credentials in the address appear in what is printed."""
+    endpoint = Endpoint("openai", "https://user:hunter2@example.test:8443/v1?token=t0ken", "sk-secret-key")
+
+    assert "sk-secret-key" not in repr(endpoint)
+    assert endpoint.shown_url == "https://example.test:8443/v1"

@@ -1,0 +1,199 @@
+"""Retries and fallbacks: what is tried again, after how long, and when not."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.core.chat import ChatRequest, ChatResponse
+from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
+from kept.core.messages import Message, Role
+from kept.llm.fallback import REST_SECONDS, FallbackModel
+from kept.llm.retry import RetryingModel, RetryPolicy
+from kept.testing.scripted_model import Says, ScriptedModel
+
+ASK = ChatRequest("s", (Message(Role.USER, "hi"),))
+BUSY = ModelBusy("busy")
+
+
+class Breaks:
+    """A model that fails after some text was shown."""
+
+    name = "scripted/breaks"
+    context_length = 10
+
+    def __init__(self, thinking: str = "", text: str = "half an ans") -> None:
+        self.says = Says(text, thinking=thinking)
+        self.asked = 0
+
+    async def stream(self, request):
+        self.asked += 1
+        async for delta in ScriptedModel([self.says]).stream(request):
+            if isinstance(delta, ChatResponse):
+                raise ModelBusy("broke off")
+            yield delta
+
+
+def run(model):
+    async def collect():
+        return [delta async for delta in model.stream(ASK)]
+
+    return asyncio.run(collect())
+
+
+def retrying(model, **policy):
+    waits: list[float] = []
+    told: list[object] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    return RetryingModel(model, RetryPolicy(**policy), sink=told.append, sleep=sleep, chance=lambda: 1.0), waits, told
+
+
+def test_an_overload_is_tried_again_with_growing_waits():
+    """Three overloads and then an answer: the person gets the answer, and was told of each wait."""
+    model, waits, told = retrying(ScriptedModel([BUSY, BUSY, BUSY, "here"]))
+
+    assert run(model)[-1].message.text == "here"
+    assert waits == [0.5, 1.0, 2.0]
+    assert len(told) == 3
+
+
+def test_the_server_says_how_long():
+    """A wish to wait is honoured to the second."""
+    model, waits, _ = retrying(ScriptedModel([ModelBusy("b", retry_after_seconds=7), "here"]))
+    run(model)
+
+    assert waits == [7]
+
+
+def test_a_wish_beyond_the_limit_is_not_waited_for():
+    """Waiting less than asked would only be refused again, so the error comes at once."""
+    model, waits, _ = retrying(ScriptedModel([ModelBusy("b", retry_after_seconds=3600), "late"]))
+
+    with pytest.raises(ModelBusy):
+        run(model)
+
+    assert waits == []
+
+
+@pytest.mark.parametrize("error", [ModelRefused("no"), ContextOverflow("too long")])
+def test_refusals_are_never_tried_again(error):
+    """A 4xx is about the request: sending it again changes nothing."""
+    scripted = ScriptedModel([error, "never"])
+    model, waits, _ = retrying(scripted)
+
+    with pytest.raises(type(error)):
+        run(model)
+
+    assert (len(scripted.requests), waits) == (1, [])
+
+
+def test_retries_end():
+    """After the last retry the error is raised."""
+    scripted = ScriptedModel([BUSY] * 9)
+    model, _, _ = retrying(scripted, retries=2)
+
+    with pytest.raises(ModelBusy):
+        run(model)
+
+    assert len(scripted.requests) == 3
+
+
+def test_an_answer_that_was_partly_shown_is_not_started_again():
+    """Text that was shown cannot be unread, so the stream ends with the error."""
+    model, waits, _ = retrying(breaks := Breaks())
+
+    with pytest.raises(ModelBusy):
+        run(model)
+
+    assert (breaks.asked, waits) == (1, [])
+
+
+def test_thinking_that_broke_off_is_started_again():
+    """Thinking is not part of the answer, so a stream that only thought is tried again."""
+    model, waits, _ = retrying(breaks := Breaks(thinking="hm", text=""), retries=2)
+
+    with pytest.raises(ModelBusy):
+        run(model)
+
+    assert (breaks.asked, len(waits)) == (3, 2)
+
+
+@given(st.integers(0, 40), st.floats(0, 1), st.one_of(st.none(), st.floats(0, 1e9)))
+def test_a_wait_is_bounded(attempt: int, chance: float, asked: float | None):
+    """No wait is longer than the limits, and none is negative."""
+    policy = RetryPolicy(retries=30)
+    wait = policy.wait(attempt, ModelBusy("b", retry_after_seconds=asked), chance=chance)
+
+    assert wait is None or 0 <= wait <= max(policy.longest_seconds, policy.retry_after_limit_seconds)
+
+
+def test_the_next_model_answers_and_is_named():
+    """When the first model stays overloaded the second answers, and the response says so."""
+    told: list[object] = []
+    model = FallbackModel([ScriptedModel([BUSY], name="a/1"), ScriptedModel(["b"], name="b/2")], sink=told.append)
+
+    assert run(model)[-1].model == "b/2"
+    assert model.name == "a/1"
+    assert "b/2" in told[0].message
+
+
+def test_a_model_that_failed_rests():
+    """For a minute the failed model is not asked; then it is the first choice again."""
+    now = [0.0]
+    first, second = ScriptedModel([BUSY, "a"], name="a/1"), ScriptedModel(["b", "b"], name="b/2")
+    model = FallbackModel([first, second], sink=lambda event: None, now=lambda: now[0])
+
+    answered = [run(model)[-1].model, run(model)[-1].model]
+    now[0] = REST_SECONDS
+    answered.append(run(model)[-1].model)
+
+    assert answered == ["b/2", "b/2", "a/1"]
+
+
+def test_when_all_rest_all_are_asked():
+    """Resting is a preference: with nobody left, everybody is asked again."""
+    first, second = ScriptedModel([BUSY, "a"], name="a/1"), ScriptedModel([BUSY], name="b/2")
+    model = FallbackModel([first, second], sink=lambda event: None)
+
+    with pytest.raises(ModelBusy):
+        run(model)
+
+    assert run(model)[-1].model == "a/1"
+
+
+def test_a_refusal_does_not_fall_back():
+    """A wrong key is told, not hidden behind another model."""
+    model = FallbackModel(
+        [ScriptedModel([ModelRefused("key")], name="a/1"), ScriptedModel(["b"], name="b/2")], sink=lambda event: None
+    )
+
+    with pytest.raises(ModelRefused):
+        run(model)
+
+
+def test_closing_early_closes_the_inner_stream():
+    """Interrupting the wrapped stream interrupts the model behind it."""
+    ended: list[bool] = []
+
+    class Endless:
+        name, context_length = "scripted/endless", 10
+
+        async def stream(self, request):
+            try:
+                async for delta in ScriptedModel(["word " * 50]).stream(request):
+                    yield delta
+            finally:
+                ended.append(True)
+
+    async def interrupt() -> None:
+        stream = FallbackModel([retrying(Endless())[0]], sink=lambda event: None).stream(ASK)
+        await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(interrupt())
+
+    assert ended == [True]
