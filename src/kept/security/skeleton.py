@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+START = "^"
 BREAK = "|"
 COLON = ":"
 FILLER = "x"
@@ -90,7 +91,7 @@ class Lexicon:
             folded = folded.replace(short, long)
         if _SPACED.search(folded):
             folded = _SPACED.sub(lambda run: " " + re.sub(r"[^a-z0-9]", "", run[0]) + " ", folded)
-        return BREAK + "".join(map(self._memo.__getitem__, _TOKEN.findall(folded)))
+        return START + "".join(map(self._memo.__getitem__, _TOKEN.findall(folded)))
 
     def is_key(self, word: str) -> bool:
         """Tell whether `word`, as it stands, is one that rules look for."""
@@ -164,7 +165,7 @@ class Structure:
     """One pattern over word classes, compiled when a text first holds all it needs.
 
     `verb ..3 noun` allows up to three other words between, within one sentence; `^` is the start of
-    a sentence or clause, `?word` is optional, `!word` forbids the next word, `=a|b` names words, and
+    a sentence or clause and `^^` of the text, `?word` is optional, `!word` forbids the next word, `=a|b` names words, and
     `verb|=a|b` is either.
     """
 
@@ -186,8 +187,10 @@ class Structure:
         return self._regex.search(skeleton) is not None
 
     def _element(self, part: str) -> str:
+        if part == "^^":
+            return f"\\{START}"
         if part == "^":
-            return f"[{BREAK}{COLON}]"
+            return f"[\\{START}{BREAK}{COLON}]"
         if part.startswith(".."):
             return f"[^{BREAK}]{{0,{part[2:]}}}?"
         if part[0] == "?":
