@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from kept.context.settings import CompressionSettings, ContextSettings
 from kept.memory.settings import MemorySettings
 from kept.sessions.settings import SessionSettings
 
@@ -14,3 +15,7 @@ class Settings:
     """Curated memory: the two pages."""
     sessions: SessionSettings = field(default_factory=SessionSettings)
     """Past conversations: how they are kept and shown."""
+    context: ContextSettings = field(default_factory=ContextSettings)
+    """The context engine."""
+    compression: CompressionSettings = field(default_factory=CompressionSettings)
+    """When and how a long conversation is compacted."""
