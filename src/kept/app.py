@@ -2,9 +2,11 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.config.home import Home, find_home
@@ -12,15 +14,24 @@ from kept.config.load import Loaded, load
 from kept.config.secrets import with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
-from kept.core.events import Event
-from kept.core.ports import Clock, EventSink
+from kept.core.errors import ConfigError, StorageError
+from kept.core.events import Event, Warned
+from kept.core.ports import ChatModel, Clock, EventSink
 from kept.core.tools import Tool
 from kept.observe.log import configure
 
 if TYPE_CHECKING:
+    from kept.agent.agent import Agent, Opening
+    from kept.agent.assistant import Passage
+    from kept.agent.parts import Parts
+    from kept.agent.toolbox import Toolbox
+    from kept.context.engine import ContextEngine
+    from kept.llm.models import Models
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
+    from kept.providers.manager import ProviderManager
     from kept.sessions.sqlite.store import SqliteSessionStore
+    from kept.skills.tool import SkillTools
     from kept.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
@@ -43,14 +54,22 @@ class App:
         self.environ = environ
         self.clock = clock
         self.sink = sink
+        self.listeners: list[EventSink] = []
+        self.folder = Path.cwd()
         self._closing = ExitStack()
+
+    def tell(self, event: Event, /) -> None:
+        """Hand an event to the sink and to whoever listens besides."""
+        self.sink(event)
+        for listener in self.listeners:
+            listener(event)
 
     @cached_property
     def memory(self) -> "MemoryStore":
         """The two pages of curated memory."""
         from kept.memory.store import MemoryStore
 
-        store = MemoryStore(self.home.memories, self.settings.memory, clock=self.clock, sink=self.sink)
+        store = MemoryStore(self.home.memories, self.settings.memory, clock=self.clock, sink=self.tell)
         self._closing.callback(store.close)
         return store
 
@@ -77,16 +96,175 @@ class App:
 
         return SqliteSessionStore(self.database, self.settings.sessions, clock=self.clock, sink=self.sink)
 
+    def sessions_or_none(self) -> "SqliteSessionStore | None":
+        """Return the session store; where it cannot be opened, say so once and go on without."""
+        try:
+            return self.sessions
+        except StorageError as error:
+            self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
+            return None
+
+    @cached_property
+    def skill_tools(self) -> "SkillTools":
+        """The library of skills and the tools over it."""
+        from kept.agent.project import project_root
+        from kept.skills.library import SkillLibrary
+        from kept.skills.roots import standard_roots
+        from kept.skills.tool import SkillTools
+
+        roots = standard_roots(
+            self.home.skills,
+            person=Path(self.environ["HOME"]) if self.environ.get("HOME") else None,
+            project=project_root(self.folder),
+            external=self.settings.skills.external_dirs,
+        )
+        library = SkillLibrary(
+            self.home.skills, roots=roots, settings=self.settings.skills, clock=self.clock, environ=self.environ
+        )
+        return SkillTools(library, pending=self.home.pending / "skills")
+
+    @cached_property
+    def models(self) -> "Models":
+        """The models that the settings, keys and local servers offer."""
+        from kept.llm.models import Configured, Models
+        from kept.prompt.breakpoints import apply_cache_markers
+
+        settings = self.settings
+        configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)
+        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.tell)
+
     def tools(self) -> dict[str, Tool]:
         """Return every tool that the agent has here, by name, in a fixed order."""
+        from kept.agent.toolbox import toolbox
+
+        return dict(toolbox(self.core_tools(), (), self.toolsets("cli")).tools)
+
+    def core_tools(self) -> list[Tool]:
+        """Return the tools that kept itself brings, in the order in which models are told of them."""
+        from kept.agent.todo import TodoList
+        from kept.agent.workspace import Workspace
         from kept.memory.tool import MemoryTool
         from kept.sessions.tool import session_search
 
-        found = [
+        search = session_search(
+            lambda: self.sessions,
+            self.settings.sessions,
+            clock=self.clock,
+            auxiliary=lambda: self.models.errand("search_summary", self.models.chat()),
+        )
+        return [
             MemoryTool(self.memory, self.approvals).tool(),
-            session_search(lambda: self.sessions, self.settings.sessions, clock=self.clock),
+            search,
+            *(self.skill_tools.tools() if self.settings.skills.enabled else ()),
+            TodoList().tool(),
+            *Workspace(self.folder).tools(),
         ]
-        return {tool.schema.name: tool for tool in found}
+
+    def toolsets(self, platform: str) -> Sequence[str] | None:
+        """Return the toolsets of a platform, None for all."""
+        own = self.settings.platforms.get(platform, {}).get("toolsets")
+        return own if isinstance(own, list) else self.settings.toolsets
+
+    def agent(self, opening: "Opening", *, model_name: str | None = None) -> "Agent":
+        """Open a conversation; the model is the one asked for, the configured one, or none."""
+        from kept.agent.agent import Agent
+
+        model = self.models.chat(model_name)
+        sessions = None if opening.incognito else self.sessions_or_none()
+        parts = self._parts(opening, model, sessions)
+        agent = Agent(parts, opening)
+        self.listeners.append(lambda event: agent.live.heard(event))
+        return agent
+
+    def _parts(self, opening: "Opening", model: ChatModel | None, sessions: "SqliteSessionStore | None") -> "Parts":
+        from kept.agent.assistant import Assistant
+        from kept.agent.parts import Gauge, Parts
+        from kept.agent.settings import AgentSettings
+        from kept.agent.toolbox import toolbox
+        from kept.llm.pricing import cost_of
+
+        settings = self.settings
+        gauge = Gauge()
+        engine = self.engine(model, sessions, count=gauge.count) if model is not None else None
+        toolsets = self.toolsets(opening.platform)
+        has_memory = toolsets is None or "memory" in toolsets
+        providers = self.providers(opening) if has_memory and not opening.incognito and sessions is not None else None
+        plugins = [
+            *(providers.tools() if providers is not None else ()),
+            *(engine.tools() if engine is not None else ()),
+        ]
+        box = toolbox([*self.core_tools(), *self._delegation(lambda: parts)], plugins, toolsets)
+        memory = self.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
+        parts = Parts(
+            clock=self.clock,
+            sink=self.tell,
+            settings=AgentSettings(
+                limits=settings.limits, review=settings.review, display=settings.display, approvals=settings.approvals
+            ),
+            compression=settings.compression,
+            memory=memory,
+            approvals=self.approvals,
+            sessions=sessions,
+            providers=providers,
+            model=model,
+            engine=engine,
+            assistant=Assistant(
+                self.memory, self.approvals, look_up=self._looked_up(sessions), writes=not opening.incognito
+            ),
+            toolbox=box,
+            gauge=gauge,
+            cost_of=lambda name, usage: cost_of(name, usage, settings.model.prices),
+            folder=self.folder,
+            home=self.home.path,
+            catalogue=lambda: self.skill_tools.catalogue(frozenset(box.tools)),
+            skill_interval=settings.skills.creation_nudge_interval,
+        )
+        return parts
+
+    def _delegation(self, parts: "Callable[[], Parts]") -> list[Tool]:
+        from kept.agent.delegate import Delegation
+
+        def of_child(box: "Toolbox") -> "Parts":
+            return replace(parts(), toolbox=box, providers=None, memory=None, engine=None, sink=ignore)
+
+        return [Delegation(of_child, lambda: parts().toolbox, lambda *_: None).tool()]
+
+    def engine(
+        self, model: ChatModel, sessions: "SqliteSessionStore | None", *, count: "Callable[..., int]"
+    ) -> "ContextEngine":
+        """Return the configured context engine; one that cannot be used is said loudly."""
+        from kept.context.engine import Setup
+        from kept.context.lookup import chosen
+        from kept.context.window import Window
+        from kept.security.secrets import redact
+
+        found = chosen(self.settings.context.engine, home=self.home.path)
+        if found.warning:
+            self.sink(Warned(found.warning, "`kept context list` shows the engines"))
+        found.engine.prepare(
+            Setup(
+                window=Window(model.context_length),
+                count=count,
+                clock=self.clock,
+                redact=redact,
+                settings=self.settings.compression,
+                model=self.models.errand("compression", model),
+                nodes=sessions,
+                originals=(lambda ids: [row for one in ids if (row := sessions.message(one))]) if sessions else None,
+                deadline_seconds=self.settings.auxiliary.compression.timeout,
+            )
+        )
+        return found.engine
+
+    def providers(self, opening: "Opening") -> "ProviderManager | None":
+        """Return the manager of the external memories that are configured, None for the built-in pages only."""
+        del opening
+        return None
+
+    def _looked_up(self, sessions: "SqliteSessionStore | None") -> "Callable[[str], Sequence[Passage]] | None":
+        from kept.agent.passages import look_up
+
+        return (lambda question: look_up(sessions, question)) if sessions is not None else None
 
     def close(self) -> None:
         """Close what was opened, the newest first."""

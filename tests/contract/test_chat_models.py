@@ -142,7 +142,9 @@ def test_thinking_is_told_apart_from_text(any_model):
 
 def test_several_rounds_of_calls(any_model):
     """Results go back, more calls come, and the last answer is text."""
-    model = any_model(Says("", (call("memory", text="a"), call("memory", text="b"))), Says("", (call("memory", text="c"),)), "Done.")
+    model = any_model(
+        Says("", (call("memory", text="a"), call("memory", text="b"))), Says("", (call("memory", text="c"),)), "Done."
+    )
     history: tuple[Message, ...] = HELLO.messages
     for _ in range(3):
         response = answer_of(model, ChatRequest(HELLO.system, history, HELLO.tools))
@@ -264,7 +266,9 @@ def test_an_empty_stream_is_noticed(serve):
         answer_of(serve(Raw()).model)
 
 
-@pytest.mark.parametrize("body", [b"<html>hello</html>", b"data: {broken\n\n", b"event: message_start\ndata: {broken\n\n"])
+@pytest.mark.parametrize(
+    "body", [b"<html>hello</html>", b"data: {broken\n\n", b"event: message_start\ndata: {broken\n\n"]
+)
 def test_garbage_is_noticed(serve, body: bytes):
     """What is not the protocol is an error in one line, not a crash."""
     with pytest.raises(ModelBusy) as caught:

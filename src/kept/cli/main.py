@@ -16,7 +16,11 @@ log = logging.getLogger(__name__)
 
 COMMANDS = {
     "chat": "Talk with an agent that remembers.",
+    "model": "Which models can be used: list, choose, try.",
     "memory": "The two pages of curated memory: show, edit, undo.",
+    "sessions": "Past conversations: find, read, tidy, import, export.",
+    "forget": "Remove a conversation, a user or words for good.",
+    "usage": "Tokens and money by day, model, task or session.",
     "scan": "Check a text for threats, as every memory write is checked.",
     "tool": "Run any tool of the agent, exactly as the agent would.",
     "profile": "Separate homes for separate lives.",

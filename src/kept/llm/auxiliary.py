@@ -1,7 +1,6 @@
 """Errands: short questions to a model, asked from synchronous code and without streaming."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -60,18 +59,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    outcome: list[T] = []
-    failure: list[BaseException] = []
+    from concurrent.futures import ThreadPoolExecutor
 
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread and raised there
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="kept-errand", daemon=True)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    with ThreadPoolExecutor(1, thread_name_prefix="kept-errand") as pool:
+        return pool.submit(asyncio.run, work).result()

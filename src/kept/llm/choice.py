@@ -1,6 +1,6 @@
 """Which model speaks when none is named: the first that a setting, a key or a local server offers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +39,14 @@ class Choice:
 
 def choose(settings: ModelSettings, environment: Mapping[str, str], *, probe_servers: Probe = probe) -> Choice:
     """Return the first open way; local servers are asked only when nothing before them is open."""
+    return chosen(settings, offers(settings, environment, probe_servers=probe_servers))
+
+
+def chosen(settings: ModelSettings, found: Iterable[Offer]) -> Choice:
+    """Return what the setting names, else the first of `found` that is open; no more of it is read."""
     if settings.default is not None:
         return Choice(settings.default, "`model.default` names it")
-    offer = next(offer for offer in offers(settings, environment, probe_servers=probe_servers) if offer.is_open)
+    offer = next(offer for offer in found if offer.is_open)
     return Choice(offer.name, offer.reason)
 
 

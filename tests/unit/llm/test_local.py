@@ -83,5 +83,5 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path):
 
 def test_what_is_missing_is_named(tmp_path: Path):
     """Without the extra or without the file, the error says what to do."""
-    with pytest.raises(ModelRefused, match="xllamacpp|no GGUF file"):
+    with pytest.raises(ModelRefused, match=r"xllamacpp|no GGUF file"):
         run(LocalModel(tmp_path / "none.gguf", sending=Sending()), ChatRequest("", (Message(Role.USER, "x"),)))

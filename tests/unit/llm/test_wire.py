@@ -1,5 +1,6 @@
 """Requests on the wire: the same history gives the same bytes, and one message more only extends them."""
 
+import itertools
 import json
 from typing import Any
 
@@ -77,7 +78,9 @@ def turns(draw: st.DrawFn) -> list[list[Message]]:
                 number += 1
                 arguments = draw(st.sampled_from(['{"a": 1}', '{"text": "ü"}', "{broken", "[1]", "{}"]))
                 calls.append(ToolCall(f"c{number}", "memory", arguments))
-            reasoning = draw(st.sampled_from([None, "plain thoughts", '[{"type":"thinking","thinking":"t","signature":"s"}]']))
+            reasoning = draw(
+                st.sampled_from([None, "plain thoughts", '[{"type":"thinking","thinking":"t","signature":"s"}]'])
+            )
             said = Message(Role.ASSISTANT, draw(st.text(max_size=9)), tool_calls=tuple(calls), reasoning=reasoning)
             grown.append([said, *(Message(Role.TOOL, draw(words), tool_call_id=one.id) for one in calls)])
         grown.append([Message(Role.ASSISTANT, draw(words))])
@@ -115,7 +118,7 @@ def test_roles_alternate_for_anthropic(kind: str, conversation: list[list[Messag
     body = models()[kind].body(ChatRequest("s", history, TOOLS))
 
     roles = [message["role"] for message in body["messages"]]
-    assert all(first != second for first, second in zip(roles, roles[1:], strict=False))
+    assert all(first != second for first, second in itertools.pairwise(roles))
     assert roles[0] == "user"
     assert all(part.get("text", "x").strip() for message in body["messages"] for part in message["content"])
 
