@@ -2,6 +2,8 @@
 
 from pathlib import Path, PureWindowsPath
 
+from kept.core.errors import UsageError
+
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$", "clock$"]
     + [f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789\u00b9\u00b2\u00b3"],
@@ -14,8 +16,6 @@ def inside(root: Path, candidate: str | Path) -> Path:
     Refused on every platform, so that a name accepted here is safe to copy elsewhere: absolute
     paths, drive letters, `..`, symlinks that leave the root, NUL, Windows device names.
     """
-    from kept.core.errors import UsageError  # noqa: PLC0415  core loads only when a path is checked
-
     text = str(candidate)
     reason = _refusal(text)
     if reason is None:
@@ -28,8 +28,7 @@ def inside(root: Path, candidate: str | Path) -> Path:
             if resolved.is_relative_to(base):
                 return resolved
             reason = "leads outside its folder"
-    message = f"path {text!r} {reason}; give a plain relative path below {root.name!r}"
-    raise UsageError(message)
+    raise UsageError(f"the path {text!r} {reason}", f"give a plain relative path below {root.name!r}")
 
 
 def _refusal(text: str) -> str | None:

@@ -76,11 +76,7 @@ def _unicode(text: str, rules: Table) -> Iterator[Finding]:
 
 
 def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
-    folded = unicode.fold(text)
-    if not folded.isascii():
-        for word, english in rules.translations:
-            if word in folded:
-                folded = folded.replace(word, f" {english} ")
+    folded = _folded(text, rules)
     skeleton = rules.lexicon.skeleton(folded)
     holds = rules.lexicon.holds(skeleton)
     present = frozenset(anchor for anchor in rules.anchors if anchor in folded)
@@ -91,11 +87,24 @@ def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
         hit = _structured(rule, skeleton, holds) or _written(rule, folded, present)
         if hit is None:
             yield Finding("flood", "obfuscation", Severity.HOLD, rule.id)
-        if hit and rule.severity is not None:
-            yield Finding(rule.id, rule.category, rule.severity)
-        if hit and rule.weight:
+        elif hit:
             signals.append(rule)
+            yield from _named(rule)
     yield from _persona(signals)
+
+
+def _folded(text: str, rules: Table) -> str:
+    folded = unicode.fold(text)
+    if not folded.isascii():
+        for word, english in rules.translations:
+            if word in folded:
+                folded = folded.replace(word, f" {english} ")
+    return folded
+
+
+def _named(rule: Rule) -> Iterator[Finding]:
+    if rule.severity is not None:
+        yield Finding(rule.id, rule.category, rule.severity)
 
 
 def _structured(rule: Rule, skeleton: str, holds: int) -> bool:
@@ -119,6 +128,7 @@ def _written(rule: Rule, folded: str, present: frozenset[str]) -> bool | None:
 
 def _persona(signals: list[Rule]) -> Iterator[Finding]:
     """Yield the jailbreak persona that several weak signals add up to."""
+    signals = [rule for rule in signals if rule.weight]
     weight = sum(signal.weight for signal in signals)
     if weight >= _PERSONA_HOLD and len(signals) > 1:
         severity = Severity.BLOCK if weight >= _PERSONA_BLOCK else Severity.HOLD

@@ -3,16 +3,12 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TypeAlias
 
-JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+from kept.core.jsontypes import JSON
+from kept.security.credentials import SHAPES, Shape
 
-_ASSIGNED = r"""["'\\]{0,2}(?:\s{0,2}(?::|=>|:?=)\s{0,2}|\s--?\s?)["'`\\]{0,2}(?P<secret>[^\s"'`,;<>{}()\[\]]{6,256})"""
-_SAID = r"""["']?\s(?:is|ist|lautet|es|est|was|war)\s?:?\s["'`]?(?P<said>[^\s"'`,;<>{}()\[\]]{6,80})"""
-_QUALIFIED = r"(?i)(?:api|access|auth|secret|private|signing|encryption|client|master|account|service|session|refresh|bot|app|[a-z0-9]_|[a-z0-9]-)[_ -]?$"
 _BARE = r"(?i)(?:^|[^a-z])$"
 _PLACEHOLDER = re.compile(
     r"(?i)example|changeme|change_me|placeholder|your[_-]|my[_-]|dummy|redacted|x{4}|\*{3}|\.{3}|^\$|^%|getenv|environ|process\.|"
@@ -21,55 +17,6 @@ _PLACEHOLDER = re.compile(
 _ENOUGH_BITS = 3.0
 _SHORT = 16
 _TAIL = ".:!?"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How one kind of credential looks, and the literals it cannot do without."""
-
-    rule: str
-    anchors: tuple[str, ...]
-    pattern: str
-    vague: bool = False
-    """The shape needs its value judged, because prose and code can look alike; case is ignored."""
-    qualifier: str | None = None
-    """What the words just before must end with, so that a bare `key = …` is not meant."""
-
-
-SHAPES = (
-    Shape("anthropic_key", ("sk-ant-",), r"sk-ant-[\w-]{20,200}"),
-    Shape("openai_key", ("sk-",), r"(?<![\w-])sk-(?!ant-)(?:proj-|svcacct-|admin-|or-v1-|live-)?(?=[\w-]{0,64}\d)[A-Za-z0-9_-]{20,220}"),
-    Shape("github_token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{30,255}"),
-    Shape("github_token", ("github_pat_",), r"github_pat_\w{22,255}"),
-    Shape("gitlab_token", ("glpat-", "gldt-", "glrt-", "glptt-"), r"gl(?:pat|dt|rt|ptt)-[\w-]{20,64}"),
-    Shape("slack_token", ("xox", "xapp-"), r"(?:xox[abeoprs]|xapp)-[\w-]{10,250}"),
-    Shape("slack_webhook", ("hooks.slack.com/",), r"hooks\.slack\.com/(?:services|workflows)/[\w/]{20,100}"),
-    Shape("discord_webhook", ("/api/webhooks/",), r"/api/webhooks/\d{15,21}/[\w-]{60,72}"),
-    Shape("aws_access_key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"\bA(?:KIA|SIA|BIA|CCA)[A-Z2-7]{16}\b"),
-    Shape("google_api_key", ("AIza",), r"AIza[\w-]{35}"),
-    Shape("google_oauth_token", ("ya29.", "GOCSPX-"), r"(?:ya29\.[\w-]{20,400}|GOCSPX-[\w-]{20,40})"),
-    Shape("stripe_key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_"), r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9+/=]{16,250}"),
-    Shape("npm_token", ("npm_",), r"npm_[A-Za-z0-9]{36}"),
-    Shape("pypi_token", ("pypi-",), r"pypi-[\w-]{50,400}"),
-    Shape("huggingface_token", ("hf_",), r"(?<!\w)hf_[A-Za-z]{0,4}_?[A-Za-z0-9]{30,40}"),
-    Shape("telegram_token", (":AA",), r"(?<=\d{8}):AA[\w-]{32,34}"),
-    Shape("jwt", ("eyJ",), r"(?<![\w-])eyJ[\w-]{8,2000}+\.eyJ[\w-]{8,4000}+\.[\w-]{10,2000}"),
-    Shape("sendgrid_key", ("SG.",), r"SG\.[\w-]{16,32}\.[\w-]{30,64}"),
-    Shape("twilio_key", ("AC", "SK"), r"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![0-9a-f])"),
-    Shape("digitalocean_token", ("dop_v1_", "doo_v1_"), r"do[op]_v1_[a-f0-9]{64}"),
-    Shape("shopify_token", ("shpat_", "shpss_", "shpca_"), r"shp(?:at|ss|ca)_[a-fA-F0-9]{32}"),
-    Shape("groq_key", ("gsk_", "xai-", "r8_", "pplx-", "tvly-"), r"(?<!\w)(?:gsk_|xai-|r8_|pplx-|tvly-)[A-Za-z0-9]{30,100}"),
-    Shape(
-        "private_key",
-        ("-----BEGIN",),
-        r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[\s\\n]{0,4}(?:Proc-Type|DEK-Info)[^\n]{0,80}){0,2}[A-Za-z0-9+/=\s\\:,.]{0,20000}(?:-----END [A-Z0-9 ]{0,40}-----)?",
-    ),
-    Shape("bearer_token", ("bearer ", "basic "), r"(?i)(?:bearer|basic) (?P<secret>[\w.~+/-]{16,2000}+=*)", vague=True),
-    Shape("url_password", ("://",), r"://[^\s/:@\"'<>]{0,80}:(?P<secret>[^\s/@\"'<>]{3,200})@[\w.\[-]", vague=True),
-    Shape("aws_secret_key", ("secret_access_key", "secretaccesskey", "aws_secret"), r"(?i)(?:aws_)?secret_?(?:access)?_?(?:key)?" + _ASSIGNED.replace("{6,256}", "{40}"), vague=True),
-    Shape("credential_assignment", ("key", "token", "secret", "credential"), r"(?i)(?:key|token|secret|credentials?)" + _ASSIGNED, vague=True, qualifier=_QUALIFIED),
-    Shape("password_assignment", ("passw", "passphrase", "pwd", "contrase", "mot de passe", "kennwort"), r"(?i)(?:passw(?:or)?d|passwort|passphrase|pwd|contrase(?:ñ|n)a|mot de passe|kennwort)(?:" + _ASSIGNED + "|" + _SAID + ")", vague=True),
-)  # fmt: skip
 
 
 def redact(text: str) -> str:
@@ -91,10 +38,10 @@ def redact_json(value: JSON) -> JSON:
     match value:
         case str():
             return redact(value)
-        case list():
-            return [redact_json(item) for item in value]
-        case dict():
+        case Mapping():
             return {redact(key): _redacted_field(key, item) for key, item in value.items()}
+        case Sequence():
+            return [redact_json(item) for item in value]
         case _:
             return value
 
@@ -178,7 +125,7 @@ def _is_secret(value: str, *, rule: str, said: bool) -> bool:
         return value not in {"password", "pass", "passwd", "secret", "pwd", "postgres", "user", "root", "token"}
     if rule == "password_assignment":
         odd = any(not char.isalnum() for char in value.rstrip(_TAIL)) or value.lower() != value
-        return digits and letters and len(value) > 5 and (odd or not said)  # noqa: PLR2004  shorter is a word
+        return digits and letters and len(value) > 5 and (odd or not said)
     return digits and letters and len(value) >= _SHORT and _bits(value) >= _ENOUGH_BITS
 
 

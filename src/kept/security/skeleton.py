@@ -50,7 +50,7 @@ class Lexicon:
         for word, names in (*stems.items(), *exact.items()):
             for size in sizes:
                 if size <= len(word) and word[:size] in stems:
-                    names |= stems[word[:size]]
+                    names.update(stems[word[:size]])
         return (
             {word: self._symbol(frozenset(names)) for word, names in exact.items()},
             {stem: self._symbol(frozenset(names)) for stem, names in stems.items()},
@@ -153,7 +153,7 @@ class _Memo(dict[str, str]):
     """Classes of the tokens seen so far."""
 
     def __init__(self, lexicon: Lexicon) -> None:
-        super().__init__(lexicon._exact)
+        super().__init__()
         self._lexicon = lexicon
 
     def __missing__(self, token: str) -> str:
@@ -165,8 +165,8 @@ class Structure:
     """One pattern over word classes, compiled when a text first holds all it needs.
 
     `verb ..3 noun` allows up to three other words between, within one sentence; `^` is the start of
-    a sentence or clause and `^^` of the text, `?word` is optional, `!word` forbids the next word, `=a|b` names words, and
-    `verb|=a|b` is either.
+    a sentence or clause and `^^` of the text; `?word` is optional, `!word` forbids the next word;
+    `=a|b` names words, and `verb|=a|b` is either.
     """
 
     def __init__(self, source: str, lexicon: Lexicon) -> None:

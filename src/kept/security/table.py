@@ -11,7 +11,6 @@ from typing import TypedDict, cast
 
 from kept.security.skeleton import Lexicon, Structure, split_part
 
-
 _REACH = 400
 """No expression looks further than this from its anchor."""
 _FLOOD = 32_768

@@ -57,7 +57,7 @@ def _folded_run(run: re.Match[str]) -> str:
 def _first_pass() -> dict[int, str | None]:
     """Map what needs no decomposition; the ligature phrases would grow eighteenfold in it."""
     table: dict[int, str | None] = {ord(char): text for char, text in _PUNCTUATION.items()}
-    table |= {point: " " for point in (*range(0xFDF0, 0xFDFE), *range(0x3300, 0x33FF))}
+    table |= dict.fromkeys((*range(65008, 65022), *range(13056, 13311)), " ")
     return table | dict.fromkeys(_invisible_points())
 
 
