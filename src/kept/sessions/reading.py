@@ -78,7 +78,8 @@ def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
             "scroll up in this conversation, or anchor at a message outside it",
         )
     shown_window = _scrolled(store, session, around, asked=asked, hidden=asker.hidden)
-    value = dict(fitted(shown_window, Caps(1_500, 700, asked.window, 0, 1), budget=budget, is_full=asked.detail == "full"))
+    start = Caps(1_500, 700, asked.window, 0, 1)
+    value = dict(fitted(shown_window, start, budget=budget, is_full=asked.detail == "full"))
     return {**value, "warning": warning} if warning else value
 
 

@@ -44,9 +44,7 @@ class Readable(Protocol):
         """Return the messages around one, in its session, in order."""
         ...
 
-    def edges(
-        self, session_id: SessionId, *, first: int, last: int
-    ) -> tuple[list[StoredMessage], list[StoredMessage]]:
+    def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         """Return the first and the last messages of a session, each in order."""
         ...
 

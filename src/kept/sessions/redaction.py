@@ -26,9 +26,7 @@ def redacted_message(message: Message, redact: Redact) -> Message:
     return replace(
         message,
         content=content,
-        tool_calls=tuple(
-            ToolCall(call.id, redact(call.name), redact(call.arguments)) for call in message.tool_calls
-        ),
+        tool_calls=tuple(ToolCall(call.id, redact(call.name), redact(call.arguments)) for call in message.tool_calls),
         reasoning=None if message.reasoning is None else redact(message.reasoning),
     )
 

@@ -58,9 +58,7 @@ def _with_summary(result: Mapping[str, JSON], store: Readable, *, query: str, mo
 
 def transcript(messages: list[StoredMessage], anchor: MessageId) -> str:
     """Return the messages as text, the match in the middle, at most as much as a summary may read."""
-    lines = [
-        f"[{message.id}] {when(message.timestamp)} {message.message.role.value}: {said(message)}" for message in messages
-    ]
+    lines = [f"[{one.id}] {when(one.timestamp)} {one.message.role.value}: {said(one)}" for one in messages]
     middle = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
     first = last = middle
     size = min(len(lines[middle]), MOST_CHARS)

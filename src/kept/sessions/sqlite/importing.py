@@ -224,7 +224,7 @@ def redacted_json(value: Mapping[str, JSON], store: SqliteSessionStore) -> Mappi
 
     if not value or not store.settings.redact:
         return value
-    safe = redact_json(dict(value))  # type: ignore[arg-type] # parsed JSON holds lists and dicts only
+    safe = redact_json(dict(value))
     return safe if isinstance(safe, dict) else {}
 
 

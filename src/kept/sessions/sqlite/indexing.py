@@ -38,9 +38,7 @@ def add(connection: Connection, rows: Sequence[tuple[int, Row]]) -> None:
     index.add(
         connection,
         [
-            indexed_text(
-                number, row[_ROLE], row[_CONTENT], tool_name=row[_TOOL_NAME], tool_calls=row[_TOOL_CALLS]
-            )
+            indexed_text(number, row[_ROLE], row[_CONTENT], tool_name=row[_TOOL_NAME], tool_calls=row[_TOOL_CALLS])
             for number, row in rows
         ],
     )

@@ -52,6 +52,22 @@ def existing(connection: Connection, session_id: str) -> Session:
     return session
 
 
+def resolved(connection: Connection, name: str) -> SessionId:
+    """Return the session with that id or title, or the only one whose id begins so."""
+    text = storable(name.strip())
+    exact = one(connection, text)
+    if exact is not None:
+        return exact.id
+    found = [SessionId(row[0]) for row in connection.execute(SQL.by_title, (text,))]
+    if not found and text:
+        found = [SessionId(row[0]) for row in connection.execute(SQL.by_prefix, (text, f"{text}\U0010ffff"))]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} could be {', '.join(found[:5])}", "give the whole id")
+    if not found:
+        raise no_session(name)
+    return found[0]
+
+
 def recent(
     connection: Connection, *, limit: int, source: str | None, user_id: str | None, archived: bool
 ) -> list[Session]:

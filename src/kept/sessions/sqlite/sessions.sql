@@ -75,3 +75,9 @@ DELETE FROM prompts WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM sessions WHERE
 
 -- name: prompt_hash
 SELECT prompt_hash FROM sessions WHERE id = ?;
+
+-- name: by_title
+SELECT id FROM sessions WHERE title = ? AND trashed IS NULL LIMIT 6;
+
+-- name: by_prefix
+SELECT id FROM sessions WHERE id >= ? AND id < ? AND trashed IS NULL LIMIT 6;

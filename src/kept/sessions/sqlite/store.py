@@ -1,12 +1,12 @@
 """The session store in SQLite: every method one short transaction on the shared database."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 from kept.core.clock import SystemClock
-from kept.core.errors import Busy
+from kept.core.errors import Busy, Unreadable
 from kept.core.events import Event
 from kept.core.ids import MessageId, SessionId, new_session_id
 from kept.core.jsontypes import JSON
@@ -17,10 +17,11 @@ from kept.security.secrets import redact
 from kept.sessions.lineage import Lineage
 from kept.sessions.redaction import Redact, redacted
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, indexing, life, notes, reindex, rows
+from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 
+T = TypeVar("T")
 _SHOWN = (State.ACTIVE, State.COMPACTED)
 
 
@@ -50,6 +51,7 @@ class SqliteSessionStore:
         self.redact: Redact = redact if self.settings.redact else _unchanged
         if not database.is_read_only:
             reindex.make_ready(database, sink=sink, clock=self.clock)
+            erasing.finish(database)
 
     def now(self) -> float:
         """Return the present in epoch seconds."""
@@ -64,6 +66,10 @@ class SqliteSessionStore:
         with self.database.writing() as connection:
             yield connection
 
+    def unit(self) -> AbstractContextManager[UnitOfWork]:
+        """Open one write transaction that several tiers may share."""
+        return cast(AbstractContextManager[UnitOfWork], self.database.writing())
+
     # sessions
 
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
@@ -77,6 +83,11 @@ class SqliteSessionStore:
         """Return the session, or None."""
         with self.database.reading() as connection:
             return life.one(connection, session_id)
+
+    def resolve(self, name: str) -> SessionId:
+        """Return the session that a person means by an id, a title, or the beginning of an id."""
+        with self.database.reading() as connection:
+            return life.resolved(connection, name)
 
     def recent(
         self, *, limit: int, source: str | None = None, user_id: str | None = None, archived: bool = False
@@ -121,7 +132,13 @@ class SqliteSessionStore:
     ) -> list[MessageId]:
         """Store `messages` in order, redacted and indexed, and return their ids."""
         safe = [redacted(new, self.redact) for new in messages]
-        with self.writing(unit) as connection:
+        if unit is not None:
+            with self.writing(unit) as connection:
+                return rows.add(connection, session_id, safe)
+        return self._with_whole_index(lambda: self._append(session_id, safe))
+
+    def _append(self, session_id: SessionId, safe: Sequence[NewMessage]) -> list[MessageId]:
+        with self.writing() as connection:
             return rows.add(connection, session_id, safe)
 
     def messages(self, session_id: SessionId, *, states: Sequence[State] = _SHOWN) -> list[StoredMessage]:
@@ -151,9 +168,7 @@ class SqliteSessionStore:
             found = rows.one(connection, message_id)
             return found if found is not None and life.one(connection, found.session_id) else None
 
-    def edges(
-        self, session_id: SessionId, *, first: int, last: int
-    ) -> tuple[list[StoredMessage], list[StoredMessage]]:
+    def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         """Return the first and the last own messages, each in order; in a short session they overlap."""
         with self.database.reading() as connection:
             return rows.edges(connection, session_id, first=first, last=last)
@@ -193,7 +208,7 @@ class SqliteSessionStore:
             life.existing(connection, session_id)
             carried = context.up_to(connection, session_id, at)
             life.create(connection, replace(new, parent_session_id=session_id, link=Link.BRANCH))
-            context.carry(connection, new.id, carried, own_from=0)
+            context.carry(connection, new.id, carried, own_from=max(carried, default=0))
 
     def tip(self, session_id: SessionId) -> SessionId:
         """Return the end of the chain of compressions that starts at `session_id`."""
@@ -276,12 +291,26 @@ class SqliteSessionStore:
 
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
+        return self._with_whole_index(lambda: self._search(request))
+
+    def _search(self, request: SearchRequest) -> Found:
         self.catch_up()
         with self.database.reading() as connection:
             return indexing.find(connection, request, now=self.now())
 
+    def _with_whole_index(self, act: Callable[[], T]) -> T:
+        """Return what `act` gives; an index that turns out damaged is built anew first."""
+        try:
+            return act()
+        except Unreadable:
+            if self.database.is_read_only or not healing.heal(self.database, sink=self.sink, clock=self.clock):
+                raise
+            return act()
+
     def catch_up(self) -> None:
         """Index what other programs wrote; a busy file leaves it for the next search."""
+        if self.database.is_read_only:
+            return
         try:
             indexing.drain(self.database)
         except Busy:

@@ -1,0 +1,145 @@
+"""`kept sessions prune`, `stats`, `reindex`, `optimize`, `repair`: the store kept small, fast and whole."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.transcript import local, printable, session_json
+from kept.core.jsontypes import JSON
+
+if TYPE_CHECKING:
+    from kept.sessions.sqlite.repair import Repaired
+
+_MEGABYTE = 1_000_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to their group."""
+    for command in (prune, stats, reindex, optimize, repair):
+        app.command()(command)
+
+
+def prune(
+    days: Annotated[float | None, typer.Option("--days", min=0, help="Idle for more than so many days.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
+    max_mb: Annotated[float | None, typer.Option("--max-mb", min=0, help="The oldest, until the text fits.")] = None,
+    empty_trash: Annotated[bool, typer.Option("--empty-trash", help="Remove what is in the trash for good.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
+    with opened() as kept:
+        from kept.sessions.sqlite import keeping
+
+        store = kept.sessions
+        chosen = days if days is not None or max_mb is not None or source else kept.settings.sessions.retention_days
+        asked = chosen is not None or max_mb is not None or source is not None
+        most = None if max_mb is None else int(max_mb * _MEGABYTE)
+        plan = keeping.prunable(store, days=chosen, source=source, most_bytes=most) if asked else keeping.Pruned((), 0)
+        if not as_json:
+            for session in plan.sessions:
+                active = local(session.last_active or session.started)
+                say(f"{session.id}  {active}  {session.message_count:>5} messages  {printable(session.title or '')}")
+        answer: dict[str, JSON] = {
+            "sessions": [session_json(session) for session in plan.sessions],
+            "text_bytes": plan.text_bytes,
+            "dry_run": dry_run,
+        }
+        if not dry_run:
+            question = f"move {len(plan.sessions)} sessions to the trash?"
+            if plan.sessions and not confirmed(question, yes=yes):
+                fail("nothing was pruned")
+            answer["deleted"] = list(keeping.delete(store, [session.id for session in plan.sessions]))
+            removed = keeping.sweep(store, days=0 if empty_trash else None)
+            answer["removed"] = {"sessions": removed.sessions, "messages": removed.messages, "blobs": removed.blobs}
+        if as_json:
+            print_json(answer)
+            return
+        if dry_run:
+            note(f"would go: {len(plan.sessions)} sessions, {plan.text_bytes:,} bytes of text")
+        else:
+            say(f"{len(plan.sessions)} sessions moved to the trash; {removed.sessions} removed from it for good")
+
+
+def stats(as_json: JsonFlag = False) -> None:
+    """Show counts, sizes by table and index, growth, and the biggest sessions."""
+    with opened() as kept:
+        from kept.sessions.sqlite import keeping
+
+        found = keeping.stats(kept.sessions)
+    if as_json:
+        print_json(found)
+        return
+    for name in ("path", "sessions", "in_trash", "messages", "text_bytes", "file_bytes"):
+        value = found[name]
+        say(f"{name:<12} {value:,}" if isinstance(value, int) else f"{name:<12} {value}")
+    for name in ("tables", "growth", "biggest"):
+        say(name)
+        part = found[name]
+        rows = part.items() if isinstance(part, dict) else part
+        assert not isinstance(rows, (str, int, float, type(None)))
+        for row in rows:
+            values = row.values() if isinstance(row, dict) else row
+            assert not isinstance(values, (str, int, float, type(None)))
+            say("  " + "  ".join(f"{one:,}" if isinstance(one, int) else printable(str(one)) for one in values))
+
+
+def reindex(as_json: JsonFlag = False) -> None:
+    """Build the search index anew from the stored messages; others may read and write meanwhile."""
+    with opened() as kept:
+        from kept.sessions.sqlite import reindex as indexes
+
+        count = indexes.rebuild(kept.sessions.database, sink=kept.sink, clock=kept.clock)
+    if as_json:
+        print_json({"indexed": count})
+    else:
+        say(f"{count:,} messages indexed")
+
+
+def optimize(
+    vacuum: Annotated[bool, typer.Option("--vacuum", help="Also give free pages back; others wait meanwhile.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Merge the index and shorten the log, in small steps."""
+    with opened() as kept:
+        from kept.sessions.sqlite import keeping
+
+        done = keeping.optimize(kept.sessions, vacuum=vacuum)
+    if as_json:
+        print_json(done)
+    else:
+        say(f"{done['bytes_before']:,} bytes before, {done['bytes_after']:,} now")
+
+
+def repair(as_json: JsonFlag = False) -> None:
+    """Check the store and mend it: the index anew, or a damaged file put aside and its rows brought over."""
+    with opened() as kept:
+        from kept.sessions.sqlite.repair import Repair
+
+        path = kept.home.database
+        if not path.exists():
+            fail("there is no session store to repair", "it is made when the first session is stored", code=2)
+        report = Repair(path, kept.settings.sessions, clock=kept.clock, sink=kept.sink).run()
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _show_repair(report)
+    if report.left:
+        raise typer.Exit(74)
+
+
+def _show_repair(report: "Repaired") -> None:
+    for finding in report.found:
+        say(f"found: {finding.what}")
+    for done in report.done:
+        say(f"done: {done}")
+    if report.salvaged is not None:
+        for table, count in report.salvaged.rows.items():
+            lost = report.salvaged.lost.get(table, 0)
+            say(f"  {table}: {count:,} rows brought over{f', {lost:,} could not be read' if lost else ''}")
+    for finding in report.left:
+        say(f"still wrong: {finding.what}")
+    if not report.found:
+        say("nothing is wrong")

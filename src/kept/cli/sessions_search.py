@@ -1,0 +1,170 @@
+"""`kept sessions search`: one query for a person, or many in one process for programs."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kept.app import App
+from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
+from kept.cli.transcript import highlighted, local, message_json, printable
+from kept.core.errors import UsageError
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON, dumps
+from kept.core.search import Found, SearchRequest
+from kept.sessions import snippet
+from kept.sessions.moments import from_person
+from kept.sessions.recall import said
+from kept.sessions.sqlite.store import SqliteSessionStore
+
+PASSAGE_CHARS = 320
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to its group."""
+    app.command()(search)
+
+
+def search(
+    query: Annotated[str | None, typer.Argument(help="A question, or words to find.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many sessions and messages.")] = 10,
+    after: Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")] = None,
+    before: Annotated[str | None, typer.Option("--before", help="Only before then.")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")] = None,
+    project: Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only inside this session.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's sessions.")] = None,
+    profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find past messages by a plain question, words, "phrases", AND, OR, NOT, prefix*."""
+    if (query is None) == (batch is None):
+        fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
+    with opened() as kept, ExitStack() as stack:
+        now = kept.clock.now().timestamp()
+        base = SearchRequest(
+            query or "",
+            limit=limit,
+            after=_moment(after, now),
+            before=_moment(before, now),
+            roles=tuple(role or ()),
+            sources=tuple(source or ()),
+            project=project,
+            session_id=SessionId(session) if session else None,
+            user_id=user,
+        )
+        stores = _stores(kept, profile, stack)
+        if batch is not None:
+            for line in _lines(batch):
+                say(dumps(_answer(stores, _with_query(base, line))))
+            return
+        if as_json:
+            print_json({**_answer(stores, base), "passages": _passages(stores, base)})
+            return
+        for name, store in stores:
+            _show(name, store, base)
+
+
+def _moment(text: str | None, now: float) -> float | None:
+    if text is None:
+        return None
+    moment = from_person(text, now=now)
+    if moment is None:
+        raise UsageError(f"{text!r} is not a date that can be read", "use 2026-03-01, or: last week, in March")
+    return moment
+
+
+def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str, SqliteSessionStore]]:
+    """Return the store of this home, or those of the named profiles, which are opened read-only."""
+    if profiles is None:
+        return [("", kept.sessions)]
+    from kept.config.home import Home, checked_profile
+    from kept.storage.state import open_state
+
+    found = []
+    for name in dict.fromkeys(one.strip() for one in profiles.split(",") if one.strip()):
+        home = Home(kept.home.root, checked_profile(name))
+        database = open_state(home.database, read_only=True)
+        stack.callback(database.close)
+        found.append((name, SqliteSessionStore(database, kept.settings.sessions, clock=kept.clock, sink=kept.sink)))
+    return found
+
+
+def _lines(name: str) -> Iterator[str]:
+    if name == "-":
+        raw = sys.stdin.buffer.read()
+    else:
+        try:
+            raw = Path(name).read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {name!r}: {error.strerror}", "give a file with one query per line"
+            ) from error
+    lines = raw.split(b"\n")
+    for line in lines[:-1] if lines[-1] == b"" else lines:
+        yield line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def _with_query(base: SearchRequest, query: str) -> SearchRequest:
+    from dataclasses import replace
+
+    return replace(base, query=query)
+
+
+def _answer(stores: list[tuple[str, SqliteSessionStore]], request: SearchRequest) -> dict[str, JSON]:
+    founds = [store.search(request) for _, store in stores]
+    sessions = sorted((one for found in founds for one in found.sessions), key=lambda one: -one.score)
+    messages = sorted((one for found in founds for one in found.messages), key=lambda one: -one.score)
+    return {
+        "query": request.query,
+        "sessions": [{"session_id": one.session_id, "score": round(one.score, 6)} for one in sessions[: request.limit]],
+        "messages": [
+            {"external_id": one.external_id, "session_id": one.session_id, "score": round(one.score, 6)}
+            for one in messages[: request.limit]
+        ],
+        "abstained": all(found.abstained for found in founds),
+    }
+
+
+def _passages(stores: list[tuple[str, SqliteSessionStore]], request: SearchRequest) -> list[JSON]:
+    found = [(store, store.search(request)) for _, store in stores]
+    return [
+        {**message_json(message), "score": round(hit.score, 6), "parts": dict(hit.parts)}
+        for store, answer in found
+        for hit in answer.messages[: request.limit]
+        if (message := store.message(hit.message_id)) is not None
+    ]
+
+
+def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
+    found = store.search(request)
+    prefix = f"[{name}] " if name else ""
+    if found.abstained:
+        note(f"{prefix}nothing matched well enough{'; the nearest:' if found.sessions else ''}")
+        for hit in found.sessions[:3]:
+            session = store.session(hit.session_id)
+            if session is not None:
+                note(f"  {session.id}  {local(session.started)}  {printable(session.title or '(no title)')}")
+        return
+    _show_passages(prefix, store, found, limit=request.limit)
+
+
+def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limit: int) -> None:
+    lineage = store.lineage()
+    seen: set[SessionId] = set()
+    for hit in found.sessions[:limit]:
+        root = lineage.root(hit.session_id)
+        session, message = store.session(hit.session_id), store.message(hit.best_message_id)
+        if root in seen or session is None or message is None:
+            continue
+        seen.add(root)
+        text = printable(" ".join(said(message).split()))
+        passage = highlighted(snippet.around(text, found.terms, width=PASSAGE_CHARS), found.terms)
+        title = printable(session.title or "(no title)")
+        say(f"{prefix}{local(message.timestamp)}  {title}  {session.id} [{message.id}]")
+        say(f"    {message.message.role.value}: {passage}")

@@ -1,0 +1,94 @@
+"""`kept sessions import` and `export`: conversations as JSONL."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from kept.cli.frame import JsonFlag, note, opened, print_json, say
+from kept.core.errors import UsageError
+from kept.core.ids import SessionId
+from kept.core.jsontypes import dumps
+from kept.storage.files import explained
+
+MOST_SHOWN = 20
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to their group."""
+    app.command("import")(import_)
+    app.command()(export)
+
+
+def import_(
+    file: Annotated[str, typer.Argument(help="A JSONL file with one message per line; - reads it.")],
+    source: Annotated[str, typer.Option("--source", help="The source of lines that name none.")] = "import:jsonl",
+    as_json: JsonFlag = False,
+) -> None:
+    """Take conversations in; lines that are stored already add nothing, bad ones are named and skipped."""
+    with opened() as kept:
+        from kept.sessions.sqlite.importing import Importing
+
+        importing = Importing(kept.sessions, source=source)
+        if file == "-":
+            report = importing.run(sys.stdin.buffer)
+        else:
+            with _readable(Path(file)) as lines:
+                report = importing.run(lines, total=_count(Path(file)))
+    for number, why in report.problems[:MOST_SHOWN]:
+        note(f"line {number}: {why}")
+    if report.bad > MOST_SHOWN:
+        note(f"and {report.bad - MOST_SHOWN} more bad lines")
+    if as_json:
+        print_json(report.as_json())
+    else:
+        forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
+        bad = f"; {report.bad:,} bad lines skipped" if report.bad else ""
+        new = f"{report.messages:,} messages in {report.sessions:,} new sessions"
+        say(f"{new}; {report.known:,} known already{forgotten}{bad}")
+    if report.bad and not report.messages and not report.known and not report.forgotten:
+        raise typer.Exit(1)
+
+
+def _readable(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", "give a JSONL file") from error
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def export(
+    names: Annotated[list[str] | None, typer.Argument(help="Sessions; without any, all.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
+) -> None:
+    """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
+    with opened() as kept:
+        from kept.sessions.sqlite.exporting import exported
+
+        store = kept.sessions
+        ids: list[SessionId | None] = [store.resolve(name) for name in names] if names else [None]
+        lines = (dumps(line) for one in ids for line in exported(store, session_id=one, user_id=user, raw=raw))
+        if out is None:
+            for line in lines:
+                say(line)
+            return
+        note(f"{_written(out, lines):,} lines in {out}")
+
+
+def _written(out: Path, lines: Iterator[str]) -> int:
+    count = 0
+    with explained("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
+        out.chmod(0o600)
+        for line in lines:
+            file.write(f"{line}\n")
+            count += 1
+    return count

@@ -1,0 +1,91 @@
+"""The store's health: the file, its log, its rows, its index, and a search that must find what is there."""
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.errors import StorageError
+from kept.core.ids import SessionId
+from kept.core.search import SearchRequest
+from kept.sessions.sqlite import index
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sqlite import Connection
+from kept.storage.statements import statements
+
+SQL = statements("kept.sessions.sqlite", "checkup.sql")
+REPAIR = "run `kept sessions repair`"
+_WAL_HEADER, _FRAME_HEADER = 32, 24
+_WHOLE_CHECK_BYTES = 200_000_000
+_WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
+def log_tail(path: Path) -> Finding | None:
+    """Return what is wrong with the end of the write-ahead log; ask before the database is opened."""
+    try:
+        data = path.with_name(f"{path.name}-wal").read_bytes()
+    except OSError:
+        return None
+    if not data:
+        return None
+    page_bytes = struct.unpack(">I", data[8:12])[0] if len(data) >= _WAL_HEADER else 0
+    if page_bytes and (len(data) - _WAL_HEADER) % (_FRAME_HEADER + page_bytes) == 0:
+        return None
+    return Finding(
+        "the write-ahead log ends in the middle of a page: a write cut off there is lost, all before it is whole",
+        "nothing needs to be done; the next write mends the log",
+    )
+
+
+def checked(store: SqliteSessionStore) -> list[Finding]:
+    """Return everything that is wrong with an open store; empty when it is well."""
+    database = store.database
+    try:
+        with database.reading() as connection:
+            found = file_findings(connection, database.path) + _row_findings(connection) + _index_findings(connection)
+    except StorageError as error:
+        return [Finding(error.message, REPAIR)]
+    return found or _search_findings(store)
+
+
+def file_findings(connection: Connection, path: Path) -> list[Finding]:
+    """Return what SQLite's own check says of the file."""
+    pragma = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
+    lines = [str(row[0]) for row in connection.execute(f"PRAGMA {pragma}")]
+    if lines == ["ok"]:
+        return []
+    return [Finding(f"the file is damaged: {line}", REPAIR) for text in lines for line in text.splitlines() if line]
+
+
+def _row_findings(connection: Connection) -> list[Finding]:
+    ((orphans,),) = connection.execute(SQL.orphans).fetchall()
+    return [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
+
+
+def _index_findings(connection: Connection) -> list[Finding]:
+    ((waiting,),) = connection.execute(SQL.waiting).fetchall()
+    if waiting:  # rows of another program: the next search indexes them, so they are not missing
+        return []
+    return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in index.check(connection)]
+
+
+def _search_findings(store: SqliteSessionStore) -> list[Finding]:
+    with store.database.reading() as connection:
+        sample = connection.execute(SQL.sample).fetchall()
+    for number, session_id, content in sample:
+        words = _WORD.findall(str(content)[:2_000])
+        if len(words) >= 2:
+            request = SearchRequest(" ".join(words[:6]), limit=50, session_id=SessionId(str(session_id)))
+            found = store.search(request)
+            if number in {hit.message_id for hit in found.messages}:
+                return []
+            return [Finding(f"a search does not find message {number}, which is stored", "run `kept sessions reindex`")]
+    return []

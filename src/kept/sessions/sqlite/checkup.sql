@@ -1,0 +1,10 @@
+-- name: sample
+SELECT m.id, m.session_id, m.content FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
+WHERE m.state <> 'rewound' AND s.trashed IS NULL AND s.source NOT IN ('subagent', 'tool', 'review') AND m.role = 'user'
+ORDER BY m.id DESC LIMIT 20;
+
+-- name: orphans
+SELECT count(*) FROM messages WHERE session_id NOT IN (SELECT id FROM sessions);
+
+-- name: waiting
+SELECT count(*) FROM index_queue;

@@ -1,0 +1,191 @@
+"""Forgetting in the session store: planned, removed in short steps, erased from the bytes, probed."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from kept.core.errors import Busy
+from kept.core.ids import MessageId, SessionId
+from kept.core.search import SearchRequest
+from kept.sessions.forget import BLANK, ForgetPlan, ForgetReport
+from kept.sessions.identity import fingerprint
+from kept.sessions.records import Row
+from kept.sessions.sqlite import context, erasing, indexing, life, purge, tombstones
+from kept.sessions.sqlite.citations import Citations, citing
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sqlite import Connection
+from kept.storage.statements import statements
+
+SQL = statements("kept.sessions.sqlite", "forgetting.sql")
+_PAGE = 2_000
+_PROBES = 12
+_WORD = re.compile(r"\w{4,40}")
+
+
+def plan_sessions(store: SqliteSessionStore, session_ids: Sequence[SessionId]) -> ForgetPlan:
+    """Return what goes with those sessions; each brings the whole chain of its compressions."""
+    with store.database.reading() as connection:
+        links = context.lineage(connection)
+        going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
+        going = tuple(one for one in going if connection.execute(life.SQL.exists, (one,)).fetchone() is not None)
+        family = {one for session_id in going for one in links.family(session_id)} - set(going)
+        return ForgetPlan(
+            sessions=going,
+            summaries=_summaries(connection, family, after=0),
+            nodes=_nodes(connection, family, frozenset(_ids(connection, going))),
+            citing=citing(connection, Citations(sessions=going), outside=frozenset(going)),
+            message_count=_sum(connection, SQL.count, going),
+            blob_count=_sum(connection, SQL.count_blobs, going),
+        )
+
+
+def plan_user(store: SqliteSessionStore, user_id: str) -> ForgetPlan:
+    """Return what goes with everything that one user said."""
+    with store.database.reading() as connection:
+        found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (user_id,))]
+    return plan_sessions(store, found)
+
+
+def plan_query(store: SqliteSessionStore, query: str) -> ForgetPlan:
+    """Return the messages that contain those very words, in any case; a ranked search would take too much."""
+    needle = query.strip().casefold()
+    if not needle:
+        return ForgetPlan()
+    with store.database.reading() as connection:
+        holding = [(MessageId(number), SessionId(owner)) for number, owner in _holding(connection, needle)]
+        going = tuple(number for number, _ in holding)
+        links = context.lineage(connection)
+        family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
+        summaries = _summaries(connection, family, after=min(going, default=0))
+        told = Citations(messages=frozenset(going), needle=needle)
+        titles = [one for one, title in connection.execute(SQL.titles) if needle in title.casefold()]
+        return ForgetPlan(
+            messages=going,
+            summaries=tuple(number for number in summaries if number not in going),
+            nodes=_nodes(connection, family, frozenset(going)),
+            citing=tuple(number for number in citing(connection, told) if number not in going),
+            titles=tuple(SessionId(one) for one in titles),
+            message_count=len(going),
+            blob_count=len({row for number in going for row in connection.execute(purge.SQL.blobs_of, (number,))}),
+            texts=(needle,),
+        )
+
+
+def _ids(connection: Connection, session_ids: Iterable[SessionId]) -> Iterator[int]:
+    for session_id in session_ids:
+        yield from (row[0] for row in connection.execute(SQL.messages_of, (session_id,)))
+
+
+def _sum(connection: Connection, sql: str, session_ids: Iterable[SessionId]) -> int:
+    return sum(int(count) for one in session_ids for (count,) in connection.execute(sql, (one,)))
+
+
+def _summaries(connection: Connection, family: Iterable[SessionId], *, after: int) -> tuple[MessageId, ...]:
+    return tuple(MessageId(number) for one in family for (number,) in connection.execute(SQL.summaries, (one, after)))
+
+
+def _nodes(connection: Connection, family: Iterable[SessionId], going: frozenset[int]) -> tuple[int, ...]:
+    gone: set[int] = set()
+    for session_id in family:
+        for number, depth, children, _ in connection.execute(SQL.nodes, (session_id,)):
+            if not set(json.loads(children)).isdisjoint(going if depth == 0 else gone):
+                gone.add(number)
+    return tuple(sorted(gone))
+
+
+def _holding(connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
+    last = 0
+    while page := list(connection.execute(SQL.every, (last, _PAGE))):
+        last = page[-1][0]
+        for number, owner, content, calls, reasoning, _ in page:
+            if any(needle in text.casefold() for text in (content, calls, reasoning) if text):
+                yield number, owner
+
+
+def carry_out(store: SqliteSessionStore, plan: ForgetPlan) -> ForgetReport:
+    """Remove what was planned everywhere in this file, and probe that no search finds it any more."""
+    probes = _probes(store, plan)
+    with store.writing() as connection:
+        _leave_marks(connection, plan, now=store.now())
+        _blank(connection, plan)
+    removed = purge.sessions(store.database, plan.sessions, keep_borrowed=False)
+    removed.blobs += _remove_single(store, plan.messages)
+    indexing.drain(store.database, seconds=3_600)
+    try:
+        erasing.erase(store.database)
+        bytes_gone = True
+    except Busy:
+        bytes_gone = False
+    return ForgetReport(
+        sessions=removed.sessions,
+        messages=removed.messages + len(plan.messages),
+        blobs=removed.blobs,
+        summaries=len(plan.summaries),
+        nodes=len(plan.nodes),
+        cited_elsewhere=len(plan.citing),
+        still_found=_still_found(store, plan, probes),
+        bytes_gone=bytes_gone,
+    )
+
+
+def _leave_marks(connection: Connection, plan: ForgetPlan, *, now: float) -> None:
+    salt = tombstones.make_salt(connection)
+    marks = [tombstones.of_session(salt, session_id) for session_id in plan.sessions]
+    for number in plan.messages:
+        for row in connection.execute(SQL.one, (number,)):
+            mark = fingerprint(row[2], row[3], row[4], row[5])
+            marks += [
+                tombstones.of_message(salt, row[6], external_id=external, mark=mark) for external in {row[1], None}
+            ]
+    tombstones.add(connection, marks, now=now)
+
+
+def _blank(connection: Connection, plan: ForgetPlan) -> None:
+    connection.executemany(SQL.blank, [(BLANK, number) for number in (*plan.summaries, *plan.citing)])
+    connection.executemany(SQL.drop_node, [(number,) for number in plan.nodes])
+    connection.executemany(life.SQL.set_title, [(None, session_id) for session_id in plan.titles])
+
+
+def _remove_single(store: SqliteSessionStore, numbers: Sequence[MessageId]) -> int:
+    blobs = 0
+    for start in range(0, len(numbers), purge.STEP):
+        page = numbers[start : start + purge.STEP]
+        with store.writing() as connection:
+            owners = {row[6] for number in page for row in connection.execute(SQL.one, (number,))}
+            blobs += purge.messages(connection, page)
+            connection.executemany(SQL.recount, [(owner,) for owner in owners])
+    return blobs
+
+
+def _probes(store: SqliteSessionStore, plan: ForgetPlan) -> list[str]:
+    """Return words of what goes, to look for afterwards; they are kept in memory only."""
+    with store.database.reading() as connection:
+        sample: list[Row] = [
+            row
+            for session_id in plan.sessions
+            for row in islice(connection.execute(SQL.messages_of, (session_id,)), _PROBES)
+        ]
+        sample += [row for number in plan.messages[:_PROBES] for row in connection.execute(SQL.one, (number,))]
+    texts = [row[3] for row in sample[: _PROBES * 4]]
+    longest = [max(_WORD.findall(text), key=len, default="") for text in texts]
+    return [word for word in dict.fromkeys(longest) if word][:_PROBES] + list(plan.texts)
+
+
+def _still_found(store: SqliteSessionStore, plan: ForgetPlan, probes: Sequence[str]) -> int:
+    gone = set(plan.messages)
+    found: set[int] = set()
+    for word in probes:
+        for hit in store.search(SearchRequest(word, limit=50)).messages:
+            if hit.session_id in plan.sessions or hit.message_id in gone:
+                found.add(hit.message_id)
+    return len(found)
+
+
+def scrub_prompts(store: SqliteSessionStore, texts: Sequence[str]) -> int:
+    """Drop stored prompts that show any of `texts` (a memory entry that was removed); return how many."""
+    with store.writing() as connection:
+        shown = [digest for digest, prompt in connection.execute(SQL.prompts) if any(text in prompt for text in texts)]
+        connection.executemany(SQL.unname_prompt, [(digest,) for digest in shown])
+        connection.executemany(SQL.drop_prompt, [(digest,) for digest in shown])
+    return len(shown)

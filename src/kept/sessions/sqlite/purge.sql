@@ -1,0 +1,55 @@
+-- name: borrowed
+SELECT DISTINCT c.message_id, c.session_id FROM carried AS c JOIN messages AS m ON m.id = c.message_id
+WHERE m.session_id = ?1 AND c.session_id <> ?1 AND c.session_id NOT IN (SELECT value FROM json_each(?2));
+
+-- name: give
+UPDATE messages SET session_id = ?, rewind_run = NULL, state = 'active' WHERE id = ?;
+
+-- name: page
+SELECT id FROM messages WHERE session_id = ? LIMIT ?;
+
+-- name: delete_message
+DELETE FROM messages WHERE id = ?;
+
+-- name: uncarry
+DELETE FROM carried WHERE message_id = ?;
+
+-- name: blobs_of
+SELECT hash FROM blob_uses WHERE message_id = ?;
+
+-- name: drop_uses
+DELETE FROM blob_uses WHERE message_id = ?;
+
+-- name: drop_blob
+DELETE FROM blobs WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE hash = ?1);
+
+-- name: drop_carried
+DELETE FROM carried WHERE session_id = ?;
+
+-- name: drop_notes
+DELETE FROM notes WHERE session_id = ?;
+
+-- name: drop_nodes
+DELETE FROM nodes WHERE session_id = ?;
+
+-- name: keep_totals
+INSERT INTO usage (
+  session_id, day, model, task, api_call_count,
+  input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
+)
+SELECT '', day, model, task, api_call_count,
+  input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
+FROM usage WHERE session_id = ?
+ON CONFLICT (session_id, day, model, task) DO UPDATE SET
+  api_call_count = api_call_count + excluded.api_call_count,
+  input_tokens = input_tokens + excluded.input_tokens,
+  output_tokens = output_tokens + excluded.output_tokens,
+  cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
+  cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,
+  cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + coalesce(excluded.cost, 0) END;
+
+-- name: drop_usage
+DELETE FROM usage WHERE session_id = ?;
+
+-- name: drop_session
+DELETE FROM sessions WHERE id = ?;

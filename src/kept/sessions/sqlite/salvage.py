@@ -1,0 +1,125 @@
+"""A damaged file saved row by row: what can be read goes to a new file, what cannot is counted."""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kept.core.errors import StorageError
+from kept.core.events import Progressed
+from kept.core.jsontypes import JSON
+from kept.core.ports import EventSink
+from kept.sessions.records import Row
+from kept.storage.sqlite import Connection, Database, explained_sql
+from kept.storage.statements import statements
+
+SQL = statements("kept.sessions.sqlite", "salvage.sql")
+TASK = "salvaging rows"
+_BY_NUMBER = frozenset({"sessions", "messages", "blobs", "nodes"})
+_MADE_ANEW = ("sqlite_", "message_", "next_", "index_queue", "leases")
+_STRIDE = 256
+_MOST_GUESSED = 2_000_000
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """How many rows of each table were brought over, and how many could not be read."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    unnamed_sessions: int = 0
+    """Sessions whose own row was lost; their messages stand under a row made anew."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the outcome for programs."""
+        return {"rows": dict(self.rows), "lost": dict(self.lost), "unnamed_sessions": self.unnamed_sessions}
+
+
+class Salvage:
+    """One rescue from a damaged file into a new database."""
+
+    def __init__(self, damaged: Connection, path: Path, *, sink: EventSink) -> None:
+        self._damaged = damaged
+        self._path = path
+        self._sink = sink
+        self.result = Salvaged()
+
+    def into(self, target: Database) -> Salvaged:
+        """Copy every row that can be read into `target`, which is new and empty, in one transaction."""
+        with target.writing() as connection:
+            connection.execute("PRAGMA defer_foreign_keys = ON")
+            names = [str(row[0]) for row in connection.execute(SQL.tables)]
+            for table in names:
+                if not table.startswith(_MADE_ANEW):
+                    self._copy(connection, table)
+            connection.execute(SQL.made_anew)
+            connection.execute(SQL.unqueue)
+            connection.execute(SQL.adopt)
+            self.result.unnamed_sessions = connection.changes()
+            connection.execute(SQL.recount)
+            connection.execute(SQL.drop_lost_carried)
+        return self.result
+
+    def _copy(self, target: Connection, table: str) -> None:
+        columns = [str(row[1]) for row in target.execute(f"PRAGMA table_info({table})")]
+        listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({marks})"  # noqa: S608 - names from our own schema
+        rows = self._by_number(table, listed) if table in _BY_NUMBER else self._from_both_ends(table, columns)
+        count = 0
+        for row in rows:
+            target.execute(insert, row)
+            count += target.changes()
+            if count % 10_000 == 1:
+                self._sink(Progressed(f"{TASK} of {table}", count, None))
+        self.result.rows[table] = count
+
+    def _lose(self, table: str) -> None:
+        self.result.lost[table] = self.result.lost.get(table, 0) + 1
+
+    def _by_number(self, table: str, listed: str) -> Iterator[Row]:
+        """Yield rows stride by stride; a stride that cannot be read is halved until single rows fail."""
+        select = f"SELECT {listed} FROM {table} WHERE rowid BETWEEN ? AND ?"  # noqa: S608 - names from our own schema
+        last = self._last_number(table)
+        pending = [(first, min(first + _STRIDE - 1, last)) for first in range(1, last + 1, _STRIDE)][::-1]
+        while pending:
+            first, end = pending.pop()
+            try:
+                with explained_sql(self._path):
+                    found = self._damaged.execute(select, (first, end)).fetchall()
+            except StorageError:
+                if first == end:
+                    self._lose(table)
+                else:
+                    middle = (first + end) // 2
+                    pending += [(middle + 1, end), (first, middle)]
+                continue
+            yield from found
+
+    def _last_number(self, table: str) -> int:
+        for sql in (
+            f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'",  # noqa: S608 - names from our own schema
+            f"SELECT max(rowid) FROM {table}",  # noqa: S608 - names from our own schema
+        ):
+            try:
+                with explained_sql(self._path):
+                    found = self._damaged.execute(sql).fetchone()
+            except StorageError:
+                continue
+            if found is not None:
+                return int(found[0] or 0)
+        return _MOST_GUESSED
+
+    def _from_both_ends(self, table: str, columns: list[str]) -> Iterator[Row]:
+        """Yield the rows before the first one that cannot be read, then those after the last."""
+        select = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - names from our own schema
+        if (yield from self._until_damage(select)):
+            return
+        self._lose(table)
+        yield from self._until_damage(f"{select} ORDER BY {columns[0]} DESC")
+
+    def _until_damage(self, select: str) -> Generator[Row, None, bool]:
+        try:
+            with explained_sql(self._path):
+                yield from self._damaged.execute(select)
+        except StorageError:
+            return False
+        return True
