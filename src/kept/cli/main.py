@@ -20,6 +20,7 @@ COMMANDS = {
     "memory": "The two pages of curated memory: show, edit, undo.",
     "sessions": "Past conversations: find, read, tidy, import, export.",
     "forget": "Remove a conversation, a user or words for good.",
+    "context": "How long conversations are kept inside the window.",
     "usage": "Tokens and money by day, model, task or session.",
     "scan": "Check a text for threats, as every memory write is checked.",
     "tool": "Run any tool of the agent, exactly as the agent would.",

@@ -70,6 +70,17 @@ class Setup:
     """How long one call of the summary model may take."""
 
 
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a compaction would do now."""
+
+    covered: Sequence[StoredMessage]
+    kept: int
+    tokens_before: int
+    tokens_at_most: int
+    strictness: int
+
+
 class ContextEngine:
     """The base of every engine, with defaults for all but `compress`.
 
@@ -109,6 +120,15 @@ class ContextEngine:
         """Whether anything lies between the protected head and tail."""
         held = self.measured(rows)
         return planned(held.messages, held.sizes, limits=self.limits) is not None
+
+    def preview(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Preview | None:
+        """Return what a forced compaction would do, None when nothing; asks no model and changes nothing."""
+        held = self.measured(rows, current_tokens)
+        plan = planned(held.messages, held.sizes, limits=self.limits)
+        if plan is None:
+            return None
+        covered = [held.rows[place] for place in plan.covered]
+        return Preview(covered, len(plan.head) + len(plan.tail), held.total, plan.predicted, plan.strictness)
 
     def compress(
         self,

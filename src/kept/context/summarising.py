@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from kept.context.assemble import Middle, assembled, frame_tokens
@@ -19,17 +19,6 @@ from kept.core.messages import ImagePart, Message, Role, StoredMessage
 
 PRUNE_TARGET = 0.70
 """Pruning alone is enough below this share of the threshold; more would be back after a few turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a compaction would do now."""
-
-    covered: Sequence[StoredMessage]
-    kept: int
-    tokens_before: int
-    tokens_at_most: int
-    strictness: int
 
 
 class SummarisingEngine(ContextEngine):
@@ -69,15 +58,6 @@ class SummarisingEngine(ContextEngine):
         if cooling or plan.by_rule:
             errand = replace(errand, model=None)
         return self._summarised(held, plan, errand, force=force)
-
-    def preview(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Preview | None:
-        """Return what a forced compaction would do; asks no model and changes nothing."""
-        held = self.measured(rows, current_tokens)
-        plan = planned(held.messages, held.sizes, limits=self.limits)
-        if plan is None:
-            return None
-        covered = [held.rows[place] for place in plan.covered]
-        return Preview(covered, len(plan.head) + len(plan.tail), held.total, plan.predicted, plan.strictness)
 
     def _pruned(self, held: Measured) -> Pruned | None:
         head = head_length(held.messages, self.limits.protect_first)

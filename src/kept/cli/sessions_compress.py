@@ -1,0 +1,81 @@
+"""`kept sessions compress`: a stored conversation made smaller, on demand."""
+
+from typing import Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
+from kept.core.jsontypes import JSON
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to its group."""
+    app.command()(compress)
+
+
+def compress(
+    name: Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")],
+    focus: Annotated[str, typer.Option("--focus", help="What the summary should give most room to.")] = "",
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would be summarised.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Summarise the older part of a session; every message stays stored and searchable."""
+    if preview:
+        _preview(name, as_json=as_json)
+    else:
+        _compress(name, focus, as_json=as_json)
+
+
+def _preview(name: str, *, as_json: bool) -> None:
+    from kept.cli.context import ready_engine, taken_up
+
+    with opened() as kept:
+        engine, _ = ready_engine(kept)
+        session_id, rows = taken_up(kept, engine, name)
+        found = engine.preview(rows)
+    answer: dict[str, JSON] = {"session_id": session_id, "messages": len(rows), "covered": []}
+    if found is not None:
+        answer |= {
+            "covered": [int(row.id) for row in found.covered],
+            "kept": found.kept,
+            "tokens_before": found.tokens_before,
+            "tokens_at_most": found.tokens_at_most,
+        }
+    if as_json:
+        print_json(answer)
+    elif found is None:
+        say("nothing lies between the protected head and tail")
+    else:
+        first, last = found.covered[0].id, found.covered[-1].id
+        say(f"{len(found.covered)} of {len(rows)} messages would be summarised, #{first} to #{last}")
+        say(f"about {found.tokens_before:,} tokens would become at most {found.tokens_at_most:,}")
+
+
+def _compress(name: str, focus: str, *, as_json: bool) -> None:
+    import anyio
+
+    from kept.agent.agent import Opening
+    from kept.context.outcome import Unchanged
+
+    with opened() as kept:
+        agent = kept.agent(Opening(resume=kept.sessions.resolve(name)))
+        if agent.parts.engine is None:
+            fail(
+                "no model is configured, so there is no window to fit", "choose one with `kept model set NAME`", code=2
+            )
+        try:
+            outcome = anyio.run(agent.compress, focus)
+        finally:
+            if agent.parts.providers is not None:
+                agent.parts.providers.shutdown()
+        session_id = agent.session.id
+    if isinstance(outcome, Unchanged):
+        if as_json:
+            print_json({"session_id": session_id, "changed": False, "reason": outcome.reason.value})
+        note(f"nothing was changed: {outcome.reason.value.replace('_', ' ')}")
+        raise typer.Exit(0 if not outcome.note else 1)
+    if as_json:
+        answer: dict[str, JSON] = {"session_id": session_id, "changed": True}
+        print_json({**answer, "tokens_before": outcome.tokens_before, "tokens_after": outcome.tokens_after})
+        return
+    say(f"{outcome.tokens_before:,} tokens became {outcome.tokens_after:,}; the talk goes on in {session_id}")
