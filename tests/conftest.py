@@ -1,0 +1,76 @@
+"""What every test shares: a home of its own, no network, no keys, and the heavy rounds only on request."""
+
+import ipaddress
+import os
+import socket
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+HEAVY = os.environ.get("KEPT_HEAVY") == "1"
+_KEY_WORDS = ("API_KEY", "_TOKEN", "_SECRET")
+
+settings.register_profile(
+    "kept", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.register_profile("heavy", parent=settings.get_profile("kept"), max_examples=3_000)
+settings.load_profile("heavy" if HEAVY else "kept")
+
+
+def pytest_collection_modifyitems(items):
+    if HEAVY:
+        return
+    skip = pytest.mark.skip(reason="full-size form: set KEPT_HEAVY=1 (make test-heavy)")
+    for item in items:
+        if "heavy" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch, tmp_path):
+    """Nothing of the person's own settings, keys or home reaches a test."""
+    for name in list(os.environ):
+        if (name.startswith("KEPT_") and name != "KEPT_HEAVY") or name.endswith(_KEY_WORDS):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    monkeypatch.setenv("KEPT_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def home(tmp_path):
+    """The folder that `$KEPT_HOME` names in this test; it does not exist yet."""
+    return tmp_path / "home"
+
+
+class OutsideReached(AssertionError):
+    """A test tried to leave this machine."""
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Every connection to another machine fails the test; loopback and local sockets are free."""
+    real_connect, real_connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def checked(own, address):
+        if own.family in {socket.AF_INET, socket.AF_INET6} and not _is_loopback(address[0]):
+            raise OutsideReached(f"a test tried to reach {address!r}")
+
+    def connect(own, address):
+        checked(own, address)
+        return real_connect(own, address)
+
+    def connect_ex(own, address):
+        checked(own, address)
+        return real_connect_ex(own, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", connect_ex)
+
+
+def _is_loopback(host: str) -> bool:
+    if host in {"", "localhost"}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
