@@ -14,8 +14,9 @@ from kept.config.load import Loaded, load
 from kept.config.secrets import with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
-from kept.core.errors import ConfigError, StorageError
+from kept.core.errors import StorageError
 from kept.core.events import Event, Warned
+from kept.core.ids import SessionId
 from kept.core.ports import ChatModel, Clock, EventSink
 from kept.core.tools import Tool
 from kept.observe.log import configure
@@ -173,7 +174,11 @@ class App:
         sessions = None if opening.incognito else self.sessions_or_none()
         parts = self._parts(opening, model, sessions)
         agent = Agent(parts, opening)
-        self.listeners.append(lambda event: agent.live.heard(event))
+
+        def hear(event: Event, /) -> None:
+            agent.live.heard(event)
+
+        self.listeners.append(hear)
         return agent
 
     def _parts(self, opening: "Opening", model: ChatModel | None, sessions: "SqliteSessionStore | None") -> "Parts":
@@ -213,7 +218,7 @@ class App:
             ),
             toolbox=box,
             gauge=gauge,
-            cost_of=lambda name, usage: cost_of(name, usage, settings.model.prices),
+            cost_of=lambda name, usage: cost_of(name, usage, overrides=settings.model.prices),
             folder=self.folder,
             home=self.home.path,
             catalogue=lambda: self.skill_tools.catalogue(frozenset(box.tools)),
@@ -261,10 +266,12 @@ class App:
         del opening
         return None
 
-    def _looked_up(self, sessions: "SqliteSessionStore | None") -> "Callable[[str], Sequence[Passage]] | None":
+    def _looked_up(
+        self, sessions: "SqliteSessionStore | None"
+    ) -> "Callable[[str, SessionId | None], Sequence[Passage]] | None":
         from kept.agent.passages import look_up
 
-        return (lambda question: look_up(sessions, question)) if sessions is not None else None
+        return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None
 
     def close(self) -> None:
         """Close what was opened, the newest first."""

@@ -57,7 +57,7 @@ class Assistant:
         memory: MemoryStore,
         approvals: Approvals,
         *,
-        look_up: Callable[[str], Sequence[Passage]] | None = None,
+        look_up: Callable[[str, SessionId | None], Sequence[Passage]] | None = None,
         writes: bool = True,
     ) -> None:
         self._memory = memory
@@ -69,7 +69,7 @@ class Assistant:
         """Return the answer to one message of a person."""
         kept = statements(text)
         if not kept:
-            return self._answer(text)
+            return self._answer(text, session_id)
         if not self._writes:
             return Reply("This conversation is incognito: I keep nothing.")
         lines: list[str] = []
@@ -128,8 +128,8 @@ class Assistant:
         staged.append(pending)
         return f"{refused.error} It waits for your word: kept memory approve {pending.id}"
 
-    def _answer(self, question: str) -> Reply:
-        passages = [*self._from_pages(question), *(self._look_up(question) if self._look_up else ())]
+    def _answer(self, question: str, session_id: SessionId | None) -> Reply:
+        passages = [*self._from_pages(question), *(self._look_up(question, session_id) if self._look_up else ())]
         if not passages:
             return Reply("I have nothing on that, neither on the pages nor in past conversations.")
         lines = [f"{passage.text}\n  — {passage.source}" for passage in passages]

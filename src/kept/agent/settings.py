@@ -1,7 +1,7 @@
 """Settings of the agent: limits, approvals, toolsets, review, display, MCP servers."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from kept.core.bounds import Above, Between
 
@@ -45,21 +45,10 @@ class DisplaySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformSettings:
-    """What `platforms.<platform>:` may say."""
-
-    toolsets: list[str] | None = None
-    """The toolsets there, in place of the general ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """The settings that stand at the top level for the agent."""
+    """What the agent is told of the configuration."""
 
     limits: LimitSettings = field(default_factory=LimitSettings)
     review: ReviewSettings = field(default_factory=ReviewSettings)
     display: DisplaySettings = field(default_factory=DisplaySettings)
     approvals: Approvals = "ask"
-    toolsets: list[str] | None = None
-    platforms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)

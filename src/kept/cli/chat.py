@@ -1,0 +1,135 @@
+"""`kept chat`: talk with an agent that remembers."""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kept.cli.frame import note, opened, say
+from kept.cli.screen import Screen
+from kept.core.errors import KeptError, NotFound
+from kept.core.ids import SessionId
+
+if TYPE_CHECKING:
+    from kept.app import App
+
+CONNECT = (
+    "No model is connected: I keep what you tell me and answer from memory. To connect one, set ANTHROPIC_API_KEY or "
+    "OPENAI_API_KEY, or run `kept model set NAME`."
+)
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("chat")(chat)
+
+
+def chat(
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
+    resume: Annotated[str | None, typer.Option("--resume", help="Go on with this session.")] = None,
+    incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
+) -> None:
+    """Talk with an agent that remembers; /help lists what you can type."""
+    from kept.agent.agent import Opening
+    from kept.agent.workspace import Workspace
+    from kept.cli.talk import approver, talking
+
+    with opened() as kept:
+        screen = Screen(kept.settings.display.memory_notifications)
+        kept.sink = screen
+        session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
+        approve = approver(Workspace(kept.folder), kept.settings.approvals)
+        agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
+        _greet(kept, agent.parts.model.name if agent.parts.model is not None else None)
+        with talking(agent, exit_wait_seconds=kept.settings.review.exit_wait_seconds) as talk:
+            from kept.cli.slash import Slash
+
+            slash = Slash(kept, talk, screen)
+            for line in _lines(kept, slash):
+                if not line.strip():
+                    continue
+                try:
+                    if not slash.handled(line):
+                        _turn(slash, line)
+                except KeptError as error:
+                    screen.end()
+                    note(f"kept: {error.message}" + (f"\n  next: {error.remedy}" if error.remedy else ""))
+                if slash.leaving:
+                    break
+
+
+def latest_session(kept: "App") -> SessionId:
+    """Return the session that was last active, or raise NotFound."""
+    for source in ("cli", "chat"):
+        recent = kept.sessions.recent(limit=1, source=source)
+        if recent:
+            return recent[0].id
+    raise NotFound("there is no session to go on with", "start one with `kept chat`")
+
+
+def _turn(slash: "object", line: str) -> None:
+    from kept.cli.slash import Slash
+
+    assert isinstance(slash, Slash)
+    answer = slash.talk.turn(line)
+    slash.screen.end()
+    if answer.interrupted:
+        note("(interrupted; what was said so far is kept)")
+    if slash.talk.agent.parts.model is not None:
+        _notices(slash, answer.saved)
+    trouble = slash.talk.agent.live.record.trouble
+    if trouble:
+        note(f"(not stored: {trouble})")
+    slash.talk.begin_review()
+
+
+def _notices(slash: "object", saved: "tuple[object, ...]") -> None:
+    from kept.agent.answer import Kept
+    from kept.cli.slash import Slash
+
+    assert isinstance(slash, Slash)
+    if slash.screen.notifications == "off":
+        return
+    for each in saved:
+        assert isinstance(each, Kept)
+        undo = f" (undo: kept memory undo {each.ledger_id})" if each.ledger_id else ""
+        note(f"saved to {each.target}: {each.text}{undo}")
+
+
+def _greet(kept: "App", model: str | None) -> None:
+    from kept import __version__
+
+    if model is None:
+        note(f"kept {__version__}. {CONNECT}")
+    else:
+        note(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip())
+    waiting = len(kept.approvals.waiting())
+    if waiting:
+        note(f"{waiting} memory write(s) wait for your approval: /memory pending")
+    if sys.stdin.isatty():
+        note("/help lists the commands, Ctrl-D leaves.")
+
+
+def _lines(kept: "App", slash: "object") -> Iterator[str]:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield from _piped()
+        return
+    from kept.cli.prompt import Prompt
+    from kept.cli.slash import Slash
+
+    assert isinstance(slash, Slash)
+    prompt = Prompt(kept.home.path / "chat_history", slash)
+    if slash.talk.agent.parts.model is not None:
+        kept.models.warm(slash.talk.agent.parts.model.name)
+    while (line := prompt.ask()) is not None:
+        yield line
+
+
+def _piped() -> Iterator[str]:
+    for raw in sys.stdin:
+        line = raw.rstrip("\n")
+        if line.strip():
+            say(f"> {line}")
+        yield line

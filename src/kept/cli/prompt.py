@@ -1,0 +1,54 @@
+"""The prompt of an interactive chat: history, completion, several lines, a status line."""
+
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from kept.cli.slash import COMMANDS, Slash
+
+
+class Prompt:
+    """Asks a person for the next message."""
+
+    def __init__(self, history: Path, slash: Slash) -> None:
+        self._slash = slash
+        self._session: PromptSession[str] = PromptSession(
+            history=_history(history, incognito=slash.talk.agent.live.incognito),
+            completer=WordCompleter([f"/{name}" for name in COMMANDS], sentence=True),
+            complete_while_typing=False,
+            bottom_toolbar=slash.status_line,
+            key_bindings=_bindings(),
+        )
+
+    def ask(self) -> str | None:
+        """Return the next message, None at the end; Alt-Enter adds a line."""
+        try:
+            return self._session.prompt("› ")
+        except KeyboardInterrupt:
+            return ""
+        except EOFError:
+            return None
+
+
+def _history(path: Path, *, incognito: bool) -> History:
+    if incognito:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings

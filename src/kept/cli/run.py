@@ -1,0 +1,89 @@
+"""`kept run`: one turn for scripts, the answer on stdout."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, fail, opened, print_json, say
+from kept.core.jsontypes import JSON
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("run")(run)
+
+
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to say; - or --stdin reads it from standard input.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option("--resume", help="Go on with this session.")] = None,
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the prompt from standard input.")] = False,
+    incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing.")] = False,
+    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before reading.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Answer one message and leave."""
+    from kept.agent.agent import Opening
+    from kept.agent.workspace import Workspace
+    from kept.cli.chat import latest_session
+    from kept.cli.screen import Screen
+    from kept.cli.talk import approver, talking
+    from kept.core.ids import SessionId
+
+    del yes_to_reads  # reading never asks; the flag is accepted so that scripts written with it run
+    text = sys.stdin.read() if stdin or prompt == "-" else prompt
+    if text is None or not text.strip():
+        fail("there is nothing to say", 'write it like: kept run "What did we decide about the API?"', code=2)
+    with opened() as kept:
+        screen = Screen(kept.settings.display.memory_notifications, quiet=True)
+        kept.sink = screen
+        session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
+        approve = approver(Workspace(kept.folder), kept.settings.approvals)
+        agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
+        with talking(agent, exit_wait_seconds=kept.settings.review.exit_wait_seconds) as talk:
+            answer = talk.turn(text)
+            if as_json:
+                print_json(_as_json(answer))
+            else:
+                say(answer.text)
+            talk.begin_review()
+        if answer.interrupted:
+            raise typer.Exit(130)
+
+
+def _as_json(answer: "object") -> dict[str, JSON]:
+    from kept.agent.answer import Answer
+
+    assert isinstance(answer, Answer)
+    usage = answer.usage
+    return {
+        "answer": answer.text,
+        "session_id": answer.session_id,
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+            "cost": answer.cost,
+        },
+        "tool_calls": [
+            {"name": call.name, "arguments": _arguments(call.arguments), "ok": call.ok} for call in answer.tool_calls
+        ],
+        "saved": [{"ledger_id": each.ledger_id, "target": each.target, "text": each.text} for each in answer.saved],
+        "interrupted": answer.interrupted,
+        "stopped_by": answer.stopped_by,
+    }
+
+
+def _arguments(text: str) -> JSON:
+    import json
+
+    try:
+        value: JSON = json.loads(text or "{}")
+    except ValueError:
+        return text
+    return value

@@ -1,0 +1,124 @@
+"""The screen of a chat: what a person sees of the events of a conversation."""
+
+import sys
+from dataclasses import dataclass, field
+
+from kept.cli.frame import note, say
+from kept.core.events import (
+    Compacted,
+    Event,
+    ModelCalled,
+    Reviewed,
+    TextStreamed,
+    ToolFinished,
+    ToolStarted,
+    Warned,
+)
+from kept.core.messages import Usage
+
+ARGUMENT_CHARS = 80
+
+
+@dataclass(slots=True)
+class Screen:
+    """Shows text as it comes, tools as one line each, and what was saved."""
+
+    notifications: str = "on"
+    quiet: bool = False
+    """Whether the answer itself is printed by someone else."""
+    usage: Usage = field(default_factory=Usage)
+    is_terminal: bool = field(default_factory=sys.stdout.isatty)
+    _block: str = ""
+    _column: int = 0
+
+    def __call__(self, event: Event, /) -> None:
+        """Show what a person should see of `event`."""
+        match event:
+            case TextStreamed(text):
+                self._stream(text)
+            case ModelCalled(usage=usage):
+                self.usage += usage
+            case Reviewed():
+                self._reviewed(event)
+            case _:
+                line = _told(event)
+                if line:
+                    self._line(line)
+
+    def _reviewed(self, event: Reviewed) -> None:
+        if self.notifications == "off":
+            return
+        kept = "; ".join(event.saved) if self.notifications == "verbose" else f"{len(event.saved)} change(s) to memory"
+        if event.saved:
+            self._line(f"kept from this conversation: {kept} (undo: kept memory undo --review {event.group_id})")
+        if event.staged:
+            self._line(f"{len(event.staged)} waiting for approval: kept memory pending")
+
+    def _stream(self, text: str) -> None:
+        if self.quiet:
+            return
+        if not self.is_terminal:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._column = 0 if text.endswith("\n") else 1
+            return
+        self._block += text
+        while (cut := _end_of_block(self._block)) is not None:
+            _markdown(self._block[:cut])
+            self._block = self._block[cut:]
+
+    def end(self) -> None:
+        """Finish an answer: what is left of it is shown, and the cursor stands on a new line."""
+        if self._block.strip():
+            _markdown(self._block)
+        self._block = ""
+        if self._column:
+            say()
+        self._column = 0
+
+    def _line(self, text: str) -> None:
+        if self._block.strip():
+            _markdown(self._block)
+            self._block = ""
+        note(text)
+
+
+def _told(event: Event) -> str:
+    """Return the one line that tells of an event, nothing for those that stay quiet."""
+    match event:
+        case ToolStarted(name=name, arguments=arguments):
+            return f"· {name} {_short(arguments)}"
+        case ToolFinished(name=name, ok=False, answer=answer):
+            return f"  {name} failed: {_short(answer)}"
+        case Warned(message, remedy):
+            return f"kept: {message}{f' ({remedy})' if remedy else ''}"
+        case Compacted(before_tokens=before, after_tokens=after, messages_covered=covered, note=words):
+            told = f": {words}" if words else ""
+            return f"context compacted: {before:,} → {after:,} tokens, {covered} messages summarised{told}"
+        case _:
+            return ""
+
+
+def _end_of_block(text: str) -> int | None:
+    """Return where the first whole block of Markdown ends: at a blank line outside of a code fence."""
+    place = 0
+    fenced = False
+    for line in text.splitlines(keepends=True):
+        place += len(line)
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        if not fenced and line.strip() == "" and line.endswith("\n") and text[:place].strip():
+            return place
+    return None
+
+
+def _markdown(text: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text.strip("\n")))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= ARGUMENT_CHARS else line[: ARGUMENT_CHARS - 1] + "…"

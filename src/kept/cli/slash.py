@@ -1,0 +1,229 @@
+"""Slash commands of a chat."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.cli.frame import note, say
+from kept.cli.screen import Screen
+from kept.cli.talk import Talk
+from kept.core.clock import from_epoch
+from kept.core.errors import UsageError
+from kept.core.ids import SessionId
+from kept.core.refusal import Refused
+from kept.core.search import SearchRequest
+from kept.memory.edits import Target
+
+if TYPE_CHECKING:
+    from kept.app import App
+
+COMMANDS = {
+    "new": "begin a new conversation",
+    "reset": "the same: leave this conversation behind",
+    "resume": "ID: take up an earlier conversation",
+    "branch": "go on in a branch; this conversation stays as it is",
+    "undo": "take back the last exchange",
+    "title": "TEXT: name this conversation",
+    "compress": "[FOCUS]: make the context smaller now; --preview only tells",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages",
+    "skills": "[WORDS]: the skills, or those that fit the words",
+    "search": "QUESTION: look in past conversations",
+    "model": "[NAME]: show or change the model",
+    "usage": "tokens and money of this conversation",
+    "status": "where things stand",
+    "help": "this list",
+    "quit": "leave",
+}
+
+
+@dataclass(slots=True)
+class Slash:
+    """Carries out what a person types with a slash."""
+
+    kept: "App"
+    talk: Talk
+    screen: Screen
+    leaving: bool = False
+
+    def handled(self, line: str) -> bool:
+        """Carry out a slash command; False when the line is something to say."""
+        if not line.startswith("/") or line.startswith("//"):
+            return False
+        name, _, rest = line[1:].strip().partition(" ")
+        name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
+        if name in COMMANDS:
+            command: Callable[[str], None] = getattr(self, f"do_{name}")
+            command(rest.strip())
+            return True
+        return self._skill(name, rest.strip())
+
+    def _skill(self, name: str, arguments: str) -> bool:
+        from kept.cli.slash_skills import use_skill
+
+        if use_skill(self, name, arguments):
+            return True
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean /{close[0]}?" if close else ""
+        raise UsageError(f"there is no command /{name}{hint}", "/help lists the commands")
+
+    def do_help(self, _rest: str) -> None:
+        """List the commands."""
+        for name, words in COMMANDS.items():
+            say(f"/{name:<9} {words}")
+
+    def do_quit(self, _rest: str) -> None:
+        """Leave."""
+        self.leaving = True
+
+    def do_new(self, _rest: str) -> None:
+        """Begin anew."""
+        self.talk.portal.call(self.talk.agent.new, "new")
+        say("A new conversation.")
+
+    def do_reset(self, _rest: str) -> None:
+        """Begin anew."""
+        self.talk.portal.call(self.talk.agent.new, "reset")
+        say("A new conversation.")
+
+    def do_resume(self, rest: str) -> None:
+        """Take up an earlier conversation; without an id the recent ones are listed."""
+        if rest:
+            self.talk.portal.call(self.talk.agent.resume, SessionId(rest))
+            agent = self.talk.agent
+            say(
+                f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {len(agent.live.record.rows)} messages."
+            )
+            return
+        for session in self.kept.sessions.recent(limit=10):
+            when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
+            say(f"{session.id}  {when}  {session.title or 'untitled'}")
+
+    def do_branch(self, _rest: str) -> None:
+        """Go on in a branch."""
+        say(f"Now in the branch {self.talk.portal.call(self.talk.agent.branch)}.")
+
+    def do_undo(self, _rest: str) -> None:
+        """Take back the last exchange."""
+        said = self.talk.portal.call(self.talk.agent.undo)
+        say(f"Taken back: {said}" if said is not None else "There is nothing to take back.")
+
+    def do_title(self, rest: str) -> None:
+        """Name the conversation."""
+        agent = self.talk.agent
+        if not rest:
+            say(agent.session.title or "untitled")
+        elif not agent.live.record.exists:
+            raise UsageError("this conversation is not stored yet", "say something first")
+        else:
+            say(f"Title: {self.kept.sessions.rename(agent.session.id, rest)}")
+
+    def do_compress(self, rest: str) -> None:
+        """Compact now."""
+        engine, live = self.talk.agent.parts.engine, self.talk.agent.live
+        if engine is None:
+            raise UsageError("without a model there is no context to compress", "connect a model first")
+        if rest == "--preview":
+            held = engine.measured(live.record.rows)
+            can = "something" if engine.has_content_to_compress(live.record.rows) else "nothing"
+            say(f"{len(live.record.rows)} messages, {held.total:,} tokens; {can} to compress.")
+            return
+        outcome = self.talk.run(self.talk.agent.compress, rest)
+        if not outcome.saved:
+            say(f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.")
+
+    def do_memory(self, rest: str) -> None:
+        """Show the pages, or decide about what waits."""
+        word, _, argument = rest.partition(" ")
+        match word:
+            case "pending":
+                for item in self.kept.approvals.waiting():
+                    say(f"{item.id}  {item.target.value}: {item.summary}")
+            case "approve" | "reject":
+                self._decide(word, argument.strip())
+            case "undo":
+                self._undo_memory()
+            case _:
+                self._show_pages()
+
+    def _show_pages(self) -> None:
+        for page in Target:
+            live = self.kept.memory.page(page)
+            say(f"{page.value} [{live.usage}]")
+            for entry in self.kept.memory.shown_entries(page):
+                say(f"  § {entry}".replace("\n", "\n    "))
+        waiting = len(self.kept.approvals.waiting())
+        if waiting:
+            say(f"{waiting} waiting: /memory pending")
+
+    def _decide(self, word: str, pending_id: str) -> None:
+        if word == "reject":
+            rejected = self.kept.approvals.reject(pending_id)
+            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {rejected.summary}")
+            return
+        outcome = self.kept.approvals.approve(pending_id)
+        say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)
+
+    def _undo_memory(self) -> None:
+        from kept.memory.undo import undo
+
+        result = undo(self.kept.memory)
+        say(result.error if isinstance(result, Refused) else " ".join(outcome.message for outcome in result))
+
+    def do_skills(self, rest: str) -> None:
+        """List skills."""
+        from kept.cli.slash_skills import list_skills
+
+        list_skills(self, rest)
+
+    def do_search(self, rest: str) -> None:
+        """Look in past conversations."""
+        from kept.agent.passages import look_up
+
+        if not rest:
+            raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")
+        passages = look_up(self.kept.sessions, rest)
+        for passage in passages:
+            say(f"{passage.text}\n  — {passage.source}")
+        if not passages:
+            found = self.kept.sessions.search(SearchRequest(rest, limit=3))
+            say("Nothing fits well." + (" Nearest: " if found.sessions else ""))
+            for hit in found.sessions[:3]:
+                session = self.kept.sessions.session(hit.session_id)
+                say(f"  {hit.session_id}  {session.title if session and session.title else 'untitled'}")
+
+    def do_model(self, rest: str) -> None:
+        """Show or change the model of this conversation."""
+        agent = self.talk.agent
+        if rest:
+            self.talk.portal.call(agent.use_model, self.kept.models.chat(rest))
+        say(agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory")
+
+    def do_usage(self, _rest: str) -> None:
+        """Show what this conversation took."""
+        usage = self.screen.usage
+        say(
+            f"sent {usage.prompt_tokens:,} tokens ({usage.cache_read_tokens:,} from cache, "
+            f"{usage.cache_write_tokens:,} written to it), received {usage.output_tokens:,}"
+        )
+
+    def do_status(self, _rest: str) -> None:
+        """Show where things stand."""
+        agent = self.talk.agent
+        say(f"session {agent.session.id}, {len(agent.live.record.rows)} messages, model {self._model_name()}")
+        say(self.status_line())
+        if agent.live.record.trouble:
+            note(f"not stored: {agent.live.record.trouble}")
+
+    def _model_name(self) -> str:
+        model = self.talk.agent.parts.model
+        return model.name if model is not None else "none"
+
+    def status_line(self) -> str:
+        """Return the line under the prompt: model, tokens, cache share, fill of memory."""
+        usage = self.screen.usage
+        share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
+        fill = self.kept.memory.page(Target.MEMORY)
+        percent = int(len(fill.text) / fill.limit * 100)
+        tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
+        return f" {self._model_name()} · {tokens} · memory {percent} % "

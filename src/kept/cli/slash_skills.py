@@ -1,0 +1,38 @@
+"""Skills in a chat: `/skills`, and `/skill-name` for one turn."""
+
+from typing import TYPE_CHECKING
+
+from kept.cli.frame import say
+from kept.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from kept.cli.slash import Slash
+
+
+def list_skills(slash: "Slash", query: str) -> None:
+    """List the skills, or those that fit the words."""
+    library = slash.kept.skill_tools.library
+    found = [ranked.skill for ranked in library.search(query)] if query else library.usable()
+    for skill in found[:20]:
+        say(f"/{skill.name}  {skill.description}")
+    if not found:
+        say("No skill fits." if query else "There are no skills yet.")
+
+
+def use_skill(slash: "Slash", name: str, arguments: str) -> bool:
+    """Load a skill for one turn; without a model it is shown. False when there is no such skill."""
+    from kept.skills.view import invocation
+
+    library = slash.kept.skill_tools.library
+    if library.skill(name) is None:
+        return False
+    text = invocation(library, name, arguments, session_id=slash.talk.agent.session.id)
+    if isinstance(text, Refused):
+        say(f"{text.error} {text.remedy}")
+        return True
+    if slash.talk.agent.parts.model is None:
+        say(text)
+        return True
+    slash.talk.turn(text)
+    slash.screen.end()
+    return True

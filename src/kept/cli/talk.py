@@ -1,0 +1,95 @@
+"""Running an agent from a terminal: turns in a loop of their own, Ctrl-C, approvals."""
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kept.cli.frame import note
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+    from kept.agent.agent import Agent
+    from kept.agent.answer import Answer
+    from kept.agent.workspace import Workspace
+    from kept.core.jsontypes import JSON
+    from kept.core.tools import Tool
+
+
+@dataclass(slots=True)
+class Talk:
+    """An agent and the loop that its turns run in."""
+
+    agent: "Agent"
+    portal: "BlockingPortal"
+    _review: "Future[Any] | None" = None
+
+    def turn(self, text: str) -> "Answer":
+        """Answer one message; Ctrl-C once stops the turn, twice leaves."""
+        running = self.portal.start_task_soon(self.agent.turn, text)
+        answer: Answer = self._waited(running)
+        return answer
+
+    def _waited(self, running: "Future[Any]") -> Any:
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            note("\nstopping … (Ctrl-C again to leave)")
+            self.portal.call(self.agent.interrupt)
+            return running.result()
+
+    def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Run something of the agent's in its loop."""
+        return self._waited(self.portal.start_task_soon(work, *args))
+
+    def begin_review(self) -> None:
+        """Start the review that is due; the chat goes on meanwhile."""
+        if any(self.agent.review_due()) and (self._review is None or self._review.done()):
+            self._review = self.portal.start_task_soon(self.agent.review)
+
+    def await_review(self, seconds: float) -> None:
+        """Give a running review some time; past it, it stays due for the next process."""
+        if self._review is None:
+            return
+        try:
+            self._review.result(timeout=seconds)
+        except (TimeoutError, CancelledError):
+            self._review.cancel()
+
+
+@contextmanager
+def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
+    """Give the agent a loop to run in, and close both at the end."""
+    from anyio.from_thread import start_blocking_portal
+
+    with start_blocking_portal() as portal:
+        talk = Talk(agent, portal)
+        try:
+            yield talk
+            talk.await_review(exit_wait_seconds)
+        finally:
+            portal.call(agent.close)
+
+
+def approver(workspace: "Workspace", mode: str) -> "Callable[[Tool, dict[str, JSON]], bool]":
+    """Return who allows tool calls: the settings where they decide, else the person at the terminal."""
+
+    def approve(tool: "Tool", arguments: "dict[str, JSON]") -> bool:
+        name = tool.schema.name
+        asks = workspace.needs_asking(name, arguments)
+        if mode == "deny":
+            return False
+        if mode == "auto" and not asks:
+            return True
+        if name in {"write_file", "edit_file"} and not asks:
+            return True
+        if not sys.stdin.isatty():
+            return False
+        shown = arguments.get("command") or arguments.get("path") or ""
+        note(f"\nallow {name}: {shown} ? [y/N]")
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+    return approve
