@@ -1,6 +1,7 @@
 """Model servers on this machine: whether one answers on its usual port, and what it offers."""
 
 import json
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,13 +43,24 @@ def models_at(base_url: str, *, seconds: float = PROBE_SECONDS, key: str = "") -
 
 
 def probe(servers: Iterable[LocalServer] = SERVERS) -> dict[str, list[str] | None]:
-    """Ask every server at once what it offers; None for one that is not there. Takes 200 ms at most."""
+    """Ask every server that is there, all at once, what it offers; None for one that is none. Takes 200 ms."""
+    asked = [server for server in servers if _listens(server.port)]
+    if not asked:
+        return {}
     from concurrent.futures import ThreadPoolExecutor
 
-    asked = list(servers)
     with ThreadPoolExecutor(len(asked), thread_name_prefix="kept-probe") as pool:
         answers = pool.map(models_at, [server.base_url for server in asked])
         return {server.provider: answer for server, answer in zip(asked, answers, strict=True)}
+
+
+def _listens(port: int) -> bool:
+    """Say whether anybody listens there; on this machine the answer is immediate, so HTTP is loaded only if so."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def window_at(base_url: str, model: str) -> int | None:

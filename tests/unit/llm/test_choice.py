@@ -83,7 +83,7 @@ def test_a_local_server_is_found_on_its_port():
         port = int(server.url.rpartition(":")[2])
         found = probe([LocalServer("ollama", "Ollama", port), LocalServer("lmstudio", "LM Studio", 9)])
 
-    assert found == {"ollama": ["llama3.2"], "lmstudio": None}
+    assert found == {"ollama": ["llama3.2"]}
 
 
 def test_a_server_that_hangs_does_not_hold_the_start():
