@@ -13,6 +13,7 @@ from kept.context.repair import faults
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import dumps
 from kept.core.messages import ImagePart, Message, Origin, Role, StoredMessage, TextPart, ToolCall
 
 IMAGE_TOKENS = 1_600
@@ -261,6 +262,7 @@ class ContextEngineContract:
 
         engine = prepared(self.engine())
         for tool in engine.tools():
+            assert dumps(tool.schema.parameters), "the schema can be sent"
             for arguments in ({}, {"pattern": 3}, {"node_id": "x", "message_ids": "y"}, {"max_tokens": -5}):
                 assert "success" in tool.call(arguments, ToolContext())
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from kept.context.engine import Setup
 from kept.context.lossless.tree import Node, Tree
@@ -19,7 +18,7 @@ AROUND = 120
 
 def _schema(name: str, description: str, properties: Mapping[str, JSON], required: Sequence[str] = ()) -> ToolSchema:
     parameters: dict[str, JSON] = {"type": "object", "properties": properties, "required": list(required)}
-    return ToolSchema(name, description, MappingProxyType(parameters), "context")
+    return ToolSchema(name, description, parameters, "context")
 
 
 SCHEMAS = (
