@@ -1,8 +1,8 @@
 """JSONL transcripts taken into the store: in batches, each line once, forgotten ones never again."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 
 from kept.core.events import Progressed
@@ -13,7 +13,7 @@ from kept.sessions.blobs import Blob
 from kept.sessions.identity import Print, Stored, fingerprint
 from kept.sessions.lines import DEFAULT_SOURCE, BadLine, Line, MessageLine, SessionLine, parse
 from kept.sessions.records import Row, message_row
-from kept.sessions.redaction import redacted
+from kept.sessions.redaction import redacted, redacted_session
 from kept.sessions.sqlite import context, life, notes, rows, tombstones
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection
@@ -147,15 +147,11 @@ class Importing:
         elif self._salt is not None and tombstones.has(connection, tombstones.of_session(self._salt, session.id)):
             stored = None
         else:
-            life.create(connection, self._safe(session))
+            life.create(connection, redacted_session(session, self._store.redact))
             self._created.add(session.id)
             self.report.sessions += 1
         self._stored[session.id] = stored
         return stored
-
-    def _safe(self, session: Session) -> Session:
-        title = None if session.title is None else self._store.redact(session.title)
-        return replace(session, title=title, metadata=redacted_json(session.metadata, self._store))
 
     def _is_new(self, connection: Connection, item: _Ready) -> bool:
         stored = self._known(connection, item.line.session)
@@ -216,16 +212,6 @@ class Importing:
                 carried = [self._new_ids[number] for number in line.carried if number in self._new_ids]
                 own_from = self._new_ids.get(line.context_from, MessageId(0))
                 context.carry(connection, line.session.id, carried, own_from=own_from)
-
-
-def redacted_json(value: Mapping[str, JSON], store: SqliteSessionStore) -> Mapping[str, JSON]:
-    """Return session metadata without credentials."""
-    from kept.security.secrets import redact_json
-
-    if not value or not store.settings.redact:
-        return value
-    safe = redact_json(dict(value))
-    return safe if isinstance(safe, dict) else {}
 
 
 def _stored(connection: Connection, session_id: SessionId) -> Stored:

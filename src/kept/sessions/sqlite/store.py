@@ -15,7 +15,7 @@ from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
 from kept.security.secrets import redact
 from kept.sessions.lineage import Lineage
-from kept.sessions.redaction import Redact, redacted
+from kept.sessions.redaction import Redact, redacted, redacted_session
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows
 from kept.sessions.usage import UsageRow
@@ -75,7 +75,7 @@ class SqliteSessionStore:
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
         """Begin a session; its id must be new."""
         with self.writing() as connection:
-            life.create(connection, session)
+            life.create(connection, redacted_session(session, self.redact))
             if system_prompt is not None:
                 life.set_prompt(connection, session.id, self.redact(system_prompt))
 
@@ -207,7 +207,8 @@ class SqliteSessionStore:
         with self.writing() as connection:
             life.existing(connection, session_id)
             carried = context.up_to(connection, session_id, at)
-            life.create(connection, replace(new, parent_session_id=session_id, link=Link.BRANCH))
+            branch = replace(new, parent_session_id=session_id, link=Link.BRANCH)
+            life.create(connection, redacted_session(branch, self.redact))
             context.carry(connection, new.id, carried, own_from=max(carried, default=0))
 
     def tip(self, session_id: SessionId) -> SessionId:
