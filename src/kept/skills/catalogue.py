@@ -1,5 +1,6 @@
 """The catalogue of skills in the prompt: a fixed number of tokens, whatever the number of skills."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 
@@ -9,11 +10,12 @@ from kept.skills.usage import Use
 
 _LINE_CHARS = 140
 _GENERAL = "general"
+_LEAST_LINE_TOKENS = 3
 
 
 def estimated_tokens(text: str) -> int:
     """Return an upper estimate of the tokens in `text`, for any usual tokeniser."""
-    ascii_chars = sum(char < "\x80" for char in text)
+    ascii_chars = len(text.encode("ascii", "ignore"))
     return -(-ascii_chars * 10 // 34) + (len(text) - ascii_chars)
 
 
@@ -32,18 +34,16 @@ def catalogue(
     if not skills:
         return ""
     header = _header()
-    everything = _text(header, skills, ())
-    if count(everything) <= budget:
-        return everything
     order = sorted(skills, key=lambda skill: _priority(skill, usage.get(skill.name)))
-    low, high = 0, len(order)
+    every = Counter(skill.category or _GENERAL for skill in skills)
+    low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
     while low < high:  # the text grows with each name, so the largest number that fits can be searched for
         middle = (low + high + 1) // 2
-        if count(_text(header, order[:middle], order[middle:])) <= budget:
+        if count(_text(header, order[:middle], every)) <= budget:
             low = middle
         else:
             high = middle - 1
-    text = _text(header, order[:low], order[low:])
+    text = _text(header, order[:low], every)
     return text if count(text) <= budget else _shortest(header, len(skills), budget, count)
 
 
@@ -60,14 +60,12 @@ def _priority(skill: Skill, use: Use | None) -> tuple[int, str, str]:
     return (2, "", skill.name)
 
 
-def _text(header: str, named: Sequence[Skill], counted: Sequence[Skill]) -> str:
+def _text(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
     lines: list[str] = []
-    groups = _grouped(named)
-    rest = {category: len(skills) for category, skills in _grouped(counted).items()}
-    for category in sorted({*groups, *rest}):
-        if category in groups:
-            lines.append(f"{category}:")
-            lines.extend(f"- {skill.name}: {_line(skill.description)}" for skill in groups[category])
+    for category, skills in sorted(_grouped(named).items()):
+        lines.append(f"{category}:")
+        lines.extend(f"- {skill.name}: {_line(skill.description)}" for skill in skills)
+    rest = every - Counter(skill.category or _GENERAL for skill in named)
     if rest:
         listed = ", ".join(f"{category} ({number})" for category, number in sorted(rest.items()))
         lines.append(f"Not listed, found with skills_list(query=…): {listed}")

@@ -5,8 +5,9 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,24 @@ class Facts:
     fix: str = ""
 
 
+_fields_of = attrgetter(*(field.name for field in fields(Facts)))
+
+
 @dataclass(frozen=True, slots=True)
 class Skill:
     """One skill that can be loaded."""
 
     name: str
     category: str
-    folder: Path
+    where: str
+    """The folder as text: a thousand path objects would be a fifth of the time that a catalogue may take."""
     root: Root
     facts: Facts
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that holds the skill."""
+        return Path(self.where)
 
     @property
     def description(self) -> str:
@@ -91,7 +101,7 @@ class Index:
         if not self._changed or self._rows is None:
             return
         present = {path: row for path, row in sorted(self._rows.items()) if Path(path).exists()}
-        rows = {path: [*key, astuple(facts)] for path, (key, facts) in present.items()}
+        rows = {path: [*key, _fields_of(facts)] for path, (key, facts) in present.items()}
         text = json.dumps({"format": _stamp(), "rows": rows}, ensure_ascii=False, separators=(",", ":"))
         try:
             write_atomically(self._file, text.encode("utf-8", "surrogatepass"))
@@ -140,7 +150,7 @@ class Index:
             return
         known = self._known.get(path)
         if known is None or known.facts is not facts or known.root != root or known.category != category:
-            known = self._known[path] = Skill(root.full_name(facts.name), category, Path(folder), root, facts)
+            known = self._known[path] = Skill(root.full_name(facts.name), category, folder, root, facts)
         yield known
         for warning in facts.warnings:
             yield Problem(Path(path), warning, "mend the frontmatter", loaded=True)
@@ -220,4 +230,6 @@ def _loaded(file: Path) -> dict[str, tuple[tuple[int, int, int], Facts]]:
 
 
 def _revived(row: list[Any]) -> Facts:
-    return Facts(*(tuple(item) if isinstance(item, list) else item for item in row))
+    name, description, *lists, problem, fix = row
+    values: list[Any] = [name, description, *map(tuple, lists), problem, fix]
+    return Facts(*values)

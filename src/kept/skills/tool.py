@@ -117,6 +117,7 @@ class SkillTools:
         if unfit is not None:
             return refusal(unfit)
         name, file_path = _text(arguments, "name").strip(), _text(arguments, "file_path")
+        self._wake(name)
         if file_path and file_path != MAIN:
             shown = view_file(self.library, name, file_path, session_id=context.session_id)
         else:
@@ -133,6 +134,14 @@ class SkillTools:
             assert isinstance(warnings, list)
             return {**shown.answer, "warnings": [*warnings, usage_error(error)]}
         return shown.answer
+
+    def _wake(self, name: str) -> None:
+        """Bring back a skill that the curator archived: somebody needs it after all."""
+        if self.editor.archived(name) is None or self.library.skill(name) is not None:
+            return
+        versions = [version for version in self.library.versions.of(name) if not version.voided]
+        if versions and versions[-1].origin == "curator":
+            self.editor.restore(name, Author("agent", reason="used again"))
 
     def _manage(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         change = _change(arguments)

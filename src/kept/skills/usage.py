@@ -136,6 +136,11 @@ def _parsed(file: Path, raw: bytes | None) -> dict[str, Use] | None:
     return {str(name): _use(row) for name, row in rows.items() if isinstance(row, dict)}
 
 
+def records(raw: bytes) -> dict[str, Use]:
+    """Return the records of a usage file's bytes; empty when they are damaged."""
+    return _parsed(Path(USAGE_FILE), raw) or {}
+
+
 def _use(row: Mapping[str, object]) -> Use:
     default = Use()
     values: dict[str, object] = {}

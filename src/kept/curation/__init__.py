@@ -1,0 +1,1 @@
+"""What looks after memory and skills over time: the curator, consolidation, their reports."""

@@ -1,0 +1,164 @@
+"""Backups of the skills of a home: taken before the curator moves anything, and put back whole."""
+
+import io
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.errors import NotFound, Unreadable
+from kept.core.ports import Clock
+from kept.skills.editor import ARCHIVE_FOLDER, Author, SkillEditor
+from kept.skills.index import Skill
+from kept.skills.places import files_of, read_regular
+from kept.skills.roots import Kind, Root
+from kept.skills.usage import USAGE_FILE, records
+from kept.skills.versions import state_of
+from kept.storage.files import make_folder, read_bytes, write_atomically
+
+CURATOR_FOLDER = ".curator"
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What a rollback put back."""
+
+    backup: str
+    restored: tuple[str, ...]
+    unarchived: tuple[str, ...]
+
+
+class Backups:
+    """The newest few backups, each one file."""
+
+    def __init__(self, editor: SkillEditor, clock: Clock, *, kept: int = 5) -> None:
+        self._editor = editor
+        self._folder = editor.home / CURATOR_FOLDER / "backups"
+        self._clock = clock
+        self._kept = kept
+
+    def take(self) -> str:
+        """Keep the bytes of every skill of the home and of the usage file, and return the backup's name."""
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+            for path, data, mode in self._everything():
+                entry = tarfile.TarInfo(path)
+                entry.size, entry.mode = len(data), mode
+                archive.addfile(entry, io.BytesIO(data))
+        make_folder(self._folder)
+        name = self._free_name()
+        write_atomically(self._folder / name, stream.getvalue())
+        for old in self.names()[: -self._kept]:
+            (self._folder / old).unlink(missing_ok=True)
+        return name
+
+    def names(self) -> list[str]:
+        """Return the backups that exist, oldest first."""
+        return sorted(path.name for path in self._folder.glob("*.tar.gz"))
+
+    def _free_name(self) -> str:
+        stamp = f"{self._clock.now():%Y%m%dT%H%M%S}"
+        taken = set(self.names())
+        return next(name for number in range(1_000) if (name := f"{stamp}-{number:03d}.tar.gz") not in taken)
+
+    def _everything(self) -> list[tuple[str, bytes, int]]:
+        found = []
+        for folder in home_skills(self._editor):
+            for path, status in files_of(folder):
+                data = read_regular(folder / path, most_bytes=64 * 1_048_576)
+                if data is not None:
+                    name = f"skills/{folder.relative_to(self._editor.home).as_posix()}/{path}"
+                    found.append((name, data, 0o700 if status.st_mode & 0o100 else 0o600))
+        usage = read_bytes(self._editor.home / USAGE_FILE)
+        if usage is not None:
+            found.append((USAGE_FILE, usage, 0o600))
+        return found
+
+    def roll_back(self, name: str | None = None) -> RolledBack:
+        """Put every skill of a backup back where it was, byte for byte.
+
+        Skills that were made since stay; every change is a version that can be undone; the present
+        state is backed up first.
+        """
+        names = self.names()
+        chosen = name or (names[-1] if names else "")
+        if chosen not in names:
+            raise NotFound(f"there is no backup {chosen!r}", f"the backups are: {', '.join(names) or 'none'}")
+        held = _read(self._folder / chosen)
+        self.take()
+        restored, unarchived = [], []
+        for place, files in sorted(_by_skill(held).items()):
+            skill = Path(place).name
+            if self._put_back(skill, place, files):
+                restored.append(skill)
+            if self._leave_archive(place, files):
+                unarchived.append(skill)
+        usage = held.get(USAGE_FILE)
+        if usage is not None:
+            self._editor.library.usage.replace_all({**self._editor.library.usage.read(), **records(usage)})
+        return RolledBack(chosen, tuple(restored), tuple(unarchived))
+
+    def _put_back(self, name: str, place: str, files: Mapping[str, bytes]) -> bool:
+        editor = self._editor
+        with editor.lock(name):
+            elsewhere = editor.library.home_folder(name)
+            target = editor.home / place
+            if elsewhere is not None and elsewhere != target:
+                _vacate(editor, name, elsewhere)
+            if {path: editor_bytes(target, path) for path in state_of(target).files} == dict(files):
+                return False
+            editor.place_files(name, target, files=files, author=Author("rollback"), action="rollback")
+        return True
+
+    def _leave_archive(self, place: str, files: Mapping[str, bytes]) -> bool:
+        """Drop the archived copy of a skill that is back, when it holds nothing else."""
+        archived = self._editor.home / ARCHIVE_FOLDER / place
+        present = {path: editor_bytes(archived, path) for path in state_of(archived).files}
+        if not present or present != dict(files):
+            return False
+        for path in present:
+            (archived / path).unlink()
+        for folder in sorted((item for item in archived.rglob("*") if item.is_dir()), reverse=True):
+            folder.rmdir()
+        archived.rmdir()
+        return True
+
+
+def _vacate(editor: SkillEditor, name: str, folder: Path) -> None:
+    """Empty the place that a skill was moved to since the backup; its versions keep the bytes."""
+    editor.place_files(name, folder, files={}, author=Author("rollback"), action="rollback")
+
+
+def home_skills(editor: SkillEditor) -> list[Path]:
+    """Return the folders of the skills that live in the home, in order."""
+    library = editor.library
+    home = Root(library.path, Kind.HOME)
+    contents = library.contents()
+    own = [skill.folder for skill in contents.skills.values() if isinstance(skill, Skill) and skill.root == home]
+    hidden = [item.hidden for item in contents.collisions if item.hidden.is_relative_to(library.path)]
+    return sorted({*own, *hidden})
+
+
+def editor_bytes(folder: Path, path: str) -> bytes | None:
+    """Return the bytes of one file of a skill."""
+    return read_regular(folder / path, most_bytes=64 * 1_048_576)
+
+
+def _read(path: Path) -> dict[str, bytes]:
+    raw = read_bytes(path) or b""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
+            return {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry)) is not None}
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise Unreadable(f"the backup {str(path)!r} cannot be read: {error}", "choose an older one") from error
+
+
+def _by_skill(held: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    places = {name.removeprefix("skills/").removesuffix("/SKILL.md") for name in held if name.endswith("/SKILL.md")}
+    skills: dict[str, dict[str, bytes]] = {}
+    for name, data in held.items():
+        path = name.removeprefix("skills/")
+        place = next((place for place in places if path.startswith(f"{place}/")), None)
+        if place is not None:
+            skills.setdefault(place, {})[path.removeprefix(f"{place}/")] = data
+    return skills

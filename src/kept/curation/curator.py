@@ -1,0 +1,164 @@
+"""The curator: what nobody uses grows stale, then goes to the archive, and comes back when it is used."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+
+from kept.core.clock import iso
+from kept.core.refusal import Refused
+from kept.curation.backup import CURATOR_FOLDER, Backups, RolledBack, home_skills
+from kept.curation.report import Move, Report, newest, write
+from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.hub.lock import LockFile
+from kept.skills.outcomes import Stats
+from kept.skills.places import MAIN
+from kept.skills.settings import CuratorSettings
+from kept.skills.usage import Status, Use
+from kept.storage.files import make_folder, read_bytes, write_atomically
+from kept.storage.locks import locked
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the decision about one skill rests on."""
+
+    name: str
+    use: Use
+    since: datetime
+    """When it was last of use to anybody, or when it came to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the curator remembers of itself."""
+
+    last_run_at: str | None = None
+    paused: bool = False
+
+
+def decided(known: Sequence[Known], now: datetime, settings: CuratorSettings) -> list[Move]:
+    """Return which skills change their state at `now`; pure, so that years can be simulated."""
+    moves = []
+    for item in known:
+        idle = (now - item.since) / _DAY
+        becomes = Status.ACTIVE
+        if idle >= settings.archive_days:
+            becomes = Status.ARCHIVED
+        elif idle >= settings.stale_days:
+            becomes = Status.STALE
+        if becomes is not item.use.state:
+            moves.append(Move(item.name, item.use.state, becomes, round(idle, 1)))
+    return moves
+
+
+class Curator:
+    """Looks after the skills of one home."""
+
+    def __init__(
+        self, editor: SkillEditor, settings: CuratorSettings | None = None, *, scheduled: Collection[str] = ()
+    ) -> None:
+        self._editor = editor
+        self._library = editor.library
+        self._clock = editor.library.clock
+        self._settings = settings or CuratorSettings()
+        self._scheduled = {*scheduled, *editor.library.settings.pinned_by_schedule}
+        self._folder = editor.home / CURATOR_FOLDER
+        self.backups = Backups(editor, self._clock, kept=self._settings.backups_kept)
+
+    def state(self) -> State:
+        """Return what the curator remembers; a damaged file reads as never run."""
+        try:
+            row = json.loads(read_bytes(self._folder / "state.json") or b"{}")
+            return State(row.get("last_run_at"), paused=bool(row.get("paused")))
+        except (ValueError, AttributeError):
+            return State()
+
+    def due(self, last_activity: datetime | None) -> bool:
+        """Tell whether a run should begin by itself now: it is time, and nobody is at work."""
+        state, now = self.state(), self._clock.now()
+        if not self._settings.enabled or state.paused:
+            return False
+        if last_activity is not None and now - last_activity < timedelta(hours=self._settings.idle_hours):
+            return False
+        if state.last_run_at is None:
+            return True
+        return now - datetime.fromisoformat(state.last_run_at) >= timedelta(days=self._settings.interval_days)
+
+    def protected(self) -> dict[str, str]:
+        """Return the skills that are never touched, each with the reason."""
+        reasons = dict.fromkeys(LockFile(self._editor.home).read(), "hub")
+        reasons |= dict.fromkeys(self._scheduled, "schedule")
+        reasons |= {name: "pinned" for name, use in self._library.usage.read().items() if use.pinned}
+        own = {folder.name for folder in home_skills(self._editor)}
+        outside = {skill.name: str(skill.root.kind) for skill in self._library.skills() if skill.folder.name not in own}
+        return {**outside, **reasons}
+
+    def plan(self) -> list[Move]:
+        """Return what a run would do now."""
+        return decided(self._known(), self._clock.now(), self._settings)
+
+    def _known(self) -> list[Known]:
+        usage, protected = self._library.usage.read(), self.protected()
+        found = []
+        for folder in home_skills(self._editor):
+            if folder.name not in protected:
+                use = usage.get(folder.name, Use())
+                use = replace(use, state=Status.ACTIVE) if use.state is Status.ARCHIVED else use
+                made = datetime.fromtimestamp((folder / MAIN).stat().st_mtime, self._clock.now().tzinfo)
+                since = datetime.fromisoformat(use.last_active) if use.last_active else made
+                found.append(Known(folder.name, use, since))
+        return found
+
+    def run(self, *, dry_run: bool = False) -> Report:
+        """Back up, move what is due, and write a report; a dry run only reports."""
+        make_folder(self._folder)
+        with locked(self._folder / "run.lock"):
+            moves = self.plan()
+            flagged = [stats.skill for stats in self._stats().values() if stats.flagged is not None]
+            report = Report(iso(self._clock.now()), tuple(moves), tuple(sorted(flagged)), dry_run=dry_run)
+            if dry_run:
+                return report
+            backup = self.backups.take() if moves else None
+            failed = [text for move in moves if (text := self._moved(move)) is not None]
+            self._library.outcomes.trim()
+            self._remember(replace(self.state(), last_run_at=iso(self._clock.now())))
+            return write(self._folder, replace(report, backup=backup, failed=tuple(failed)))
+
+    def _stats(self) -> Mapping[str, Stats]:
+        return self._library.outcomes.stats(min_uses=self._library.settings.flag_min_uses)
+
+    def _moved(self, move: Move) -> str | None:
+        if move.becomes is Status.ARCHIVED:
+            reason = f"{move.idle_days:g} days without use"
+            result = self._editor.archive(move.name, Author("curator", reason=reason))
+            return None if isinstance(result, Changed) else f"{move.name}: {result.error}"
+        self._library.usage.change({move.name: lambda use: replace(use, state=move.becomes)})
+        return None
+
+    def pause(self, *, paused: bool) -> None:
+        """Stop running by itself, or go on."""
+        self._remember(replace(self.state(), paused=paused))
+
+    def _remember(self, state: State) -> None:
+        make_folder(self._folder)
+        write_atomically(self._folder / "state.json", json.dumps(asdict(state)).encode())
+
+    def archive(self, name: str) -> Changed | Refused:
+        """Archive one skill by hand."""
+        return self._editor.archive(name, Author("person", reason="archived by hand"))
+
+    def restore(self, name: str) -> Changed | Refused:
+        """Bring one skill back from the archive."""
+        return self._editor.restore(name, Author("person"))
+
+    def roll_back(self, backup: str | None = None) -> RolledBack:
+        """Put everything back as a backup has it, by default the newest."""
+        with locked(self._folder / "run.lock"):
+            return self.backups.roll_back(backup)
+
+    def report(self) -> Report | None:
+        """Return the newest report."""
+        return newest(self._folder)
