@@ -13,6 +13,7 @@ _LOOKALIKES = (
     # Latin letters that decomposition leaves alone, and Armenian
     "ıiɩiƖlɑaɡgɢgʀrʟlɴnɪiʏyʜhᴀaᴄcᴅdᴇeᴊjᴋkᴍmᴏoᴘpᴛtᴜuᴠvᴡwᴢzøołlđdħhŧtƅbԍgօoսuոnհhցgեt"
 )
+_SPELLED_OUT = {"ß": "ss", "æ": "ae", "œ": "oe"}
 _PUNCTUATION = {
     "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\uff07": "'", "\u3002": ". ", "\uff0e": ". ",
     "\uff01": "! ", "\uff1f": "? ", "\uff1b": "; ", "\uff1a": ": ", "\u201c": '"', "\u201d": '"',
@@ -66,7 +67,7 @@ def _second_pass() -> dict[int, str | None]:
     table: dict[int, str | None] = dict.fromkeys(range(0x300, 0x370))
     for shape, letter in zip(_LOOKALIKES[::2], _LOOKALIKES[1::2], strict=True):
         table[ord(shape)] = letter
-    return table
+    return table | {ord(letter): text for letter, text in _SPELLED_OUT.items()}
 
 
 def _invisible_points() -> Iterator[int]:
