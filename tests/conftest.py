@@ -11,7 +11,10 @@ HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 _KEY_WORDS = ("API_KEY", "_TOKEN", "_SECRET")
 
 settings.register_profile(
-    "kept", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "kept",
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("heavy", parent=settings.get_profile("kept"), max_examples=3_000)
 settings.load_profile("heavy" if HEAVY else "kept")

@@ -38,8 +38,10 @@ class SearchRequest:
 Request: TypeAlias = WriteRequest | ReadRequest | SearchRequest
 
 
-def read_request(arguments: Mapping[str, JSON], *, may_read: bool) -> Request | Refused:
+def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
     """Return what the arguments ask for, or a refusal with the instruction that mends them."""
+    if not isinstance(arguments, Mapping):
+        return _invalid("The arguments must be a JSON object.", "Send an object with action, target and content.")
     target = _target(arguments.get("target"))
     if isinstance(target, Refused):
         return target

@@ -40,7 +40,9 @@ def test_an_empty_page_is_an_empty_file(store, folder):
 def test_a_page_of_another_program_is_read_unchanged(store, folder):
     """A byte-order mark, CRLF, blank entries and a final newline are no trouble, and no drift."""
     folder.mkdir(parents=True)
-    written = b"\xef\xbb\xbfUses \xc2\xa7 12\r\n\xc2\xa7\r\nsecond\r\nline\r\n\xc2\xa7\r\n\r\n\xc2\xa7\r\nsecond\r\nline\r\n"
+    written = (
+        b"\xef\xbb\xbfUses \xc2\xa7 12\r\n\xc2\xa7\r\nsecond\r\nline\r\n\xc2\xa7\r\n\r\n\xc2\xa7\r\nsecond\r\nline\r\n"
+    )
     (folder / "MEMORY.md").write_bytes(written)
 
     assert store.entries("memory") == ["Uses § 12", "second\nline"]

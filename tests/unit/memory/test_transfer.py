@@ -1,0 +1,53 @@
+"""Carrying pages in and out, checked like any other write."""
+
+import json
+
+import pytest
+
+from kept.core.errors import UsageError
+from kept.memory.edits import Add, Target
+from kept.memory.history import History
+from kept.memory.transfer import import_page, read_pages
+
+
+def test_an_export_is_read_back():
+    """Both forms of the JSON are understood."""
+    assert read_pages('{"memory": {"entries": ["a", "b"]}, "user": ["c"]}', Target.USER) == {
+        Target.MEMORY: ("a", "b"),
+        Target.USER: ("c",),
+    }
+
+
+@pytest.mark.parametrize("text", ["a\n§\nb", "\ufeffa\r\n§\r\nb"])
+def test_a_page_file_is_read_for_its_target(text):
+    """What is no JSON is a page."""
+    assert read_pages(text, Target.USER) == {Target.USER: ("a", "b")}
+
+
+def test_a_page_that_happens_to_be_a_number_is_a_page():
+    """`42` is an entry, not an export."""
+    assert read_pages("42", Target.MEMORY) == {Target.MEMORY: ("42",)}
+
+
+@pytest.mark.parametrize(
+    "data", [[], ["a"], {}, {"other": []}, {"memory": "a"}, {"memory": [1]}, {"memory": {"entries": {}}}]
+)
+def test_anything_else_is_the_caller_s_mistake(data):
+    """The error shows where the form can be seen."""
+    with pytest.raises(UsageError, match="kept memory export"):
+        read_pages(json.dumps(data), Target.MEMORY)
+
+
+def test_each_text_is_added_known_archived_or_refused(make_store):
+    """Nothing is dropped without a word."""
+    store = make_store(memory_char_limit=30)
+    store.apply("memory", Add("known"))
+
+    done = import_page(store, Target.MEMORY, ("known", "new", "x" * 40, "§", "a\x00b"))
+
+    assert done.added == ("new",)
+    assert done.present == ("known",)
+    assert done.archived == ("x" * 40,)
+    assert len(done.refused) == 2
+    assert [row.step.before for row in History(store).archive("xxx")] == ["x" * 40]
+    assert {row.group_id for row in History(store).rows()[1:]} == {done.group_id}
