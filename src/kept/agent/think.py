@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 
-from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, TextDelta
+from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled, TextStreamed
 from kept.core.messages import Message, Role
@@ -32,6 +32,8 @@ async def think(
                 _show(scrubber.feed(text), sink, heard)
             case ReasoningDelta():
                 continue
+            case Restarted():
+                scrubber, heard.text = StreamingContextScrubber(), ""
             case ChatResponse():
                 response = delta
     _show(scrubber.flush(), sink, heard)

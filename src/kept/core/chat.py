@@ -36,6 +36,11 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """The connection broke and the answer begins anew; what was streamed of it before no longer counts."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChatResponse:
     """The whole answer; always the last thing that a stream gives."""
 
@@ -46,4 +51,4 @@ class ChatResponse:
     """The model that really answered, which a fallback may have changed."""
 
 
-Delta: TypeAlias = TextDelta | ReasoningDelta | ChatResponse
+Delta: TypeAlias = TextDelta | ReasoningDelta | Restarted | ChatResponse

@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from kept.core.chat import ChatRequest, Delta, TextDelta
+from kept.core.chat import ChatRequest, Delta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import Warned
 from kept.core.ports import ChatModel, EventSink
@@ -40,8 +40,10 @@ class FallbackModel:
                 return  # noqa: TRY300 - an `else` between the handlers would hide the end of the loop
             except ModelBusy as error:
                 self._resting[model.name] = self._now() + REST_SECONDS
-                if shown or place + 1 == len(order):
+                if place + 1 == len(order):
                     raise
+                if shown:
+                    yield Restarted()
                 self._sink(Warned(f"{error.message}; {order[place + 1].name} answers instead"))
             finally:
                 await closed(stream)

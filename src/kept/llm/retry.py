@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from kept.core.chat import ChatRequest, Delta, TextDelta
+from kept.core.chat import ChatRequest, Delta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import Warned
 from kept.core.ports import ChatModel, EventSink
@@ -39,8 +39,8 @@ class RetryPolicy:
 class RetryingModel:
     """Wraps a model with a policy.
 
-    A stream that fails before any text was shown is started again. Once text was shown it is not:
-    the reader cannot be made to unread it, so the error is raised and the person sends again.
+    A stream that fails is started again; if text of it was shown, the reader is told first that the
+    answer begins anew.
     """
 
     def __init__(
@@ -72,12 +72,14 @@ class RetryingModel:
                     yield delta
                 return  # noqa: TRY300 - an `else` between the handlers would hide the end of the loop
             except ModelBusy as error:
-                wait = None if shown else self._policy.wait(attempt, error, chance=self._chance())
+                wait = self._policy.wait(attempt, error, chance=self._chance())
                 if wait is None:
                     raise
                 attempt += 1
                 again = f"trying again in {wait:.1f} s, {attempt} of {self._policy.retries}"
                 self._sink(Warned(f"{error.message}; {again}"))
+                if shown:
+                    yield Restarted()
                 await self._sleep(wait)
             finally:
                 await closed(stream)

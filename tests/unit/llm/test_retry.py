@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.chat import ChatRequest, ChatResponse
+from kept.core.chat import ChatRequest, ChatResponse, Restarted
 from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
 from kept.core.messages import Message, Role
 from kept.llm.fallback import REST_SECONDS, FallbackModel
@@ -18,20 +18,24 @@ BUSY = ModelBusy("busy")
 
 
 class Breaks:
-    """A model that fails after some text was shown."""
+    """A model whose first answers break off after two deltas."""
 
     name = "scripted/breaks"
     context_length = 10
+    BREAKS_AFTER = 14
 
-    def __init__(self, thinking: str = "", text: str = "half an ans") -> None:
+    def __init__(self, thinking: str = "", text: str = "the whole answer", *, times: int) -> None:
         self.says = Says(text, thinking=thinking)
+        self.times = times
         self.asked = 0
 
     async def stream(self, request):
         self.asked += 1
+        shown = 0
         async for delta in ScriptedModel([self.says]).stream(request):
-            if isinstance(delta, ChatResponse):
+            if shown == 2 and self.asked <= self.times:
                 raise ModelBusy("broke off")
+            shown += 1
             yield delta
 
 
@@ -102,24 +106,42 @@ def test_retries_end():
     assert len(scripted.requests) == 3
 
 
-def test_an_answer_that_was_partly_shown_is_not_started_again():
-    """Text that was shown cannot be unread, so the stream ends with the error."""
-    model, waits, _ = retrying(breaks := Breaks())
+def test_an_answer_that_was_partly_shown_begins_anew():
+    """The reader is told that what was shown no longer counts, then gets the whole answer."""
+    model, waits, told = retrying(Breaks(times=1))
+    deltas = run(model)
 
-    with pytest.raises(ModelBusy):
-        run(model)
+    place = deltas.index(Restarted())
+    assert "".join(delta.text for delta in deltas[:place]) == "the whole answer"[: Breaks.BREAKS_AFTER]
+    assert "".join(delta.text for delta in deltas[place + 1 : -1]) == deltas[-1].message.text == "the whole answer"
+    assert len(waits) == len(told) == 1
 
-    assert (breaks.asked, waits) == (1, [])
+
+def test_thinking_that_broke_off_is_started_again_in_silence():
+    """Thinking is not part of the answer, so nothing has to be taken back."""
+    deltas = run(retrying(Breaks(thinking="hm hm hm", text="", times=1))[0])
+
+    assert Restarted() not in deltas
+    assert isinstance(deltas[-1], ChatResponse)
 
 
-def test_thinking_that_broke_off_is_started_again():
-    """Thinking is not part of the answer, so a stream that only thought is tried again."""
-    model, waits, _ = retrying(breaks := Breaks(thinking="hm", text=""), retries=2)
+def test_a_model_that_keeps_breaking_ends_in_the_error():
+    """Restarts are counted like every other retry."""
+    model, waits, _ = retrying(breaks := Breaks(times=99), retries=2)
 
     with pytest.raises(ModelBusy):
         run(model)
 
     assert (breaks.asked, len(waits)) == (3, 2)
+
+
+def test_a_fallback_begins_anew_too():
+    """When the next model takes over inside an answer, the reader is told."""
+    other = ScriptedModel(["from the other"], name="b/2")
+    deltas = run(FallbackModel([Breaks(times=9), other], sink=lambda event: None))
+
+    assert Restarted() in deltas
+    assert deltas[-1].message.text == "from the other"
 
 
 @given(st.integers(0, 40), st.floats(0, 1), st.one_of(st.none(), st.floats(0, 1e9)))
