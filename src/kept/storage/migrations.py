@@ -1,5 +1,6 @@
 """The one runner of schema migrations: ordered, one transaction each, forward only."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,11 +41,9 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: 
     for migration in migrations:
         if _version(connection) >= migration.version:
             continue
-        if migration.rewrites:
-            _back_up(connection, path.with_name(f"{path.name}.before-{migration.version}"))
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _apply(connection, migration)
+            _apply(connection, migration, path)
             connection.execute("COMMIT")
         except BaseException:
             with suppress(apsw.Error):  # a full disk may have rolled back already
@@ -52,9 +51,11 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: 
             raise
 
 
-def _apply(connection: apsw.Connection, migration: Migration) -> None:
+def _apply(connection: apsw.Connection, migration: Migration, path: Path) -> None:
     if _version(connection) >= migration.version:
         return  # another process was first; the lock made us wait for it
+    if migration.rewrites:
+        _back_up(path, path.with_name(f"{path.name}.before-{migration.version}"))
     if callable(migration.step):
         migration.step(connection)
     else:
@@ -68,8 +69,11 @@ def _version(connection: apsw.Connection) -> int:
     return version
 
 
-def _back_up(connection: apsw.Connection, target: Path) -> None:
-    copy = apsw.Connection(str(target))
-    with copy.backup("main", connection, "main") as backup:
+def _back_up(path: Path, target: Path) -> None:
+    """Copy the file through a reader of its own: the connection that holds the write lock may not be copied."""
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
+    source, copy = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY), apsw.Connection(str(target))
+    with copy.backup("main", source, "main") as backup:
         backup.step()
     copy.close()
+    source.close()

@@ -1,0 +1,170 @@
+"""Files: the old bytes or the new bytes, never a mixture, and no litter."""
+
+import os
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.core.errors import StorageError, Unreadable
+from kept.storage.files import make_folder, read_bytes, remove_stale_temps, write_atomically
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_a_replace_is_whole(tmp_path, old, new):
+    """After a write the file holds exactly the new bytes, and nothing else lies beside it."""
+    file = tmp_path / "page"
+    write_atomically(file, old)
+    write_atomically(file, new)
+
+    assert file.read_bytes() == new
+    assert os.listdir(tmp_path) == ["page"]
+
+
+def test_new_files_are_private(tmp_path):
+    """0600 whatever the umask says."""
+    before = os.umask(0)
+    try:
+        write_atomically(tmp_path / "page", b"x")
+    finally:
+        os.umask(before)
+
+    assert mode(tmp_path / "page") == 0o600
+
+
+@pytest.mark.parametrize("wanted", [0o600, 0o640, 0o644, 0o666])
+def test_the_mode_is_kept(tmp_path, wanted):
+    """A file that a person shares stays shared."""
+    file = tmp_path / "page"
+    file.write_bytes(b"old")
+    file.chmod(wanted)
+    write_atomically(file, b"new")
+
+    assert mode(file) == wanted
+
+
+def test_a_symlink_is_followed(tmp_path):
+    """The file behind the link changes, the link stays."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    write_atomically(link, b"new")
+
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+
+
+def test_a_dangling_symlink_makes_its_target(tmp_path):
+    """A link to a file that is not there yet creates that file."""
+    (tmp_path / "link").symlink_to(tmp_path / "later")
+    write_atomically(tmp_path / "link", b"new")
+
+    assert (tmp_path / "later").read_bytes() == b"new"
+
+
+def test_a_circle_of_links_is_an_error_in_our_words(tmp_path):
+    """No RuntimeError escapes."""
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+
+    with pytest.raises(StorageError, match="circle"):
+        write_atomically(tmp_path / "a", b"x")
+    with pytest.raises(Unreadable):
+        read_bytes(tmp_path / "a")
+
+
+def test_a_folder_in_the_file_s_place(tmp_path):
+    """The error says what stands there and what to do."""
+    (tmp_path / "page").mkdir()
+
+    with pytest.raises(StorageError, match="move it away"):
+        write_atomically(tmp_path / "page", b"x")
+    with pytest.raises(Unreadable, match="move it away"):
+        read_bytes(tmp_path / "page")
+
+
+def test_a_failed_write_leaves_no_temporary_file(tmp_path, monkeypatch):
+    """When the rename fails the old bytes stand and the temporary file is gone."""
+
+    def refuse(self, target):
+        raise PermissionError(13, "Permission denied")
+
+    file = tmp_path / "page"
+    write_atomically(file, b"old")
+    monkeypatch.setattr(type(file), "replace", refuse)
+
+    with pytest.raises(StorageError, match="permissions"):
+        write_atomically(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["page"]
+
+
+def test_stale_temps_of_dead_writers_are_removed(tmp_path):
+    """Those of the living, and other people's files, stay."""
+    page = tmp_path / "page"
+    stay = [
+        tmp_path / f".page.kept-tmp-{os.getpid()}-aa",
+        tmp_path / ".page.swp",
+        tmp_path / ".other.kept-tmp-4194999-a",
+    ]
+    go = [
+        tmp_path / ".page.kept-tmp-4194999-aa",
+        tmp_path / ".page.kept-tmp-x",
+        tmp_path / f".page.kept-tmp-{10**30}-a",
+    ]
+    for path in (*stay, *go):
+        path.touch()
+
+    remove_stale_temps(page)
+
+    assert sorted(tmp_path.iterdir()) == sorted(stay)
+
+
+def test_stale_temps_are_looked_for_behind_a_link(tmp_path):
+    """A writer that follows a link leaves its temporary file there."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "page").symlink_to(tmp_path / "far" / "real")
+    stale = tmp_path / "far" / ".real.kept-tmp-4194999-aa"
+    stale.touch()
+
+    remove_stale_temps(tmp_path / "page")
+
+    assert not stale.exists()
+
+
+def test_every_new_folder_is_private(tmp_path):
+    """Not only the last one: a home is made with its pages."""
+    make_folder(tmp_path / "home" / "memories")
+
+    assert mode(tmp_path / "home") == mode(tmp_path / "home" / "memories") == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path):
+    """A person's own choice is left alone."""
+    tmp_path.chmod(0o755)
+    make_folder(tmp_path / "x")
+    make_folder(tmp_path)
+
+    assert mode(tmp_path) == 0o755
+
+
+@pytest.mark.parametrize("below", ["", "memories"])
+def test_a_file_in_a_folder_s_place(tmp_path, below):
+    """The error names it and the way out."""
+    (tmp_path / "home").write_text("not a folder")
+
+    with pytest.raises(StorageError, match="--home"):
+        make_folder(tmp_path / "home" / below)
+
+
+def test_a_missing_file_has_no_bytes(tmp_path):
+    """Missing is None, empty is empty."""
+    (tmp_path / "empty").touch()
+
+    assert read_bytes(tmp_path / "absent") is None
+    assert read_bytes(tmp_path / "empty") == b""

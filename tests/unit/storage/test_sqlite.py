@@ -1,0 +1,268 @@
+"""SQLite: units of work, migrations, and files that are not ours."""
+
+import hashlib
+import sqlite3
+import stat
+import threading
+
+import apsw
+import pytest
+
+from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
+from kept.storage import sqlite as ours
+from kept.storage.marks import APPLICATION_ID
+from kept.storage.migrations import Migration, sql_migrations
+from kept.storage.sqlite import Database, copy_database, is_database, use_wal
+from kept.storage.statements import statements
+
+ONE = Migration(1, "CREATE TABLE facts (text TEXT)")
+TWO = Migration(2, "ALTER TABLE facts ADD COLUMN seen INTEGER DEFAULT 0", rewrites=True)
+
+
+@pytest.fixture
+def open_database(tmp_path):
+    databases = []
+
+    def open_(*migrations, name="state.db", **options):
+        databases.append(
+            Database(tmp_path / name, application_id=APPLICATION_ID, migrations=migrations or (ONE,), **options)
+        )
+        return databases[-1]
+
+    yield open_
+    for database in databases:
+        database.close()
+
+
+def digests(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if "-shm" not in path.name
+    }
+
+
+def facts(database):
+    with database.reading() as connection:
+        return [text for (text,) in connection.execute("SELECT text FROM facts")]
+
+
+def insert(database, text):
+    with database.writing() as connection:
+        connection.execute("INSERT INTO facts (text) VALUES (?)", (text,))
+
+
+def test_a_new_database_is_marked_private_and_in_wal(open_database, tmp_path):
+    """It carries our mark and schema version, and nobody else can read it."""
+    database = open_database()
+
+    assert database.connection.pragma("application_id") == APPLICATION_ID
+    assert database.connection.pragma("user_version") == 1
+    assert database.connection.pragma("journal_mode") == "wal"
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_a_unit_of_work_is_whole_or_nothing(open_database):
+    """An error inside rolls everything back."""
+    database = open_database()
+    insert(database, "before")
+
+    with pytest.raises(ZeroDivisionError), database.writing() as connection:
+        connection.execute("INSERT INTO facts (text) VALUES ('lost')")
+        raise ZeroDivisionError
+
+    assert facts(database) == ["before"]
+
+
+def test_a_nested_unit_joins_the_outer(open_database):
+    """Two tiers that write inside one unit commit together or not at all."""
+    database = open_database()
+    with pytest.raises(ZeroDivisionError), database.writing():
+        insert(database, "inner")
+        raise ZeroDivisionError
+    assert facts(database) == []
+
+    with database.writing():
+        insert(database, "a")
+        insert(database, "b")
+    assert facts(database) == ["a", "b"]
+
+
+def test_threads_write_side_by_side(open_database):
+    """Each thread has a connection of its own; none of their rows is lost."""
+    database = open_database()
+    threads = [threading.Thread(target=lambda n=n: [insert(database, f"{n}.{i}") for i in range(10)]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(facts(database))) == 40
+
+
+def test_a_busy_database_says_so(open_database, tmp_path, monkeypatch):
+    """Another program's write lock becomes Busy with what to do."""
+    database = open_database()
+    monkeypatch.setattr(ours, "BUSY_SECONDS", 0.05)
+    database.connection.set_busy_timeout(50)
+    other = apsw.Connection(str(tmp_path / "state.db"))
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(Busy, match="try again"):
+            insert(database, "x")
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("in_wal", [False, True])
+def test_a_foreign_database_is_refused_and_untouched(open_database, tmp_path, in_wal):
+    """Not one byte changes, a leftover log of its owner included."""
+    other = sqlite3.connect(tmp_path / "state.db")
+    if in_wal:
+        other.execute("PRAGMA journal_mode=wal")
+    other.execute("CREATE TABLE theirs (x)")
+    other.commit()
+    if not in_wal:
+        other.close()
+    before = digests(tmp_path)
+    assert not in_wal or "state.db-wal" in before
+
+    with pytest.raises(ForeignDatabase):
+        open_database()
+    with pytest.raises(ForeignDatabase):
+        open_database(read_only=True)
+
+    assert digests(tmp_path) == before
+    other.close()
+
+
+def test_a_newer_database_is_refused_and_untouched(open_database, tmp_path):
+    """An older kept never writes to a newer schema."""
+    open_database(ONE, Migration(7, "CREATE TABLE later (x)")).close()
+    before = digests(tmp_path)
+
+    with pytest.raises(NewerDatabase, match="schema 7"):
+        open_database(ONE)
+    assert digests(tmp_path) == before
+
+
+def test_a_newer_version_that_stands_only_in_the_log_is_refused(open_database, tmp_path):
+    """The header of the file itself may lag behind; the log is not folded in by looking."""
+    newer = open_database(ONE, Migration(7, "CREATE TABLE later (x)"))
+    assert (tmp_path / "state.db-wal").stat().st_size
+    before = digests(tmp_path)
+
+    with pytest.raises(NewerDatabase):
+        open_database(ONE)
+    assert digests(tmp_path) == before
+    newer.close()
+
+
+def test_garbage_is_damaged_and_untouched(open_database, tmp_path):
+    """A file that is no database is reported with the command that helps."""
+    (tmp_path / "state.db").write_bytes(b"by no means a database " * 100)
+    before = digests(tmp_path)
+
+    with pytest.raises(StorageError, match="kept doctor"):
+        open_database()
+    assert digests(tmp_path) == before
+
+
+def test_a_folder_in_the_database_s_place(open_database, tmp_path):
+    """It is an error in our words."""
+    (tmp_path / "state.db").mkdir()
+
+    with pytest.raises(StorageError, match="folder"):
+        open_database()
+
+
+def test_reading_only_makes_no_file(open_database, tmp_path):
+    """A reader of a database that is not there is told so, and leaves nothing behind."""
+    with pytest.raises(StorageError, match="no database"):
+        open_database(read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_migrations_run_once_in_order(open_database, tmp_path):
+    """An old database is brought up to date with its rows, after a copy where a step rewrites."""
+    old = open_database(ONE)
+    insert(old, "kept")
+    old.close()
+
+    new = open_database(ONE, TWO)
+    assert new.connection.execute("SELECT text, seen FROM facts").fetchall() == [("kept", 0)]
+    copy = sqlite3.connect(tmp_path / "state.db.before-2")
+    assert copy.execute("SELECT * FROM facts").fetchall() == [("kept",)]
+    copy.close()
+    assert open_database(ONE, TWO).connection.pragma("user_version") == 2
+
+
+def test_a_failed_migration_leaves_the_schema_as_it_was(open_database):
+    """Each step is one transaction: half of it is nothing."""
+
+    def fails(connection):
+        connection.execute("CREATE TABLE half (x)")
+        raise ZeroDivisionError
+
+    open_database(ONE).close()
+    with pytest.raises(ZeroDivisionError):
+        open_database(ONE, Migration(2, fails))
+
+    again = open_database(ONE)
+    assert again.connection.pragma("user_version") == 1
+    assert again.connection.execute("SELECT name FROM sqlite_schema WHERE name = 'half'").fetchall() == []
+
+
+def test_two_openers_migrate_once(tmp_path):
+    """Threads that open a new database at the same moment all find it up to date."""
+    opened, errors = [], []
+
+    def open_one():
+        try:
+            opened.append(Database(tmp_path / "x.db", application_id=APPLICATION_ID, migrations=(ONE, TWO)))
+        except StorageError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=open_one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    for database in opened:
+        database.close()
+
+
+def test_the_fallback_of_the_log_is_a_rollback_journal(tmp_path):
+    """Where the write-ahead log cannot be had, the journal is used; in memory it cannot."""
+    connection = apsw.Connection(":memory:")
+    use_wal(connection, tmp_path)
+
+    assert connection.pragma("journal_mode") in {"memory", "delete"}
+
+
+def test_a_copy_is_whole_while_another_writes(open_database, tmp_path):
+    """What is committed only in the log is in the copy, too."""
+    database = open_database()
+    insert(database, "in the log")
+    copy_database(tmp_path / "state.db", tmp_path / "copy.db")
+
+    assert is_database(tmp_path / "copy.db")
+    assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+    assert sqlite3.connect(tmp_path / "copy.db").execute("SELECT text FROM facts").fetchall() == [("in the log",)]
+
+
+def test_statements_are_found_by_name():
+    """A name that is not there is named in the error."""
+    found = statements("kept.memory", "ledger.sql")
+
+    assert found.newest.startswith("SELECT write_id")
+    with pytest.raises(AttributeError, match=r"nothing.*ledger.sql"):
+        _ = found.nothing
+
+
+def test_shipped_migrations_are_ordered_and_unique():
+    """Versions count up from one without a gap."""
+    for package in ("kept.memory", "kept.storage.state"):
+        versions = [migration.version for migration in sql_migrations(package)]
+        assert versions == list(range(1, len(versions) + 1))
