@@ -1,5 +1,6 @@
 """What an endpoint's failure means: the one line a person reads, and who must act."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,11 +104,15 @@ def _refused(status: int, said: str, *, endpoint: Endpoint, model: str) -> Model
 
 
 def unreachable(endpoint: Endpoint, *, reason: str) -> ModelBusy:
-    """Return the error for a server that could not be spoken to."""
-    remedy = "start the server" if endpoint.is_loopback else "check the network"
+    """Return the error for a server that could not be spoken to.
+
+    A server on this machine that is not running does not start by being waited for.
+    """
+    remedy = "start the server, or check its address" if endpoint.is_loopback else "check the network and the address"
     return ModelBusy(
         f"{endpoint.shown_url} cannot be reached ({one_line(reason, secret=endpoint.api_key)})",
-        f"{remedy} and the address, then run `kept model test`",
+        f"{remedy}, then run `kept model test`",
+        retry_after_seconds=math.inf if endpoint.is_loopback else None,
     )
 
 

@@ -107,6 +107,10 @@ class Dialect(Protocol):
         """Return the refusal of an oversized request."""
         ...
 
+    def instantly(self, path: str, body: Mapping[str, Any]) -> bytes | None:
+        """Return the answer of a path that no script is needed for, or None."""
+        ...
+
     def models(self, names: Iterable[str]) -> bytes:
         """Return the body of the list of models."""
         ...
@@ -119,9 +123,7 @@ class Loopback:
     that is over is answered with status 400, which is never retried, so that a test notices.
     """
 
-    def __init__(
-        self, dialect: Dialect, script: Script, *, models: tuple[str, ...] = ("loopback-model",)
-    ) -> None:
+    def __init__(self, dialect: Dialect, script: Script, *, models: tuple[str, ...] = ("loopback-model",)) -> None:
         self.dialect = dialect
         self.models = models
         self.api_key: str | None = API_KEY
@@ -209,7 +211,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a model request with the next step of the script."""
         raw = self.rfile.read(int(self.headers.get("content-length", "0")))
         loopback = self.server.loopback
-        if self.path.split("?")[0] != loopback.dialect.path:
+        path = self.path.split("?")[0]
+        if (answer := loopback.dialect.instantly(path, json.loads(raw))) is not None:
+            self._whole(200, answer, "application/json")
+            return
+        if path != loopback.dialect.path:
             self._fail(Status(404, f"no such path: {self.path}"))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -247,9 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         extra = {} if status.retry_after is None else {"retry-after": status.retry_after}
         self._whole(status.code, self.server.loopback.dialect.error(status), "application/json", extra)
 
-    def _whole(
-        self, code: int, content: bytes, content_type: str, extra: Mapping[str, str] | None = None
-    ) -> None:
+    def _whole(self, code: int, content: bytes, content_type: str, extra: Mapping[str, str] | None = None) -> None:
         self.send_response(code)
         for name, value in {"content-type": content_type, "content-length": str(len(content))}.items():
             self.send_header(name, value)

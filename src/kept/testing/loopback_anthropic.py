@@ -80,6 +80,11 @@ class AnthropicDialect:
         """Return the refusal of an oversized request."""
         return Status(400, "prompt is too long: 208310 tokens > 200000 maximum")
 
+    def instantly(self, path: str, body: Mapping[str, Any]) -> bytes | None:
+        """Return None: every path here needs a script."""
+        del path, body
+        return None  # noqa: RET501 - the signature allows an answer, so that its absence is said
+
     def models(self, names: Iterable[str]) -> bytes:
         """Return the list of models."""
         listed = [{"type": "model", "id": name, "display_name": name, "created_at": ""} for name in names]
@@ -108,9 +113,7 @@ def _wrong_blocks(body: Mapping[str, Any]) -> str | None:
 def _wrong_pairs(messages: list[dict[str, Any]]) -> str | None:
     for place, message in enumerate(messages):
         asked = _ids(message, "tool_use", "id")
-        answered = (
-            _ids(messages[place + 1], "tool_result", "tool_use_id") if place + 1 < len(messages) else set()
-        )
+        answered = _ids(messages[place + 1], "tool_result", "tool_use_id") if place + 1 < len(messages) else set()
         if missing := asked - answered:
             return (
                 f"messages.{place}: `tool_use` ids were found without `tool_result` blocks immediately "

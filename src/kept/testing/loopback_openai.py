@@ -55,9 +55,7 @@ class OpenAIDialect:
             if waiting:
                 return _unanswered(waiting)
             waiting = [call["id"] for call in message.get("tool_calls") or ()]
-            if any(
-                not isinstance(call["function"]["arguments"], str) for call in message.get("tool_calls") or ()
-            ):
+            if any(not isinstance(call["function"]["arguments"], str) for call in message.get("tool_calls") or ()):
                 return f"Invalid type for 'messages[{place}].tool_calls[0].function.arguments'."
         return _unanswered(waiting) if waiting else None
 
@@ -87,6 +85,17 @@ class OpenAIDialect:
         """Return the refusal of an oversized request."""
         words = "This model's maximum context length is 128000 tokens, your messages resulted in 130000."
         return Status(400, words, kind="context_length_exceeded")
+
+    def instantly(self, path: str, body: Mapping[str, Any]) -> bytes | None:
+        """Return embeddings: texts with the same letters get near vectors. The last row comes first."""
+        if path != "/v1/embeddings":
+            return None
+        rows = [
+            {"object": "embedding", "index": index, "embedding": [text.count(letter) for letter in "etaoinsh"]}
+            for index, text in enumerate(body["input"])
+        ]
+        usage = {"prompt_tokens": len(rows), "total_tokens": len(rows)}
+        return json.dumps({"object": "list", "data": rows[::-1], "model": body["model"], "usage": usage}).encode()
 
     def models(self, names: Iterable[str]) -> bytes:
         """Return the list of models."""

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kept.core.chat import ChatRequest, ChatResponse, Restarted
 from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
 from kept.core.messages import Message, Role
+from kept.llm.endpoint import Endpoint
+from kept.llm.failures import unreachable
 from kept.llm.fallback import REST_SECONDS, FallbackModel
 from kept.llm.retry import RetryingModel, RetryPolicy
 from kept.testing.scripted_model import Says, ScriptedModel
@@ -81,6 +83,17 @@ def test_a_wish_beyond_the_limit_is_not_waited_for():
         run(model)
 
     assert waits == []
+
+
+def test_a_server_here_that_is_not_running_is_not_waited_for():
+    """Nobody starts it in the meantime, so the next model or the error comes at once."""
+    here, there = Endpoint("ollama", "http://127.0.0.1:1/v1"), Endpoint("openai", "https://example.test/v1")
+
+    for endpoint, waited in ((here, 0), (there, 2)):
+        model, waits, _ = retrying(ScriptedModel([unreachable(endpoint, reason="refused")] * 3), retries=2)
+        with pytest.raises(ModelBusy):
+            run(model)
+        assert len(waits) == waited
 
 
 @pytest.mark.parametrize("error", [ModelRefused("no"), ContextOverflow("too long")])
