@@ -1,5 +1,6 @@
 """The one way a skill of the home is changed: lock, settle, decide, guard, keep the version, then the files."""
 
+import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -223,6 +224,24 @@ class SkillEditor:
                 {name: lambda use: replace(use, state=Status.ACTIVE, archived_at=None, last_used_at=now)}
             )
             return Changed(name, "restore", numbered.number, numbered.id, f"Skill {name!r} restored to {relative!r}.")
+
+    def purge(self, name: str) -> Changed | Refused:
+        """Remove a skill for good, its archived copies and versions too; only for people."""
+        refused = bad_name(name)
+        if refused is not None:
+            return refused
+        with self.lock(name):
+            older = self.home / ARCHIVE_FOLDER / ".older"
+            places = [self.library.home_folder(name), self.archived(name), self.home / VERSIONS_FOLDER / name]
+            found = [place for place in places if place is not None and place.is_dir()]
+            if not found:
+                return self._absent(name)
+            for place in (*found, *older.glob(f"{name}-*[0-9]")):
+                with explained("remove", place):
+                    shutil.rmtree(place)
+                self._tidy(place.parent)
+        self.library.usage.forget(name)
+        return Changed(name, "purge", 0, "", f"Skill {name!r} and every version of it are gone.")
 
     def archived(self, name: str) -> Path | None:
         """Return the folder of an archived skill."""

@@ -204,8 +204,9 @@ _STEERING = frozenset(
     )
 )
 _WARNS = re.compile(
-    r"\b(never|do not|don't|must not|should not|shouldn't|avoid|refuse|reject|beware|detect|attackers?|malicious"
-    r"|untrusted|if (a|the|any|some|it|you)|such as|e\.g\.|for example|attempts? to|phrases? like)\b",
+    r"\b(never(?! mind)|do not|don't|must not|should not|shouldn't|avoid|refuse|reject|prevent|block|detect|beware"
+    r"|look for|signs? of|against|instead of|protect|attackers?|malicious|untrusted|such as|e\.g\.|for example"
+    r"|attempts? to|phrases? like|if (a|the|any|some) [^.;]{0,30}(says?|tells?|asks?|wants?|tries))\b[^.;]{0,60}$",
     re.IGNORECASE,
 )
 _ASKS_FIRST = re.compile(
@@ -287,17 +288,18 @@ def _matched(path: str, text: str) -> Iterator[Finding]:
     lowered = text.lower()
     for rule in rules():
         if any(anchor in lowered for anchor in rule.anchors):
-            at = _first(rule, text)
+            at = _first(rule, text, prose=PurePosixPath(path).suffix.lower() in _PROSE)
             if at is not None:
                 yield Finding(rule.id, rule.category, rule.level, path, text.count("\n", 0, at) + 1, rule.what)
 
 
-def _first(rule: Rule, text: str) -> int | None:
+def _first(rule: Rule, text: str, *, prose: bool) -> int | None:
     for match in rule.pattern.finditer(text):
         start = text.rfind("\n", 0, match.start()) + 1
         end = text.find("\n", match.end())
         line = text[start : end if end >= 0 else len(text)]
-        if rule.unless is None or not rule.unless.search(line):
+        warned = prose and _WARNS.search(text[start : match.start()])
+        if not warned and (rule.unless is None or not rule.unless.search(line)):
             return match.start()
     return None
 
@@ -324,14 +326,23 @@ def _prose(path: str, text: str) -> Iterator[Finding]:
     if not suspected:
         return
     located: set[str] = set()
+    told: set[str] = set()
     for number, line in enumerate(text.split("\n"), 1):
         for found in scan(line, scope=Scope.SKILL).findings if line.strip() else ():
             if found.rule in suspected:
-                harmless = _WARNS.search(line) if found.category != "deception" else _ASKS_FIRST.search(line)
-                if harmless is None and found.rule not in located:
-                    yield _steering(found, path, number)
                 located.add(found.rule)
+                if found.rule not in told and not _warns(line, found):
+                    told.add(found.rule)
+                    yield _steering(found, path, number)
     yield from (_steering(found, path, 0) for rule, found in suspected.items() if rule not in located)
+
+
+def _warns(line: str, found: Threat) -> bool:
+    """Tell whether a line speaks against what the scanner found in it; the scanner does not say where."""
+    if found.category == "deception":
+        return _ASKS_FIRST.search(line) is not None
+    words = line.split()
+    return any(_WARNS.search(" ".join(words[:place])) for place in range(1, min(len(words), 40)))
 
 
 def _steers(found: Threat) -> bool:

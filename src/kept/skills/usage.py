@@ -107,6 +107,13 @@ class UsageFile:
                 known[name] = edit(known.get(name, Use()))
             self._write(known)
 
+    def forget(self, name: str) -> None:
+        """Drop the record of a skill that is gone for good."""
+        with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+            known = _parsed(self._file, read_bytes(self._file))
+            if known and known.pop(name, None) is not None:
+                self._write(known)
+
     def replace_all(self, known: Mapping[str, Use]) -> None:
         """Write the whole file anew, for a rollback."""
         with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):

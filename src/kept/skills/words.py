@@ -18,8 +18,8 @@ _SUFFIXES = (
 )  # fmt: skip
 _STOP_WORDS = """
 a about after all also am an and any are as at be been before but by can could do does down each for
-from get had has have he her here his how i if in into is it its just let like make me more most my
-need no not of off on one or our out over please should so some such than that the their them then
+from get had has have he her here his how i if in instead into is it its just let like make me more most my
+need no not of off on one only or our out over please should since so some such than that the their them then
 there these they this to too up us use used user uses using want was we were what when where which
 while who why will with would you your
 """
