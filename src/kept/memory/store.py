@@ -1,6 +1,7 @@
 """Curated memory: two pages that are read as a frozen snapshot and written durably."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -71,8 +72,14 @@ class MemoryStore:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The rows of every edit; raises StorageError where they cannot be opened."""
-        return Ledger(self.files.folder / "ledger.db")
+        """The rows of every edit, only for reading where the folder allows no more; raises StorageError."""
+        path = self.files.folder / "ledger.db"
+        try:
+            return Ledger(path)
+        except StorageError:
+            if not path.is_file() or os.access(path.parent, os.W_OK):
+                raise
+            return Ledger(path, read_only=True)
 
     def close(self) -> None:
         """Close the ledger."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 import apsw
 
@@ -135,9 +136,9 @@ class Database:
             migrate(connection, self._migrations, self.path)
 
     def _connect(self, *, is_new: bool = False) -> Connection:
-        flags = apsw.SQLITE_OPEN_READONLY if self._read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         with explained("open", self.path):
-            connection = apsw.Connection(str(self.path), flags=flags)
+            connection = _reader(self.path) if self._read_only else apsw.Connection(str(self.path), flags=flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if not is_new:
             self._refuse_foreign(connection)
@@ -187,6 +188,20 @@ class Database:
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
             )
+
+
+def _reader(path: Path) -> Connection:
+    """Open a file for reading; in a folder that cannot be written, without the log that would have to stand there."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        connection.close()
+        if os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
+            raise
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags)
+    return connection
 
 
 def is_database(path: Path) -> bool:
