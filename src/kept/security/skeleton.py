@@ -164,7 +164,8 @@ class _Memo(dict[str, str]):
 class Structure:
     """One pattern over word classes, compiled when a text first holds all it needs.
 
-    `verb ..3 noun` allows up to three other words between, within one sentence; `^` is the start of
+    `verb ..3 noun` allows up to three other words between, within one sentence
+    (`..3!verb`: none of them a verb); `^` is the start of
     a sentence or clause and `^^` of the text; `?word` is optional, `!word` forbids the next word;
     `=a|b` names words, and `verb|=a|b` is either.
     """
@@ -192,7 +193,8 @@ class Structure:
         if part == "^":
             return f"[\\{START}{BREAK}{COLON}]"
         if part.startswith(".."):
-            return f"[^{BREAK}]{{0,{part[2:]}}}?"
+            size, _, barrier = part[2:].partition("!")
+            return f"[^{BREAK}{self._lexicon.element(barrier) if barrier else ''}]{{0,{size}}}?"
         if part[0] == "?":
             return f"[{self._lexicon.element(part[1:])}]?"
         if part[0] == "!":
