@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,19 +63,13 @@ def _listens(port: int) -> bool:
     return True
 
 
-def window_at(base_url: str, model: str) -> int | None:
-    """Return the window that a local server runs `model` with, by each kind's own way of saying it."""
+def window_at(provider: str, base_url: str, model: str) -> int | None:
+    """Return the window that a local server runs `model` with, asked in the way of its kind; None if unsaid."""
+    if provider not in _WINDOWS:
+        return None
+    path, read = _WINDOWS[provider]
     root = base_url.removesuffix("/").removesuffix("/v1")
-    for path, read in (
-        ("/props", _llamacpp),
-        ("/api/ps", _ollama),
-        ("/api/v0/models", _lmstudio),
-        ("/v1/models", _vllm),
-    ):
-        window = read(_json(root + path, seconds=WINDOW_SECONDS), model)
-        if window:
-            return window
-    return None
+    return read(_json(root + path, seconds=WINDOW_SECONDS), model)
 
 
 def _llamacpp(answer: Any, model: str) -> int | None:  # noqa: ARG001 - one signature for every kind
@@ -88,10 +82,6 @@ def _ollama(answer: Any, model: str) -> int | None:
 
 def _lmstudio(answer: Any, model: str) -> int | None:
     return _of_model(_at(answer, "data"), "id", model, field="loaded_context_length")
-
-
-def _vllm(answer: Any, model: str) -> int | None:
-    return _of_model(_at(answer, "data"), "id", model, field="max_model_len")
 
 
 def _of_model(listed: Any, key: str, model: str, *, field: str) -> int | None:
@@ -107,6 +97,13 @@ def _at(value: Any, *keys: str) -> Any:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
+
+
+_WINDOWS: Mapping[str, tuple[str, Callable[[Any, str], int | None]]] = {
+    "ollama": ("/api/ps", _ollama),
+    "lmstudio": ("/api/v0/models", _lmstudio),
+    "llamacpp": ("/props", _llamacpp),
+}
 
 
 def _json(url: str, *, seconds: float, headers: Mapping[str, str] | None = None) -> Any:

@@ -165,9 +165,11 @@ class Models:
 
     def _window(self, wanted: ModelName, endpoint: Endpoint) -> int:
         known = pricing.known_window(str(wanted))
-        if known is not None or not endpoint.is_loopback:
-            return known or pricing.DEFAULT_CONTEXT_LENGTH
-        return window_at(endpoint.base_url, wanted.model) or UNKNOWN_LOCAL_WINDOW
+        if known is not None:
+            return known
+        if wanted.provider not in pricing.AT_HOME:
+            return pricing.DEFAULT_CONTEXT_LENGTH
+        return window_at(wanted.provider, endpoint.base_url, wanted.model) or UNKNOWN_LOCAL_WINDOW
 
     def _errand_name(self, wanted: AuxiliaryTask, main: ChatModel | None) -> ModelName | None:
         if wanted.provider in {"auto", "main"}:

@@ -15,7 +15,12 @@ from kept.testing.scripted_model import Says
 
 def kept(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kept", *arguments], capture_output=True, text=True, env={**os.environ, **variables}, timeout=60
+        [sys.executable, "-m", "kept", *arguments],
+        capture_output=True,
+        check=False,
+        text=True,
+        env={**os.environ, **variables},
+        timeout=60,
     )
 
 

@@ -1,7 +1,10 @@
 """Which model speaks: settings, keys, local servers, a file, and nothing at all."""
 
+import json
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -104,7 +107,44 @@ def test_garbage_on_a_port_is_no_server():
     """Another program on the port is not taken for a model server."""
     with LoopbackOpenAI() as server:
         assert models_at(f"{server.url}/elsewhere") is None
-        assert window_at(server.base_url, "loopback-model") is None
+        assert window_at("llamacpp", server.base_url, "loopback-model") is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "path", "answer", "window"),
+    [
+        ("llamacpp", "/props", {"default_generation_settings": {"n_ctx": 16384}}, 16384),
+        (
+            "ollama",
+            "/api/ps",
+            {"models": [{"model": "other", "context_length": 1}, {"model": "m", "context_length": 4096}]},
+            4096,
+        ),
+        ("lmstudio", "/api/v0/models", {"data": [{"id": "m", "loaded_context_length": 8192}]}, 8192),
+        ("ollama", "/api/ps", {"models": []}, None),
+        ("lmstudio", "/api/v0/models", ["what"], None),
+    ],
+)
+def test_a_local_server_is_asked_for_its_window(provider: str, path: str, answer: object, window: int | None):
+    """Each kind of server says in its own way how large a window it runs with; nonsense is no answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps(answer).encode()
+            self.send_response(200 if self.path == path else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        found = window_at(provider, f"http://127.0.0.1:{server.server_port}/v1", "m")
+        server.shutdown()
+
+    assert found == window
 
 
 @pytest.mark.parametrize("name", ["", "nonsense", "mystery/model", "openai/", "/gpt-4"])
