@@ -63,7 +63,7 @@ def plan_query(store: SqliteSessionStore, query: str) -> ForgetPlan:
         return ForgetPlan(
             messages=going,
             summaries=tuple(number for number in summaries if number not in going),
-            nodes=_nodes(connection, family, frozenset(going)),
+            nodes=tuple({*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle)}),
             citing=tuple(number for number in citing(connection, told) if number not in going),
             titles=tuple(SessionId(one) for one in titles),
             message_count=len(going),
@@ -88,10 +88,14 @@ def _summaries(connection: Connection, family: Iterable[SessionId], *, after: in
 def _nodes(connection: Connection, family: Iterable[SessionId], going: frozenset[int]) -> tuple[int, ...]:
     gone: set[int] = set()
     for session_id in family:
-        for number, depth, children, _ in connection.execute(SQL.nodes, (session_id,)):
+        for number, depth, children in connection.execute(SQL.nodes, (session_id,)):
             if not set(json.loads(children)).isdisjoint(going if depth == 0 else gone):
                 gone.add(number)
     return tuple(sorted(gone))
+
+
+def _nodes_saying(connection: Connection, needle: str) -> list[int]:
+    return [int(number) for number, text in connection.execute(SQL.every_node) if needle in str(text).casefold()]
 
 
 def _holding(connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
@@ -145,6 +149,24 @@ def _blank(connection: Connection, plan: ForgetPlan) -> None:
     connection.executemany(SQL.blank, [(BLANK, number) for number in (*plan.summaries, *plan.citing)])
     connection.executemany(SQL.drop_node, [(number,) for number in plan.nodes])
     connection.executemany(life.SQL.set_title, [(None, session_id) for session_id in plan.titles])
+    _scrub_words(connection, plan.texts)
+
+
+def _scrub_words(connection: Connection, words: Sequence[str]) -> int:
+    """Drop stored prompts and notes that show any of `words`, which are folded; return how many prompts went."""
+    if not words:
+        return 0
+    prompts = [digest for digest, text in connection.execute(SQL.prompts) if _shows(text, words)]
+    connection.executemany(SQL.unname_prompt, [(digest,) for digest in prompts])
+    connection.executemany(SQL.drop_prompt, [(digest,) for digest in prompts])
+    noted = [(one, key) for one, key, value in connection.execute(SQL.notes) if _shows(value, words)]
+    connection.executemany(SQL.drop_note, noted)
+    return len(prompts)
+
+
+def _shows(text: str, words: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return any(word in folded for word in words)
 
 
 def _remove_single(store: SqliteSessionStore, numbers: Sequence[MessageId]) -> int:
@@ -185,7 +207,4 @@ def _still_found(store: SqliteSessionStore, plan: ForgetPlan, probes: Sequence[s
 def scrub_prompts(store: SqliteSessionStore, texts: Sequence[str]) -> int:
     """Drop stored prompts that show any of `texts` (a memory entry that was removed); return how many."""
     with store.writing() as connection:
-        shown = [digest for digest, prompt in connection.execute(SQL.prompts) if any(text in prompt for text in texts)]
-        connection.executemany(SQL.unname_prompt, [(digest,) for digest in shown])
-        connection.executemany(SQL.drop_prompt, [(digest,) for digest in shown])
-    return len(shown)
+        return _scrub_words(connection, [text.casefold() for text in texts if text.strip()])

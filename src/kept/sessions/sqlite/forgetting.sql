@@ -36,7 +36,16 @@ UPDATE messages SET api_content = NULL WHERE id = ?;
 SELECT id, title FROM sessions WHERE title IS NOT NULL;
 
 -- name: nodes
-SELECT id, depth, children, text FROM nodes WHERE session_id = ? ORDER BY depth;
+SELECT id, depth, children FROM nodes WHERE session_id = ? ORDER BY depth;
+
+-- name: every_node
+SELECT id, text FROM nodes;
+
+-- name: notes
+SELECT session_id, key, value FROM notes;
+
+-- name: drop_note
+DELETE FROM notes WHERE session_id = ? AND key = ?;
 
 -- name: drop_node
 DELETE FROM nodes WHERE id = ?;

@@ -8,7 +8,9 @@ from kept.core.ports import Clock, EventSink
 from kept.sessions.sqlite import index, reindex
 from kept.storage.damaged import forget_tables
 from kept.storage.sqlite import Database
+from kept.storage.statements import statements
 
+SQL = statements("kept.sessions.sqlite", "checkup.sql")
 log = logging.getLogger(__name__)
 
 INDEX_TABLES = (
@@ -19,9 +21,8 @@ INDEX_TABLES = (
 
 def heal(database: Database, *, sink: EventSink, clock: Clock) -> bool:
     """Rebuild the index if it is what is damaged; False when it is whole, so that the damage lies elsewhere."""
-    with database.reading() as connection:
-        wrong = index.check(connection)
-    if not wrong:
+    wrong = _wrong(database)
+    if not wrong or not _rows_are_whole(database):
         return False
     log.warning("the search index is damaged and is built anew: %s", "; ".join(wrong))
     try:
@@ -29,6 +30,23 @@ def heal(database: Database, *, sink: EventSink, clock: Clock) -> bool:
     except Unreadable:
         _replace(database, sink=sink, clock=clock)
     sink(Warned("the search index was damaged; it was built anew from the stored messages", ""))
+    return True
+
+
+def _wrong(database: Database) -> list[str]:
+    try:
+        with database.reading() as connection:
+            return index.check(connection)
+    except Unreadable as error:
+        return [error.message]
+
+
+def _rows_are_whole(database: Database) -> bool:
+    try:
+        with database.reading() as connection:
+            connection.execute(SQL.read_all).fetchall()
+    except Unreadable:
+        return False
     return True
 
 

@@ -38,6 +38,15 @@ def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
 def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
     """Index every message anew; others read and write meanwhile, and find through the old index until the end."""
     holder = f"{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        total = _begin(database, holder, clock)
+        return _build(database, holder, clock=clock, sink=sink, total=total)
+    finally:
+        with database.writing() as connection:
+            notes.release(connection, LEASE, holder=holder)
+
+
+def _begin(database: Database, holder: str, clock: Clock) -> int:
     with database.writing() as connection:
         _hold(connection, holder, clock)
         connection.execute(SQL.drop_next_words)
@@ -45,7 +54,10 @@ def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
         # the same declarations under other names, so that both indexes have one definition
         connection.execute(index.SQL.create_words.replace("message_words", "next_words"))
         connection.execute(index.SQL.create_substrings.replace("message_substrings", "next_substrings"))
-        total = _count(connection)
+        return _count(connection)
+
+
+def _build(database: Database, holder: str, *, clock: Clock, sink: EventSink, total: int) -> int:
     done = last = 0
     while True:
         with database.writing() as connection:
@@ -54,7 +66,6 @@ def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
             done += count
             if count < _STEP:
                 _swap(connection)
-                notes.release(connection, LEASE, holder=holder)
         sink(Progressed(TASK, min(done, total), total))
         if count < _STEP:
             return done

@@ -17,7 +17,8 @@ TASK = "salvaging rows"
 _BY_NUMBER = frozenset({"sessions", "messages", "blobs", "nodes"})
 _MADE_ANEW = ("sqlite_", "message_", "next_", "index_queue", "leases")
 _STRIDE = 256
-_MOST_GUESSED = 2_000_000
+_MOST_GUESSED = 20_000
+"""Rows looked for one by one where even their number cannot be read; messages always have theirs."""
 
 
 @dataclass(slots=True)
