@@ -35,6 +35,10 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
     if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
         return Unchanged((), Why.COOLING_DOWN, "another process is compacting this conversation")
     try:
+        if record.caught_up():
+            if parts.providers is not None:
+                parts.providers.compacted(record.session.id)
+            return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")
         outcome = _squeezed(parts, record, squeeze)
         match outcome:
             case Compaction():

@@ -94,6 +94,21 @@ class Record:
         head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
         self.rows = [*head, summary, *tail]
 
+    def caught_up(self) -> bool:
+        """Go on where another process left the conversation; False when none has compacted it."""
+        if self.store is None or not self.exists or self.trouble:
+            return False
+        tip = self.store.tip(self.session.id)
+        context = self.store.context(tip)
+        known = {row.id for row in context}
+        if tip == self.session.id and all(row.id in known for row in self.rows):
+            return False
+        self.session = self.store.session(tip) or self.session
+        self.prompt = self.store.system_prompt(tip)
+        self.pruning = self.noted(tip, "pruned")
+        self.rows = self._with_originals(context, {row.id: row for row in self.rows})
+        return True
+
     @staticmethod
     def _with_originals(rows: Sequence[StoredMessage], by_id: Mapping[MessageId, StoredMessage]) -> list[StoredMessage]:
         """Prefer what this process holds: the store has credentials redacted, and the prefix must not move."""

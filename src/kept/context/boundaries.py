@@ -41,6 +41,8 @@ def planned(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits
     best: Plan | None = None
     for strictness in range(1, PASSES + 1):
         plan = _pass(messages, sizes, limits=_stricter(limits, strictness), strictness=strictness)
+        if plan is None and limits.overhead + sum(sizes) < limits.threshold and any(map(is_summary, messages)):
+            return None  # a wish that was just fulfilled is not fulfilled again with a smaller tail
         if plan is None:
             continue
         best = plan if best is None or plan.predicted <= best.predicted else best

@@ -102,6 +102,18 @@ def test_a_second_compaction_updates_the_first_after_a_restart() -> None:
     assert outcome.kept_head == (1, 2)
 
 
+def test_a_wish_repeated_changes_nothing() -> None:
+    """A forced compaction right after another finds nothing between head and tail."""
+    engine = with_model(Model())
+    rows = just_over(engine)
+    done = engine.compress(rows, force=True)
+
+    again = engine.compress(context_after(rows, done), force=True)
+
+    assert isinstance(again, Unchanged)
+    assert again.reason is Why.NOTHING_TO_COMPRESS
+
+
 def test_an_outage_changes_nothing_and_cools_down_60_300_900() -> None:
     """The person is told once; the wait grows; the state survives a restart."""
     engine = with_model(Model(ModelBusy("503")))

@@ -18,7 +18,7 @@ EXAMPLE = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL
 class TestBrief(ContextEngineContract):
     def engine(self) -> ContextEngine:
         made: dict = {}
-        exec(EXAMPLE, made)  # noqa: S102 - the guide's own code
+        exec(EXAMPLE, made)
         return made["Brief"]()
 
 
