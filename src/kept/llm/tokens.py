@@ -1,7 +1,7 @@
 """How many tokens a text takes, estimated by its characters, and corrected by what endpoints report."""
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -45,14 +45,14 @@ def text_tokens(text: str) -> int:
     return ceil(weight + len(rest) * _PUNCTUATION)
 
 
-def message_tokens(message: Message) -> int:
-    """Return the estimate for one message: its text, images, calls, thinking and frame."""
-    total = MESSAGE_TOKENS + text_tokens(message.text)
+def message_tokens(message: Message, count: Callable[[str], int] = text_tokens) -> int:
+    """Return the size of one message: its text, images, calls, thinking and frame."""
+    total = MESSAGE_TOKENS + count(message.text)
     if not isinstance(message.content, str):
         total += IMAGE_TOKENS * sum(isinstance(part, ImagePart) for part in message.content)
     for call in message.tool_calls:
-        total += MESSAGE_TOKENS + text_tokens(call.name) + text_tokens(call.arguments)
-    return total + text_tokens(message.reasoning or "")
+        total += MESSAGE_TOKENS + count(call.name) + count(call.arguments)
+    return total + count(message.reasoning or "")
 
 
 def tool_tokens(tools: Sequence[ToolSchema]) -> int:
