@@ -23,9 +23,7 @@ SECRETS = {
     "aws": "AKIA" + "QWERTYUIOP234567",
     "slack": "xoxb-" + "123456789012-abcdefGHIJKL",
     "url": "postgres://kim:" + "Tr0ub4dor-and-3" + "@db.example.org/app",
-    "pem": "-----BEGIN PRIVATE KEY-----\n"
-    + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
-    + "\n-----END PRIVATE KEY-----",
+    "pem": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----",
 }
 HIDDEN = [b"Qm9sdHMt", b"T3BlbkFJ0123", b"ghp_0123", b"AKIAQWERTY", b"xoxb-12345", b"Tr0ub4dor", b"MIIEvQIBADAN"]
 

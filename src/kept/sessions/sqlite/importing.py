@@ -13,7 +13,6 @@ from kept.sessions.blobs import Blob
 from kept.sessions.identity import Print, Stored, fingerprint
 from kept.sessions.lines import DEFAULT_SOURCE, BadLine, Line, MessageLine, SessionLine, parse
 from kept.sessions.records import Row, message_row
-from kept.sessions.redaction import redacted, redacted_session
 from kept.sessions.sqlite import context, life, notes, rows, tombstones
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection
@@ -105,7 +104,7 @@ class Importing:
     def _ready(self, line: Line) -> SessionLine | _Ready:
         if isinstance(line, SessionLine):
             return line
-        row, blobs = message_row(line.session.id, redacted(line.new, self._store.redact))
+        row, blobs = message_row(line.session.id, self._store.redaction.message(line.new))
         if line.state is not State.ACTIVE:
             row = (*row[:_STATE], line.state.value, *row[_STATE + 1 :])
         return _Ready(line, row, blobs, fingerprint(row[1], row[_CONTENT], row[_PARTS], row[_CALLS]))
@@ -131,7 +130,7 @@ class Importing:
             return
         if line.session.id in self._created:
             if line.system_prompt is not None:
-                life.set_prompt(connection, line.session.id, self._store.redact(line.system_prompt))
+                life.set_prompt(connection, line.session.id, self._store.redaction.text(line.system_prompt))
             for key, value in line.notes.items():
                 notes.note(connection, line.session.id, key, value)
             if line.carried:
@@ -147,7 +146,7 @@ class Importing:
         elif self._salt is not None and tombstones.has(connection, tombstones.of_session(self._salt, session.id)):
             stored = None
         else:
-            life.create(connection, redacted_session(session, self._store.redact))
+            life.create(connection, self._store.redaction.session(session))
             self._created.add(session.id)
             self.report.sessions += 1
         self._stored[session.id] = stored
@@ -199,7 +198,7 @@ class Importing:
     def _add_title(self, connection: Connection, session_id: SessionId, session: Session) -> None:
         existing = life.one(connection, session_id)
         if existing is not None and existing.title is None and session.title is not None:
-            title = self._store.redact(session.title)
+            title = self._store.redaction.text(session.title)
             unique = life.unique_title(connection, title, user_id=existing.user_id, session_id=session_id)
             connection.execute(SQL.add_title, (unique or None, session_id))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kept.core.search import Found, SearchRequest
 from kept.sessions.records import Row
-from kept.sessions.sqlite import index, search
+from kept.sessions.sqlite import index
 from kept.sessions.text import IndexedText
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
@@ -88,6 +88,8 @@ def _texts(rows: Iterable[Row]) -> list[IndexedText]:
 
 def find(connection: Connection, request: SearchRequest, *, now: float) -> Found:
     """Run the ranked search."""
+    from kept.sessions.sqlite import search
+
     return search.find(connection, request, now=now)
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kept.core.clock import SystemClock
 from kept.core.errors import Busy, Unreadable
@@ -13,13 +14,14 @@ from kept.core.jsontypes import JSON
 from kept.core.messages import Link, NewMessage, Origin, Session, State, StoredMessage, Usage
 from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
-from kept.security.secrets import redact
 from kept.sessions.lineage import Lineage
-from kept.sessions.redaction import Redact, redacted, redacted_session
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
+
+if TYPE_CHECKING:
+    from kept.sessions.redaction import Redaction
 
 T = TypeVar("T")
 _SHOWN = (State.ACTIVE, State.COMPACTED)
@@ -27,10 +29,6 @@ _SHOWN = (State.ACTIVE, State.COMPACTED)
 
 def _unheard(_event: Event) -> None:
     """Hear an event that nobody asked for."""
-
-
-def _unchanged(text: str) -> str:
-    return text
 
 
 class SqliteSessionStore:
@@ -48,7 +46,6 @@ class SqliteSessionStore:
         self.settings = settings or SessionSettings()
         self.clock = clock or SystemClock()
         self.sink = sink
-        self.redact: Redact = redact if self.settings.redact else _unchanged
         if not database.is_read_only:
             reindex.make_ready(database, sink=sink, clock=self.clock)
             erasing.finish(database)
@@ -56,6 +53,13 @@ class SqliteSessionStore:
     def now(self) -> float:
         """Return the present in epoch seconds."""
         return self.clock.now().timestamp()
+
+    @cached_property
+    def redaction(self) -> "Redaction":
+        """What takes credentials out of everything that is stored; loaded at the first write."""
+        from kept.sessions.redaction import Redaction
+
+        return Redaction(is_on=self.settings.redact)
 
     @contextmanager
     def writing(self, unit: UnitOfWork | None = None) -> Iterator[Connection]:
@@ -75,9 +79,9 @@ class SqliteSessionStore:
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
         """Begin a session; its id must be new."""
         with self.writing() as connection:
-            life.create(connection, redacted_session(session, self.redact))
+            life.create(connection, self.redaction.session(session))
             if system_prompt is not None:
-                life.set_prompt(connection, session.id, self.redact(system_prompt))
+                life.set_prompt(connection, session.id, self.redaction.text(system_prompt))
 
     def session(self, session_id: SessionId) -> Session | None:
         """Return the session, or None."""
@@ -111,7 +115,7 @@ class SqliteSessionStore:
     def rename(self, session_id: SessionId, title: str) -> str:
         """Set the title, made unique with ` #N`, and return it."""
         with self.writing() as connection:
-            return life.rename(connection, session_id, self.redact(title))
+            return life.rename(connection, session_id, self.redaction.text(title))
 
     def system_prompt(self, session_id: SessionId) -> str | None:
         """Return the prompt that was stored when the session was first built."""
@@ -123,7 +127,7 @@ class SqliteSessionStore:
         """Store the prompt that the session reuses verbatim from now on."""
         with self.writing() as connection:
             life.existing(connection, session_id)
-            life.set_prompt(connection, session_id, self.redact(prompt))
+            life.set_prompt(connection, session_id, self.redaction.text(prompt))
 
     # messages
 
@@ -131,7 +135,7 @@ class SqliteSessionStore:
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
     ) -> list[MessageId]:
         """Store `messages` in order, redacted and indexed, and return their ids."""
-        safe = [redacted(new, self.redact) for new in messages]
+        safe = [self.redaction.message(new) for new in messages]
         if unit is not None:
             with self.writing(unit) as connection:
                 return rows.add(connection, session_id, safe)
@@ -208,7 +212,7 @@ class SqliteSessionStore:
             life.existing(connection, session_id)
             carried = context.up_to(connection, session_id, at)
             branch = replace(new, parent_session_id=session_id, link=Link.BRANCH)
-            life.create(connection, redacted_session(branch, self.redact))
+            life.create(connection, self.redaction.session(branch))
             context.carry(connection, new.id, carried, own_from=max(carried, default=0))
 
     def tip(self, session_id: SessionId) -> SessionId:
@@ -231,7 +235,7 @@ class SqliteSessionStore:
                 target = compaction.new_session_id or new_session_id(self.clock.now())
                 life.continue_as(connection, parent, target, started=compaction.timestamp)
             context.cover(connection, parent.id, compaction.covered)
-            (mark,) = rows.add(connection, target, [redacted(summary, self.redact)])
+            (mark,) = rows.add(connection, target, [self.redaction.message(summary)])
             carried = [*compaction.kept_head, mark, *compaction.kept_tail]
             context.carry(connection, target, carried, own_from=mark)
         return target
@@ -279,7 +283,7 @@ class SqliteSessionStore:
 
     def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
         """Store a node over message ids (depth 0) or node ids, and return its id."""
-        safe = self.redact(text)
+        safe = self.redaction.text(text)
         with self.writing() as connection:
             return notes.add_node(connection, session_id, depth=depth, text=safe, children=children, now=self.now())
 
