@@ -23,7 +23,7 @@ def test_a_replace_is_whole(tmp_path, old, new):
     write_atomically(file, new)
 
     assert file.read_bytes() == new
-    assert os.listdir(tmp_path) == ["page"]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_new_files_are_private(tmp_path):
@@ -101,7 +101,7 @@ def test_a_failed_write_leaves_no_temporary_file(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="permissions"):
         write_atomically(file, b"new")
     assert file.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["page"]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_stale_temps_of_dead_writers_are_removed(tmp_path):
