@@ -129,7 +129,9 @@ class Assistant:
         return f"{refused.error} It waits for your word: kept memory approve {pending.id}"
 
     def _answer(self, question: str, session_id: SessionId | None) -> Reply:
-        passages = [*self._from_pages(question), *(self._look_up(question, session_id) if self._look_up else ())]
+        pages = self._from_pages(question)
+        past = self._look_up(question, session_id) if self._look_up else ()
+        passages = [*pages, *(each for each in past if not any(page.text in each.text for page in pages))]
         if not passages:
             return Reply("I have nothing on that, neither on the pages nor in past conversations.")
         lines = [f"{passage.text}\n  — {passage.source}" for passage in passages]

@@ -15,7 +15,8 @@ from kept.core.ids import SessionId, new_session_id
 from kept.core.messages import Link
 from kept.providers.conversation import plain_messages
 
-LEASE_SECONDS = 600.0
+LEASE_SECONDS = 180.0
+"""A process that was killed blocks others no longer than this; a slow one renews before it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
                 parts.providers.compacted(record.session.id)
             return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")
         outcome = _squeezed(parts, record, squeeze)
+        if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
+            return Unchanged((), Why.NOT_SHORTER, "another process began to compact this conversation meanwhile")
         match outcome:
             case Compaction():
                 _take(parts, record, outcome, rebuild)

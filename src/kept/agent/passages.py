@@ -1,6 +1,7 @@
 """Passages from past conversations that answer a question, for the assistant without a model."""
 
 from kept.agent.assistant import Passage
+from kept.agent.relevance import relevances
 from kept.core.clock import from_epoch
 from kept.core.errors import StorageError
 from kept.core.ids import SessionId
@@ -31,6 +32,8 @@ def look_up(store: SessionStore, question: str, current: SessionId | None = None
         text = " ".join(row.message.text.split()) if row is not None else ""
         if row is None or not text or text.casefold() in seen or not _is_source(store, row):
             continue
+        if text.endswith(("?", "？")) or relevances(question, [text])[0] <= 0:
+            continue  # a neighbour of the passage that is meant, or the same question asked before
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"

@@ -91,9 +91,8 @@ class Slash:
         if rest:
             self.talk.portal.call(self.talk.agent.resume, SessionId(rest))
             agent = self.talk.agent
-            say(
-                f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {len(agent.live.record.rows)} messages."
-            )
+            count = len(agent.live.record.rows)
+            say(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages.")
             return
         for session in self.kept.sessions.recent(limit=10):
             when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
