@@ -1,0 +1,143 @@
+"""The holographic provider: the memory that works without a server, a model or a key."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kept.core.clock import SystemClock
+from kept.core.errors import ProviderError
+from kept.core.jsontypes import JSON, dumps
+from kept.core.ports import Clock
+from kept.providers.base import MemoryAction, MemoryProvider, Messages
+from kept.providers.config import load_values
+from kept.providers.holographic.extract import stated_facts
+from kept.providers.holographic.search import FactSearch
+from kept.providers.holographic.settings import DESCRIPTIONS, HolographicSettings, settings_from
+from kept.providers.holographic.store import FactStore
+from kept.providers.holographic.tools import FactTools, schemas
+from kept.security.scan import scan
+from kept.security.secrets import redact
+
+NAME = "holographic"
+DATABASE = "holographic.db"
+
+_RECALLED = 5
+_LEAST_SHARE = 0.2
+"""How much of a message's weight a fact must hold to be recalled unasked."""
+_LEAST_SCORE = 0.4
+"""The share of the best fact's score that a fact must reach to be recalled beside it."""
+
+
+class HolographicProvider(MemoryProvider):
+    """Facts in `<home>/holographic.db`; each user sees their own."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._settings = HolographicSettings()
+        self._store: FactStore | None = None
+        self._user_id = "owner"
+        self._writable = True
+        self._session_id = ""
+
+    @property
+    def name(self) -> str:
+        """Return `holographic`."""
+        return NAME
+
+    def is_available(self) -> bool:
+        """Tell that it needs nothing."""
+        return True
+
+    def initialize(self, session_id: str, **context: Any) -> None:
+        """Open the store of the home and the user that `context` names."""
+        home = Path(context["kept_home"])
+        self._settings = settings_from(load_values(home, NAME))
+        self._user_id = context.get("user_id") or "owner"
+        self._writable = context.get("agent_context", "primary") == "primary"
+        self._session_id = session_id
+        self._store = FactStore(home / DATABASE, clock=self._clock, dim=self._settings.hrr_dim)
+
+    def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
+        """Return `fact_store` and `fact_feedback`."""
+        return schemas()
+
+    def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
+        """Run one of the two tools."""
+        tools = FactTools(self._open_store(), self._settings, user_id=self._user_id, writable=self._writable)
+        return dumps(tools.run(name, args, session_id=context.get("session_id") or self._session_id))
+
+    def system_prompt_block(self) -> str:
+        """Say that the store is there, and how full it is when the session begins."""
+        count, _ = self._open_store().totals(user_id=self._user_id)
+        known = f"{count} facts are" if count != 1 else "1 fact is"
+        return f"Fact store: {known} kept for this person. Look them up and add to them with fact_store."
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - facts are of all sessions
+        """Return the five facts that answer the message best, if they answer it at all."""
+        hits = FactSearch(self._open_store(), self._settings, user_id=self._user_id).search(query, limit=_RECALLED)
+        if not hits or max(hit.share for hit in hits) < _LEAST_SHARE:
+            return ""
+        floor = _LEAST_SCORE * hits[0].score
+        return "\n".join(f"- {' '.join(hit.fact.text.split())}" for hit in hits if hit.score >= floor)
+
+    def on_session_switch(self, new_id: str, **_context: Any) -> None:
+        """Remember which session facts come from."""
+        self._session_id = new_id
+
+    def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
+        """Take over what the person stated, where that is switched on."""
+        if not self._settings.auto_extract or not self._writable:
+            return
+        store = self._open_store()
+        for text in stated_facts(messages):
+            if not scan(text).findings:
+                trust = self._settings.default_trust
+                store.add(redact(text), user_id=self._user_id, trust=trust, source="extracted", session_id=session_id)
+
+    def on_memory_write(
+        self,
+        action: MemoryAction,
+        target: str,  # noqa: ARG002 - the port's signature
+        content: str,
+        metadata: Mapping[str, JSON] | None = None,
+    ) -> None:
+        """Follow a write to the pages; a fact is the same whichever page it stands on."""
+        if not self._writable:
+            return
+        known = metadata or {}
+        ledger_id, before = known.get("ledger_id"), known.get("before")
+        self._open_store().mirror(
+            action,
+            content,
+            ledger_id=ledger_id if isinstance(ledger_id, int) else None,
+            user_id=self._user_id,
+            before=before if isinstance(before, str) else "",
+            trust=self._settings.default_trust,
+        )
+
+    def shutdown(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def get_config_schema(self) -> Sequence[Mapping[str, JSON]]:
+        """Return the fields that setup asks for."""
+        defaults = HolographicSettings()
+        fields: list[Mapping[str, JSON]] = [
+            {"key": key, "description": description, "default": getattr(defaults, key)}
+            for key, description in DESCRIPTIONS.items()
+        ]
+        return [{**each, "choices": [False, True]} if each["key"] == "auto_extract" else each for each in fields]
+
+    def get_status(self) -> Mapping[str, JSON]:
+        """Return how many facts there are."""
+        if self._store is None:
+            return {}
+        count, _ = self._store.totals(user_id=self._user_id)
+        return {"facts": count}
+
+    def _open_store(self) -> FactStore:
+        if self._store is None:
+            raise ProviderError("the holographic provider is not initialised", "start it through the manager")
+        return self._store

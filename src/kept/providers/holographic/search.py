@@ -1,0 +1,167 @@
+"""Search over facts: by a plain question, about an entity, around it, and between several."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kept.providers.holographic.rank import Place, Question, Ranking, best, weighed
+from kept.providers.holographic.settings import HolographicSettings
+from kept.providers.holographic.store import Fact, FactStore, Outline
+from kept.providers.holographic.vectors import entity_vector, query_vector, similarity
+from kept.providers.holographic.words import content_words
+
+_SECONDS_PER_DAY = 86_400
+_CONSIDERED = 400
+_COMPARED = 80
+_SCANNED = 20_000
+_ALIKE = 0.22
+"""The likeness from which a fact without a common word is still worth showing."""
+_MAX_WORDS = 24
+_LEAST_TRUST = 0.01
+"""Facts without any trust are still ranked among themselves, when they are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fact that was found; `share` is how much of the question it answers by its own words, 0 to 1."""
+
+    fact: Fact
+    score: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which facts an answer may hold, and how many."""
+
+    limit: int
+    min_trust: float
+    category: str | None
+
+    def takes(self, fact: Outline) -> bool:
+        """Whether a fact may be in the answer."""
+        return fact.trust >= self.min_trust and self.category in {None, fact.category}
+
+
+class FactSearch:
+    """Finds facts of one store for one user."""
+
+    def __init__(self, store: FactStore, settings: HolographicSettings, *, user_id: str) -> None:
+        self._store = store
+        self._settings = settings
+        self._user_id = user_id
+
+    def search(
+        self, query: str, *, limit: int, min_trust: float | None = None, category: str | None = None
+    ) -> list[Hit]:
+        """Return the facts that answer a question, the best first."""
+        least = self._settings.min_trust_threshold if min_trust is None else min_trust
+        terms = content_words(query)[:_MAX_WORDS]
+        count, average = self._store.totals(user_id=self._user_id)
+        if not terms or not count:
+            return []
+        holding = {word: self._store.holding(word, user_id=self._user_id) for word in terms}
+        names = self._store.speakers(terms, user_id=self._user_id)
+        question = weighed(holding, count=count, names=names, average_length=average)
+        if not question.words:
+            return self._alike(terms, limit=limit, min_trust=least)
+        return self._ranked(question, terms, Wanted(limit, least, category))
+
+    def probe(self, entity: str, *, limit: int) -> list[Hit]:
+        """Return what is known about an entity: facts that name it, then facts whose vectors hold something like it."""
+        least = self._settings.min_trust_threshold
+        named = self._store.facts_about(entity, user_id=self._user_id, min_trust=least)
+        facts = self._store.facts(named, user_id=self._user_id)
+        vector = entity_vector(entity, self._settings.hrr_dim)
+        hits = [
+            Hit(fact, (1.0 + similarity(vector, fact.vector)) * self._standing(fact), 1.0) for fact in facts.values()
+        ]
+        hits.sort(key=lambda hit: (-hit.score, -hit.fact.id))
+        if hits:
+            return hits[:limit]
+        return self.search(entity, limit=limit)
+
+    def related(self, entity: str, *, limit: int) -> list[tuple[str, int]]:
+        """Return the entities that share facts with one."""
+        least = self._settings.min_trust_threshold
+        return self._store.beside(entity, user_id=self._user_id, min_trust=least, limit=limit)
+
+    def reason(self, entities: Sequence[str], *, limit: int) -> list[Hit]:
+        """Return the facts that connect entities: those about all of them, else those that meet in a third."""
+        least = self._settings.min_trust_threshold
+        about = [set(self._store.facts_about(name, user_id=self._user_id, min_trust=least)) for name in entities]
+        together = set.intersection(*about) if about else set()
+        chosen = together or self._bridges(entities, about)
+        facts = self._store.facts(chosen, user_id=self._user_id)
+        vectors = [entity_vector(name, self._settings.hrr_dim) for name in entities]
+        hits = [
+            Hit(
+                fact,
+                (1.0 + min(similarity(vector, fact.vector) for vector in vectors)) * self._standing(fact),
+                sum(fact.id in ids for ids in about) / len(about),
+            )
+            for fact in facts.values()
+        ]
+        return sorted(hits, key=lambda hit: (-hit.share, -hit.score, -hit.fact.id))[:limit]
+
+    def _bridges(self, entities: Sequence[str], about: Sequence[set[int]]) -> set[int]:
+        least = self._settings.min_trust_threshold
+        around = [
+            {other for other, _ in self._store.beside(name, user_id=self._user_id, min_trust=least, limit=100)}
+            for name in entities
+        ]
+        shared = set.intersection(*around) if around else set()
+        every = set().union(*about) if about else set()
+        names = self._store.entities_of(every)
+        return {fact for fact in every if shared & set(names.get(fact, ()))}
+
+    def _ranked(self, question: Question, terms: Sequence[str], wanted: Wanted) -> list[Hit]:
+        ranking = Ranking(question)
+        own = {fact: ranking.own_weight(fact) for fact in question.masks}
+        outlines = self._store.outlines(_with_sides(best(own, _CONSIDERED)), user_id=self._user_id)
+        scores = {each.id: ranking.score(_place(each, outlines)) for each in outlines.values() if wanted.takes(each)}
+        compared = best(scores, max(_COMPARED, wanted.limit))
+        vector = query_vector(terms, self._settings.hrr_dim)
+        weight = self._settings.hrr_weight * question.total
+        alike = self._store.vectors_of(compared, user_id=self._user_id)
+        final = {
+            fact: (scores[fact] + weight * max(0.0, similarity(vector, alike[fact]))) * self._standing(outlines[fact])
+            for fact in compared
+        }
+        chosen = best(final, wanted.limit)
+        facts = self._store.facts(chosen, user_id=self._user_id)
+        return [Hit(facts[fact], final[fact], own.get(fact, 0.0) / question.total) for fact in chosen if fact in facts]
+
+    def _alike(self, terms: Sequence[str], *, limit: int, min_trust: float) -> list[Hit]:
+        """No fact holds any of the words: look for words that are written like them."""
+        vector = query_vector(terms, self._settings.hrr_dim)
+        scanned = self._store.vectors(user_id=self._user_id, min_trust=min_trust, limit=_SCANNED)
+        scores = {fact_id: similarity(vector, other) for fact_id, other in scanned}
+        close = {fact_id: score for fact_id, score in scores.items() if score >= _ALIKE}
+        facts = self._store.facts(best(close, limit), user_id=self._user_id)
+        hits = [Hit(fact, close[fact.id] * self._standing(fact), close[fact.id]) for fact in facts.values()]
+        return sorted(hits, key=lambda hit: -hit.score)
+
+    def _standing(self, fact: Fact | Outline) -> float:
+        """Return trust, and age where it counts."""
+        half_life = self._settings.temporal_decay_half_life
+        trust = max(_LEAST_TRUST, fact.trust)
+        if half_life <= 0:
+            return trust
+        days = max(0.0, self._store.now() - fact.updated) / _SECONDS_PER_DAY
+        return trust * float(0.5 ** (days / half_life))
+
+
+def _with_sides(ids: Sequence[int]) -> set[int]:
+    return {fact + step for fact in ids for step in (-2, -1, 0, 1, 2)}
+
+
+def _place(fact: Outline, outlines: Mapping[int, Outline]) -> Place:
+    """Return how the rank sees a fact: what is said, or follows a question, leans on what stands beside it."""
+    previous = outlines.get(fact.id - 1)
+    answers = (
+        previous is not None
+        and bool(previous.asks)
+        and fact.source != "page"
+        and previous.session_id == fact.session_id
+    )
+    return Place(fact.id, fact.length, fact.speaker, leans=fact.speaker is not None or answers)
