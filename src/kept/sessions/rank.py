@@ -9,9 +9,9 @@ from math import log
 class Weights:
     """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md)."""
 
-    saturation: float = 1.2
+    saturation: float = 2.0
     """BM25's k1: how much a long message takes away from a match."""
-    length: float = 0.75
+    length: float = 0.9
     """BM25's b: how fully the length of a message is held against it."""
     rarity: float = 0.5
     """Power of a term's rarity beside the rarest term of the question, on top of its idf."""
@@ -35,9 +35,9 @@ class Weights:
     """Gain from the session's messages that hold the terms."""
     session_saturation: float = 2.0
     """After how many such messages further ones count half."""
-    session_length: float = 0.6
+    session_length: float = 0.9
     """How fully the number of messages in a session is held against their count."""
-    falloff_terms: float = 60.0
+    falloff_terms: float = 100.0
     """Length of a message from which the gains of neighbours and session fall."""
     date: float = 1.0
     """Share of the question's weight that a message gains when it was sent on a date that the question names."""
@@ -131,7 +131,7 @@ def term_weights(
 
 
 class Ranking:
-    """Scores lines for one question; the sums over sets of terms are kept, because few sets occur."""
+    """Scores lines for one question; what depends on sets of terms only is kept, because few sets occur."""
 
     def __init__(
         self, terms: Sequence[RankedTerm], *, mean_length: float, mean_session: float, weights: Weights = WEIGHTS
@@ -139,9 +139,12 @@ class Ranking:
         self.terms = terms
         self.weights = weights
         self.total = sum(term.weight for term in terms) or 1e-9
-        self._mean_length = max(mean_length, 1.0)
         self._mean_session = max(mean_session, 1.0)
+        self._flat = 1.0 + weights.saturation * (1.0 - weights.length)
+        self._slope = weights.saturation * weights.length / max(mean_length, 1.0)
         self._sums: dict[int, float] = {0: 0.0}
+        self._lifts: dict[int, float] = {0: 0.0}
+        self._gains: dict[tuple[int, int, int, int], float] = {}
 
     def sum(self, mask: int) -> float:
         """Return the weight of the terms in `mask`."""
@@ -153,29 +156,31 @@ class Ranking:
 
     def base(self, mask: int, length: int) -> float:
         """Return what a message says by its own words: BM25 of the terms it holds, raised by coverage."""
-        use = self.weights
-        norm = use.saturation * (1.0 - use.length + use.length * length / self._mean_length)
-        held = self.sum(mask)
-        return held * (use.saturation + 1.0) / (1.0 + norm) * (1.0 + use.coverage * held / self.total)
+        lift = self._lifts.get(mask)
+        if lift is None:
+            held = self.sum(mask)
+            lift = held * (self.weights.saturation + 1.0) * (1.0 + self.weights.coverage * (held / self.total) ** 2)
+            self._lifts[mask] = lift
+        return lift / (self._flat + self._slope * length)
 
-    def neighbours(self, line: Line) -> float:
-        """Return what the messages next to `line` say, each term once, less where the line says it too."""
-        use = self.weights
-        later = line.after & ~line.before
-        far = line.around & ~line.before & ~line.after
-        gain = use.previous * self.sum(line.before) + use.next * self.sum(later) + use.near * self.sum(far)
-        if line.mask:
-            own = line.mask
-            gain -= use.doubled * (
-                use.previous * self.sum(line.before & own)
-                + use.next * self.sum(later & own)
-                + use.near * self.sum(far & own)
+    def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
+        """Return what the messages next to one say, each term once, less where it holds the term itself."""
+        key = (mask, before, after, around)
+        known = self._gains.get(key)
+        if known is None:
+            use = self.weights
+            later = after & ~before
+            far = around & ~before & ~after
+            known = sum(
+                share * (self.sum(held) - use.doubled * self.sum(held & mask))
+                for share, held in ((use.previous, before), (use.next, later), (use.near, far))
             )
-        return gain
+            self._gains[key] = known
+        return known
 
     def falloff(self, length: int) -> float:
         """Return the share of neighbour and session gains that a message of this length keeps."""
-        return min(1.0, self.weights.falloff_terms / max(length, 1))
+        return 1.0 if length <= self.weights.falloff_terms else self.weights.falloff_terms / length
 
     def session_sum(self, session: SessionLines) -> float:
         """Return what the session says as a whole: its messages that hold each term, with diminishing returns."""
@@ -189,17 +194,17 @@ class Ranking:
         )
 
     def parts(self, line: Line, session_sum: float) -> dict[str, float]:
-        """Return the named parts whose sum is the score of `line`."""
+        """Return the named parts whose sum is the score of `line`; empty when neither it nor its neighbours match."""
         use = self.weights
         falloff = self.falloff(line.length)
         words = self.base(line.mask, line.length)
-        neighbours = falloff * self.neighbours(line)
-        if words + neighbours <= 0.0:
+        near = falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
+        if words + near <= 0.0:
             return {}
         parts = {
             "words": words,
             "closeness": use.closeness * line.gap,
-            "neighbours": neighbours,
+            "neighbours": near,
             "speaker": use.speaker * self.total if line.spoken else 0.0,
             "session": falloff * use.session * session_sum,
             "date": use.date * line.date * self.total,
@@ -211,17 +216,26 @@ class Ranking:
         """Return the gain of a message of that age."""
         if age_days is None:
             return 0.0
-        return self.weights.recency * self.total * 2.0 ** (-max(age_days, 0.0) / self.weights.recency_days)
+        return float(self.weights.recency * self.total * 2.0 ** (-max(age_days, 0.0) / self.weights.recency_days))
 
     def scored(self, session: SessionLines) -> list[Scored]:
-        """Return the lines of `session` that say anything, with their scores."""
-        session_sum = self.session_sum(session)
+        """Return the lines of `session` that say anything, with their scores: the sums of their parts."""
+        use = self.weights
+        session_gain = use.session * self.session_sum(session)
+        speaker_gain = use.speaker * self.total
         found = []
         for line in session.lines:
-            parts = self.parts(line, session_sum)
-            if parts:
-                own = parts["words"] + parts["closeness"] + parts["neighbours"] + parts["speaker"]
-                found.append(Scored(line, session.session_id, own, sum(parts.values())))
+            falloff = self.falloff(line.length)
+            own = self.base(line.mask, line.length)
+            own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
+            if own <= 0.0:
+                continue
+            own += use.closeness * line.gap
+            if line.spoken:
+                own += speaker_gain
+            own *= line.factor
+            rest = falloff * session_gain + use.date * line.date * self.total + self.recency(line.age_days)
+            found.append(Scored(line, session.session_id, own, own + rest * line.factor))
         return found
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:

@@ -12,6 +12,10 @@ from kept.storage.sqlite import Connection
 
 HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
 _FEW_SESSIONS = 400
+LONG_SESSION = 2_000
+"""Messages from which on a session is not read whole."""
+_WINDOW = 200
+_WINDOWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Filters:
         self.sessions: dict[str, SessionHead] = {}
         self.excluded: Counter[str] = Counter()
         self._counted: set[int] = set()
+        self._reasons: dict[str, str | None] = {}
+        self._looks_at_messages = bool(request.exclude_messages or request.roles) or self._has_dates()
         self.are_wide = False
         """Whether there are filters that many sessions pass, so that more messages must be looked at."""
 
@@ -92,7 +98,9 @@ class Filters:
             head = self.heads.get(number)
             if head is None:
                 continue
-            reason = self._reason(number, head)
+            reason = self._session_reason(head.session_id)
+            if reason is None and self._looks_at_messages:
+                reason = self._message_reason(number, head)
             if reason is None:
                 found[number] = head
             elif reason and number not in self._counted:
@@ -110,26 +118,52 @@ class Filters:
                 source, user_id, project, trashed is not None, started or 0.0, last_active or 0.0, count or 0
             )
 
-    def _reason(self, number: int, head: Head) -> str | None:
-        """Return the name of the filter that excludes the message, empty where it must not be told, or None."""
-        session = self.sessions.get(head.session_id)
+    def _session_reason(self, session_id: str) -> str | None:
+        """Return the name of the filter that excludes the session, empty where it must not be told, or None."""
+        if session_id not in self._reasons:
+            self._reasons[session_id] = self._judged(session_id)
+        return self._reasons[session_id]
+
+    def _judged(self, session_id: str) -> str | None:
+        session = self.sessions.get(session_id)
         request = self._request
         if session is None or session.trashed:
             return ""
         if request.user_id is not None and session.user_id != request.user_id:
             return ""  # another user's hits are not even counted
         checks = (
-            ("current conversation", number in request.exclude_messages),
-            ("session", head.session_id in request.exclude_sessions),
-            ("session", request.session_id is not None and head.session_id != request.session_id),
+            ("session", session_id in request.exclude_sessions),
+            ("session", request.session_id is not None and session_id != request.session_id),
             ("source", bool(request.sources) and session.source not in request.sources),
             ("hidden source", not request.sources and session.source in HIDDEN_SOURCES),
             ("project", request.project is not None and session.project != request.project),
+        )
+        return next((name for name, excluded in checks if excluded), None)
+
+    def _message_reason(self, number: int, head: Head) -> str | None:
+        request = self._request
+        checks = (
+            ("current conversation", number in request.exclude_messages),
             ("role", bool(request.roles) and head.role not in request.roles),
             ("after", request.after is not None and head.timestamp < request.after),
             ("before", request.before is not None and head.timestamp >= request.before),
         )
         return next((name for name, excluded in checks if excluded), None)
+
+    def ids_by_session(self, chosen: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
+        """Return the messages of each session in order; of a very long session those around its hits."""
+        short = [name for name, _ in chosen if self.sessions[name].message_count <= LONG_SESSION]
+        found: dict[str, list[int]] = {name: [] for name, _ in chosen}
+        for name, number in self._connection.execute(SQL.ids_by_session, (json.dumps(short),)):
+            found[name].append(number)
+        for name, hits in chosen:
+            known = found[name]
+            if self.sessions[name].message_count > LONG_SESSION:
+                for hit in sorted(hits)[-_WINDOWS:]:
+                    rows = self._connection.execute(SQL.session_ids_near, (name, hit - _WINDOW, hit + _WINDOW))
+                    known += [number for (number,) in rows if isinstance(number, int)]
+            found[name] = sorted({*known, *hits})
+        return found
 
     def factor(self, session_id: str) -> float:
         """Return the share that the source of a session leaves of its scores."""

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
@@ -13,7 +13,7 @@ from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, te
 from kept.sessions.sqlite.candidates import Budget, pool
 from kept.sessions.sqlite.conditions import Condition, condition, holds
 from kept.sessions.sqlite.filters import Filters, Head, SessionHead
-from kept.sessions.sqlite.postings import SQL, Postings
+from kept.sessions.sqlite.postings import Postings
 from kept.sessions.sqlite.terms import Held, held_terms, speakers
 from kept.sessions.text import clean, speaker
 from kept.storage.sqlite import Connection
@@ -21,7 +21,6 @@ from kept.storage.sqlite import Connection
 _DATE_BEFORE_DAYS = 1.0
 _DATE_AFTER_DAYS = 5.0
 """People tell what happened some days after it did, seldom before."""
-_WINDOW = 400
 _CLOSE_CHARACTERS = 8_000
 _VERIFIED = 1_500
 
@@ -33,7 +32,9 @@ def find(connection: Connection, request: SearchRequest, *, now: float, budget: 
     terms = held_terms(postings, query) if postings.documents else []
     if not terms:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
-    return _Search(postings, query, terms, request=request, now=now, budget=budget or Budget()).run()
+    return _Search(
+        postings, query, terms, request=request, now=now, budget=budget or Budget().for_limit(request.limit)
+    ).run()
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class _Search:
         self._request = request
         self._now = now
         self._budget = budget
-        self._speakers = speakers(postings, terms)
+        self._speakers = speakers(terms)
         stats = [(held.text, held.given, held.holding, held.speaking) for held in terms]
         self._ranking = Ranking(
             term_weights(stats, postings.documents),
@@ -74,9 +75,7 @@ class _Search:
 
     def run(self) -> Found:
         """Return the answer."""
-        heads, estimates = self._heads()
-        ranked = [self._lines(session_id, numbers) for session_id, numbers in self._best_sessions(heads, estimates)]
-        ranked = [item for item in ranked if item.scored]
+        ranked = self._ranked(self._best_sessions(*self._heads()))
         self._complete(ranked)
         return self._found(ranked)
 
@@ -84,8 +83,8 @@ class _Search:
         """Return the rows of promising messages that pass the condition and the filters."""
         allowed = self._allowed()
         budget = self._budget
-        if self._filters.are_wide and budget.pool < 3_000:
-            budget = Budget(budget.postings, budget.per_list, 6_000, 3_000, budget.sessions, budget.texts)
+        if self._filters.are_wide:
+            budget = replace(budget, pool=max(budget.pool, 3_000), looked=max(budget.looked, 6_000))
         best = pool(self._postings, self._terms, self._ranking, budget=budget, allowed=allowed)
         estimates = {number: estimate for estimate, number in best}
         return self._filters.passing(list(estimates)), estimates
@@ -119,18 +118,27 @@ class _Search:
             top = sorted((estimates[number] for number in numbers), reverse=True)[:2]
             promise[session_id] = top[0] + self._ranking.weights.runner_up * sum(top[1:])
             promise[session_id] += self._session_date(self._filters.sessions[session_id])
-        limit = max(self._budget.sessions, self._request.limit + 8)
-        names = sorted(promise, key=lambda name: (promise[name], max(by_session[name])), reverse=True)[:limit]
-        return [(name, by_session[name]) for name in names]
+        names = sorted(promise, key=lambda name: (promise[name], max(by_session[name])), reverse=True)
+        return [(name, by_session[name]) for name in names[: self._budget.sessions]]
 
     def _session_date(self, head: SessionHead) -> float:
         spans = (Span(min(span.start, head.last_active), max(span.end, head.started)) for span in self._query.dates)
         near = max((_nearness(span, head.started) for span in spans), default=0.0)
         return self._ranking.weights.date * self._ranking.total * near
 
-    def _lines(self, session_id: str, numbers: Sequence[int]) -> _Ranked:
-        """Return a session with the lines that hold a term or stand next to one, scored."""
-        ids = self._session_ids(session_id, numbers)
+    def _ranked(self, chosen: Sequence[tuple[str, list[int]]]) -> list[_Ranked]:
+        """Return the chosen sessions with the lines that hold a term or stand next to one, scored."""
+        ids = self._filters.ids_by_session(chosen)
+        sessions = []
+        for session_id, _ in chosen:
+            sessions.append(self._lines(session_id, ids[session_id]))
+        lengths = self._postings.lengths(line.message_id for session in sessions for line in session.lines)
+        for session in sessions:
+            for line in session.lines:
+                line.length = lengths.get(line.message_id, 1)
+        return [_Ranked(session, self._ranking.scored(session)) for session in sessions]
+
+    def _lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
         place = {number: index for index, number in enumerate(ids)}
         masks: dict[int, int] = {}
         counts = [0] * len(self._terms)
@@ -143,42 +151,23 @@ class _Search:
         spoken: set[int] = set()
         if self._speakers is not None:
             spoken.update(self._speakers.between(self._postings, ids[0], ids[-1]))
-        head = self._filters.sessions[session_id]
-        session = SessionLines(session_id, max(head.message_count, len(ids)), counts)
-        self._fill(session, ids, masks, spoken=spoken)
-        return _Ranked(session, self._ranking.scored(session))
-
-    def _session_ids(self, session_id: str, numbers: Sequence[int]) -> list[int]:
-        """Return the messages of a session in order; of a very long one those around its hits."""
-        connection = self._postings.connection
-        head = self._filters.sessions[session_id]
-        if head.message_count <= 5 * _WINDOW:
-            rows = connection.execute(SQL.session_ids, (session_id,)).fetchall()
-        else:
-            rows = []
-            for number in sorted(numbers)[-20:]:
-                near = connection.execute(SQL.session_ids_near, (session_id, number - _WINDOW, number + _WINDOW))
-                rows += near.fetchall()
-        return sorted({number for (number,) in rows if isinstance(number, int)} | set(numbers))
-
-    def _fill(self, session: SessionLines, ids: Sequence[int], masks: Mapping[int, int], *, spoken: set[int]) -> None:
-        around = {place for index in masks for place in range(index - 2, index + 3) if 0 <= place < len(ids)}
-        lengths = self._postings.lengths(ids[place] for place in around)
-        factor = self._filters.factor(session.session_id)
-        for place in around:
-            number = ids[place]
-            session.lines.append(
-                Line(
-                    number,
-                    masks.get(place, 0),
-                    lengths.get(number, 1),
-                    before=masks.get(place - 1, 0),
-                    after=masks.get(place + 1, 0),
-                    around=masks.get(place - 2, 0) | masks.get(place + 2, 0),
-                    spoken=number in spoken,
-                    factor=factor,
-                )
+        size = max(self._filters.sessions[session_id].message_count, len(ids))
+        factor = self._filters.factor(session_id)
+        get = masks.get
+        lines = [
+            Line(
+                ids[index],
+                get(index, 0),
+                1,
+                before=get(index - 1, 0),
+                after=get(index + 1, 0),
+                around=get(index - 2, 0) | get(index + 2, 0),
+                spoken=ids[index] in spoken,
+                factor=factor,
             )
+            for index in {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
+        ]
+        return SessionLines(session_id, size, counts, lines)
 
     def _complete(self, ranked: Sequence[_Ranked]) -> None:
         """Add what only the rows say (time, role, words in order) to the best lines, and score those again."""
@@ -197,7 +186,7 @@ class _Search:
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
             line.date = max((_nearness(span, head.timestamp) for span in self._query.dates), default=0.0)
             text = texts.get(line.message_id)
-            if text is not None and line.mask & line.mask - 1:
+            if text is not None and line.mask & line.mask - 1:  # at least two terms
                 line.gap = self._gap(text, stems)
         done = {item.line.message_id for item in wanted}
         for each in ranked:

@@ -38,8 +38,8 @@ FROM sessions WHERE id IN (SELECT value FROM json_each(?));
 -- name: session_count
 SELECT count(*) FROM sessions;
 
--- name: session_ids
-SELECT id FROM messages WHERE session_id = ? ORDER BY id;
+-- name: ids_by_session
+SELECT session_id, id FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
 
 -- name: session_ids_near
 SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id;

@@ -24,6 +24,14 @@ class Held:
     holding: int
     speaking: int = 0
     ids: list[int] | None = None
+    _members: frozenset[int] | None = None
+
+    @property
+    def members(self) -> frozenset[int]:
+        """Return the messages that hold the term, as far as they were read."""
+        if self._members is None or len(self._members) != len(self.ids or ()):
+            self._members = frozenset(self.ids or ())
+        return self._members
 
     @property
     def strong(self) -> str:
@@ -54,7 +62,7 @@ def held_terms(postings: Postings, query: Query) -> list[Held]:
     return [held for held in terms if held.holding or held.speaking]
 
 
-def speakers(postings: Postings, terms: Sequence[Held]) -> Held | None:
+def speakers(terms: Sequence[Held]) -> Held | None:
     """Return what finds the messages that the people among `terms` say, or None when there are none."""
     names = [held for held in terms if held.speaking]
     if not names:
