@@ -47,8 +47,9 @@ def _reads_as_text(plain: str) -> bool:
 
 
 def _base64(run: str) -> str:
+    whole = run.translate(_URL_SAFE)[: len(run) - (len(run) % 4 == 1)]
     try:
-        return binascii.a2b_base64(run.translate(_URL_SAFE)[: len(run) // 4 * 4]).decode("utf-8", "ignore")
+        return binascii.a2b_base64(whole + "=" * (-len(whole) % 4)).decode("utf-8", "ignore")
     except binascii.Error:
         return ""
 

@@ -1,13 +1,14 @@
 """Text as a string of word classes, so that a rule matches structure in any wording."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 START = "^"
 BREAK = "|"
 COLON = ":"
 FILLER = "x"
-_FIRST_CLASS = 0x100
+_FIRST_SYMBOL = 0x100
 _TOKEN = re.compile(
     r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7f]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
 )
@@ -19,53 +20,44 @@ _LONGEST_MEMO = 20_000
 _RUN_TOGETHER = 14
 _LONGEST_WORD = 64
 _LONGEST_KEY = 14
+_TESTED_ELEMENTS = 3
 
 
 class Lexicon:
-    """Word classes by word, and the characters that stand for them in a skeleton."""
+    """The words that rules look for, and the characters that stand for them in a skeleton."""
 
-    def __init__(self, classes: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, classes: Mapping[str, Sequence[str]]) -> None:
         """Take the words of each class; `stem*` stands for every word that begins so."""
-        self._groups: dict[frozenset[str], str] = {}
-        self._exact, self._stems = self._split(classes)
+        self._classes = classes
+        words = dict.fromkeys(chain.from_iterable(classes.values()))
+        symbols = {word: chr(_FIRST_SYMBOL + place) for place, word in enumerate(words)}
+        self._stems = {word[:-1]: symbol for word, symbol in symbols.items() if word[-1] == "*"}
+        self._exact = {word: symbol for word, symbol in symbols.items() if word[-1] != "*"}
+        self._stem_sizes = sorted({len(stem) for stem in self._stems}, reverse=True) or [1]
+        self._stem_heads = {stem[: self._stem_sizes[-1]] for stem in self._stems}
+        self._under = self._words_under_stems()
         self._bits: dict[str, int] = {}
         self._holds: dict[str, int] = {}
-        self._by_class: dict[str, str] = {}
-        for names, symbol in self._groups.items():
-            for name in names:
-                self._by_class[name] = self._by_class.get(name, "") + symbol
-        self._stem_sizes = sorted({len(stem) for stem in self._stems}, reverse=True)
-        self._stem_heads = {stem[: self._stem_sizes[-1]] for stem in self._stems}
-        self._longest = min(_LONGEST_KEY, max(map(len, self._exact), default=1))
         self._memo = _Memo(self)
 
-    def _split(self, classes: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], dict[str, str]]:
-        exact: dict[str, set[str]] = {}
-        stems: dict[str, set[str]] = {}
-        for name, words in classes.items():
-            for word in words:
-                home = stems if word.endswith("*") else exact
-                home.setdefault(word.rstrip("*"), set()).add(name)
-        sizes = sorted({len(stem) for stem in stems})
-        for word, names in (*stems.items(), *exact.items()):
-            for size in sizes:
-                if size <= len(word) and word[:size] in stems:
-                    names.update(stems[word[:size]])
-        return (
-            {word: self._symbol(frozenset(names)) for word, names in exact.items()},
-            {stem: self._symbol(frozenset(names)) for stem, names in stems.items()},
-        )
-
-    def _symbol(self, names: frozenset[str]) -> str:
-        return self._groups.setdefault(names, chr(_FIRST_CLASS + len(self._groups)))
+    def _words_under_stems(self) -> dict[str, str]:
+        """Return the symbols of each stem: its own, and those of the known words it covers."""
+        under = dict(self._stems)
+        head = self._stem_sizes[-1]
+        for word, symbol in (*self._exact.items(), *self._stems.items()):
+            if word[:head] in self._stem_heads:
+                for size in self._stem_sizes:
+                    if word[:size] in under and symbol not in under[word[:size]]:
+                        under[word[:size]] += symbol
+        return under
 
     def element(self, part: str) -> str:
         """Return every character that a pattern's element may stand for."""
         if part == COLON:
             return COLON
         names, literal = split_part(part)
-        chars = dict.fromkeys("".join(self._by_class[name] for name in (*names, literal) if name))
-        return "".join(chars)
+        chars = [self._under[w[:-1]] if w[-1] == "*" else self._exact[w] for n in names for w in self._classes[n]]
+        return "".join(chars) + "".join(self._exact[word] for word in literal)
 
     def bit(self, part: str) -> int:
         """Return the bit that tells whether a text holds a word of this element."""
@@ -137,16 +129,16 @@ class Lexicon:
         return "".join(parts)
 
     def _longest_at(self, run: str, place: int) -> int:
-        for size in range(min(self._longest, len(run) - place), 1, -1):
+        for size in range(min(_LONGEST_KEY, len(run) - place), 1, -1):
             if run[place : place + size] in self._exact:
                 return size
         return 0
 
 
-def split_part(part: str) -> tuple[list[str], str]:
-    """Return the class names of a pattern's element, and its literal words (`=a|b`) or nothing."""
-    names, mark, words = part.lstrip("?!").partition("=")
-    return [name for name in names.split("|") if name], mark + words
+def split_part(part: str) -> tuple[list[str], list[str]]:
+    """Return the class names of a pattern's element, and its literal words (`=a|b`)."""
+    names, _, words = part.lstrip("?!").partition("=")
+    return [name for name in names.split("|") if name], words.split("|") if words else []
 
 
 class _Memo(dict[str, str]):
@@ -174,10 +166,10 @@ class Structure:
         """Keep `source`; nothing is compiled yet."""
         self.source = source
         self.needs = 0
-        """One bit for each element that a text must hold."""
-        for part in source.split():
-            if part[0] not in ".^?!":
-                self.needs |= lexicon.bit(part)
+        """One bit for each of the elements that a text must hold, the rarest that can be told cheaply."""
+        elements = [part for part in source.split() if part[0] not in ".^?!"]
+        for part in sorted(elements, key=len)[:_TESTED_ELEMENTS]:
+            self.needs |= lexicon.bit(part)
         self._lexicon = lexicon
         self._regex: re.Pattern[str] | None = None
 

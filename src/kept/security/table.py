@@ -11,6 +11,7 @@ from typing import TypedDict, cast
 
 from kept.security.skeleton import Lexicon, Structure, split_part
 
+_LITERALS = "="
 _REACH = 400
 """No expression looks further than this from its anchor."""
 _FLOOD = 32_768
@@ -126,11 +127,8 @@ def parsed(data: Mapping[str, object]) -> Table:
     """Return the table of one parsed TOML document."""
     rows = cast("list[_Row]", data["rule"])
     classes = {name: words.split() for name, words in cast("dict[str, str]", data["words"]).items()}
-    for row in rows:
-        for part in row.get("words", "").split():
-            _, literal = split_part(part)
-            if literal:
-                classes[literal] = literal[1:].split("|")
+    literals = {part for row in rows for part in row.get("words", "").split() if "=" in part}
+    classes[_LITERALS] = [word for part in literals for word in split_part(part)[1]]
     lexicon = Lexicon(classes)
     pairs = (line.split(None, 1) for line in cast("str", data["translations"]).strip().splitlines())
     translations = sorted(((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]))

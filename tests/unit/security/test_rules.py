@@ -1,0 +1,80 @@
+"""The rule table, row by row."""
+
+import pytest
+
+from kept.security import unicode
+from kept.security.scan import scan
+from kept.security.table import Rule, Severity, table
+
+ROWS = table().rules
+NAMED = {
+    "prompt_injection",
+    "role_hijack",
+    "deception_hide",
+    "sys_prompt_override",
+    "exfil_curl",
+    "exfil_wget",
+    "read_secrets",
+    "ssh_backdoor",
+}
+
+
+def matches(rule: Rule, text: str) -> bool:
+    rules = table()
+    folded = unicode.fold(text)
+    skeleton = rules.lexicon.skeleton(folded)
+    present = frozenset(anchor for anchor in rules.anchors if anchor in folded)
+    return any(structure.matches(skeleton) for structure in rule.structures) or any(
+        pattern.matches(folded, present) for pattern in rule.texts
+    )
+
+
+@pytest.mark.parametrize("rule", ROWS, ids=lambda rule: rule.id)
+def test_a_rule_matches_its_positive_example(rule: Rule) -> None:
+    """Every row finds the text that it shows."""
+    assert matches(rule, rule.positive)
+
+
+@pytest.mark.parametrize("rule", ROWS, ids=lambda rule: rule.id)
+def test_a_rule_passes_its_negative_example(rule: Rule) -> None:
+    """Every row leaves the near miss that it shows alone."""
+    assert not matches(rule, rule.negative)
+
+
+@pytest.mark.parametrize("rule", ROWS, ids=lambda rule: rule.id)
+def test_a_negative_example_is_clean_for_the_whole_scanner(rule: Rule) -> None:
+    """A near miss of one rule is no hit of another."""
+    assert scan(rule.negative).rules == ()
+
+
+@pytest.mark.parametrize("rule", [row for row in ROWS if row.severity is Severity.BLOCK], ids=lambda rule: rule.id)
+def test_what_a_block_rule_finds_is_blocked(rule: Rule) -> None:
+    """The verdict on an attack is block, and names the rule."""
+    verdict = scan(rule.positive, scope=next(iter(rule.scopes)))
+
+    assert verdict.blocked
+    assert rule.id in verdict.rules
+
+
+@pytest.mark.parametrize("rule", ROWS, ids=lambda rule: rule.id)
+def test_every_expression_of_a_rule_compiles(rule: Rule) -> None:
+    """No row hides a pattern that breaks when a text first needs it."""
+    rules = table()
+
+    for structure in rule.structures:
+        structure.matches("")
+    for pattern in rule.texts:
+        assert pattern.matches(" ".join(pattern.anchors), frozenset(rules.anchors)) is not None
+
+
+def test_ids_are_unique_and_the_promised_ones_exist() -> None:
+    """Ids are how a person allows a rule, so each names one row."""
+    ids = [rule.id for rule in ROWS]
+
+    assert len(ids) == len(set(ids))
+    assert set(ids) >= NAMED
+
+
+def test_a_row_blocks_holds_or_weighs() -> None:
+    """A row that could not change any verdict would be dead."""
+    assert [rule.id for rule in ROWS if rule.severity is None and not rule.weight] == []
