@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.home import Home
-from kept.config.load import from_text, place, read_document
+from kept.config.load import from_text, parsed, place, read_document
 from kept.config.settings import Settings
 from kept.config.shape import Unfit, built, fields, known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
@@ -39,14 +39,59 @@ def unset_value(home: Home, key: str) -> bool:
     _check_key(key)
     with _locked_document(home) as (path, document):
         *sections, name = key.split(".")
-        node = document
+        node: Any = document
         for section in sections:
             node = node.get(section) if isinstance(node, dict) else None
         if not isinstance(node, dict) or name not in node:
             return False
+        text = (read_bytes(path) or b"").decode("utf-8-sig")
+        shorter = _without(text, *_place_of(node, name))
         del node[name]
-        _write(path, document)
+        if _same(shorter, document):
+            write_atomically(path, shorter.encode())
+        else:
+            _write(path, document)
     return True
+
+
+def _place_of(node: Any, name: str) -> tuple[int, int]:
+    """Return the line and column of a setting; before the first line for one that a YAML merge brought."""
+    return node.lc.key(name) if name in (node.lc.data or {}) else (-1, 0)
+
+
+def _without(text: str, line: int, column: int) -> str:
+    """Return the text without the lines of one setting; comments around it stay, to whichever key they belong."""
+    lines = text.splitlines(keepends=True)
+    end = line + 1
+    while end < len(lines) and (_is_remark(lines[end]) or _is_below(lines[end], column)):
+        end += 1
+    while end - 1 > line and _is_remark(lines[end - 1]):
+        end -= 1
+    return "".join(lines[:line] + lines[end:])
+
+
+def _is_remark(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _is_below(line: str, column: int) -> bool:
+    """Whether a line continues a setting that begins at `column`; a list may stand right under its name."""
+    indent = len(line) - len(line.lstrip())
+    return indent > column or (indent == column and line.lstrip().startswith("- "))
+
+
+def _same(text: str, document: Any) -> bool:
+    """Whether the text says what the document says, empty sections aside."""
+    try:
+        return bool(_filled(parsed(text)) == _filled(document))
+    except ConfigError:
+        return False
+
+
+def _filled(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return {name: inner for name, value in node.items() if (inner := _filled(value)) not in ({}, None)}
 
 
 def _check_key(key: str) -> None:

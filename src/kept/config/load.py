@@ -59,15 +59,21 @@ def read_document(path: Path) -> Any:
     raw = read_bytes(path)
     if raw is None or not raw.strip():
         return None
+    try:
+        return parsed(raw.decode("utf-8-sig"), path)
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from error
+
+
+def parsed(text: str, path: Path = Path("config.yaml")) -> Any:
+    """Return the document in a YAML text; errors name `path` and the line."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         yaml = YAML()
         yaml.preserve_quotes = True
-        document = yaml.load(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from error
+        document = yaml.load(text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}", "mend that line") from None
