@@ -218,7 +218,9 @@ class App:
             ),
             toolbox=box,
             gauge=gauge,
-            cost_of=lambda name, usage: cost_of(name, usage, overrides=settings.model.prices),
+            cost_of=lambda name, usage: cost_of(
+                name, usage, overrides=settings.model.prices, hour_cache=settings.prompt_caching.cache_ttl == "1h"
+            ),
             folder=self.folder,
             home=self.home.path,
             catalogue=lambda: self.skill_tools.catalogue(frozenset(box.tools)),

@@ -36,27 +36,36 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
     if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
         return Unchanged((), Why.COOLING_DOWN, "another process is compacting this conversation")
     try:
-        if record.caught_up():
-            if parts.providers is not None:
-                parts.providers.compacted(record.session.id)
-            return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")
-        outcome = _squeezed(parts, record, squeeze)
+        outcome = _caught_up(parts, record) or _squeezed(parts, record, squeeze)
         if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
-            return Unchanged((), Why.NOT_SHORTER, "another process began to compact this conversation meanwhile")
-        match outcome:
-            case Compaction():
-                _take(parts, record, outcome, rebuild)
-            case Pruned():
-                record.pruning = outcome.mark
-                record.note("pruned", outcome.mark)
-            case Unchanged():
-                pass
+            outcome = Unchanged((), Why.NOTHING_TO_COMPRESS, "another process began to compact this conversation")
+        _settle(parts, record, outcome, rebuild)
         record.note_root(root, "context", parts.engine.state())
     finally:
         if store is not None:
             store.release(lease, holder=holder)
     _tell(parts, record, outcome)
     return outcome
+
+
+def _caught_up(parts: Parts, record: Record) -> Unchanged | None:
+    """Take up what another process made of this conversation since it was read."""
+    if not record.caught_up():
+        return None
+    if parts.providers is not None:
+        parts.providers.compacted(record.session.id)
+    return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")
+
+
+def _settle(parts: Parts, record: Record, outcome: Outcome, rebuild: Callable[[], str]) -> None:
+    match outcome:
+        case Compaction():
+            _take(parts, record, outcome, rebuild)
+        case Pruned():
+            record.pruning = outcome.mark
+            record.note("pruned", outcome.mark)
+        case Unchanged():
+            pass
 
 
 def _squeezed(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:

@@ -14,7 +14,8 @@ class Spent:
 
     iterations: int = 0
     usage: Usage = Usage()  # noqa: RUF009 - frozen
-    cost: float = 0.0
+    cost: float | None = 0.0
+    """None once a model without a known price was called."""
     seconds: float = 0.0
 
 
@@ -25,7 +26,7 @@ def reached(limits: LimitSettings, spent: Spent) -> str:
         return f"{limits.iterations} model calls"
     if limits.tokens is not None and tokens >= limits.tokens:
         return f"{limits.tokens:,} tokens"
-    if limits.cost is not None and spent.cost >= limits.cost:
+    if limits.cost is not None and spent.cost is not None and spent.cost >= limits.cost:
         return f"${limits.cost:.2f}"
     if limits.seconds is not None and spent.seconds >= limits.seconds:
         return f"{limits.seconds:g} seconds"

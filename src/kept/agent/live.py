@@ -189,9 +189,11 @@ class Live:
     def counted(self, response: ChatResponse, asked: ChatRequest) -> None:
         """Take note of what a model call took."""
         usage = response.usage
-        self.last_prompt_tokens = usage.prompt_tokens
+        estimated = request_tokens(asked)
+        # an endpoint that reports nothing leaves the estimate as the only reading
+        self.last_prompt_tokens = usage.prompt_tokens or self.parts.gauge.calibration.applied(estimated)
         if usage.prompt_tokens:
-            self.parts.gauge.learn(estimated=request_tokens(asked), reported=usage.prompt_tokens)
+            self.parts.gauge.learn(estimated=estimated, reported=usage.prompt_tokens)
         if self.parts.engine is not None:
             self.parts.engine.update_from_response(usage)
         self._add_usage("main", response)

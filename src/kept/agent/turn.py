@@ -94,8 +94,8 @@ async def _answered(live: "Live", turn: Turn) -> None:
             turn.answer = where_it_stands(turn.stopped_by, turn.calls)
             live.parts.sink(TextStreamed(turn.answer))
             return
-        if live.should_compact(response.usage.prompt_tokens):
-            await offload(live.compact, Squeeze(current_tokens=response.usage.prompt_tokens))
+        if live.should_compact(live.last_prompt_tokens):
+            await offload(live.compact, Squeeze(current_tokens=live.last_prompt_tokens))
 
 
 async def _extracted(live: "Live", turn: Turn) -> None:
@@ -126,11 +126,12 @@ async def _thought(live: "Live", turn: Turn) -> ChatResponse:
             await offload(live.compact, Squeeze(force=True))
             continue
         await offload(live.counted, response, asked)
-        cost = live.parts.cost_of(response.model, response.usage) or 0.0
+        cost = live.parts.cost_of(response.model, response.usage)
+        so_far = turn.spent.cost
         turn.spent = Spent(
             turn.spent.iterations + 1,
             turn.spent.usage + response.usage,
-            turn.spent.cost + cost,
+            None if cost is None or so_far is None else so_far + cost,
             time.monotonic() - turn.began,
         )
         return response

@@ -65,6 +65,8 @@ def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
     """Give the agent a loop to run in, and close both at the end."""
     from anyio.from_thread import start_blocking_portal
 
+    from kept.llm.retry import close
+
     with start_blocking_portal() as portal:
         talk = Talk(agent, portal)
         try:
@@ -72,6 +74,8 @@ def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
             talk.await_review(exit_wait_seconds)
         finally:
             portal.call(agent.close)
+            if agent.parts.model is not None:
+                portal.call(close, agent.parts.model)
 
 
 def approver(workspace: "Workspace", mode: str) -> "Callable[[Tool, dict[str, JSON]], bool]":

@@ -123,6 +123,11 @@ class Approvals:
         return self._folder / f"{pending_id}.json"
 
 
+def unreadable_pending(folder: Path) -> list[Path]:
+    """Return the files among the waiting writes that cannot be read as one."""
+    return [path for path in sorted(folder.glob("*.json")) if _read(path) is None] if folder.is_dir() else []
+
+
 def archive(store: MemoryStore, target: Target, texts: Sequence[str], author: Author) -> Outcome | Refused:
     """Keep texts in the archive of a page without putting them on it."""
 

@@ -1,0 +1,117 @@
+"""`kept doctor`: check the whole installation by running the real paths."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kept.cli.frame import JsonFlag, opened, print_json, say
+from kept.core.errors import KeptError
+
+if TYPE_CHECKING:
+    from kept.app import App
+    from kept.curation.doctor import Check
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("doctor")(doctor)
+
+
+def doctor(
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the model or a provider.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check everything: real writes and searches in a temporary home, reading only in yours."""
+    with opened() as kept:
+        checks = []
+        for check in _checks(kept, offline=offline):
+            checks.append(check)
+            if not as_json:
+                mark = {"ok": "✓", "warning": "!", "error": "✗"}[check.health]
+                say(f"{mark} {check.name}: {check.said}" + (f"\n    next: {check.remedy}" if check.remedy else ""))
+    ill = [check for check in checks if check.health == "error"]
+    if as_json:
+        rows = [
+            {"name": check.name, "health": check.health.value, "said": check.said, "remedy": check.remedy}
+            for check in checks
+        ]
+        print_json({"ok": not ill, "checks": rows})
+    elif not ill:
+        say("Everything is in order.")
+    if ill:
+        raise typer.Exit(1)
+
+
+def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
+    from kept.curation.doctor import Check, Health, database, installation, pages, well
+
+    with tempfile.TemporaryDirectory(prefix="kept-doctor-") as folder:
+        yield from installation(Path(folder))
+    yield well("home", str(kept.home.path))
+    yield from (Check("configuration", Health.WARNING, warning, "mend or remove it") for warning in kept.warnings)
+    yield from _secrets(kept)
+    yield from pages(kept.memory, kept.home.pending / "memory")
+    yield from database(kept.home.database, lambda: kept.sessions)
+    yield from _engine(kept)
+    yield from _skills(kept)
+    yield from _providers(kept)
+    yield _model(kept, offline=offline)
+
+
+def _secrets(kept: "App") -> "Iterator[Check]":
+    from kept.config.secrets import is_exposed
+    from kept.curation.doctor import Check, Health
+
+    if is_exposed(kept.home.env_file):
+        remedy = f"run: chmod 600 {kept.home.env_file}"
+        yield Check("secrets", Health.ILL, f"{kept.home.env_file} can be read by others", remedy)
+
+
+def _engine(kept: "App") -> "Iterator[Check]":
+    from kept.context.lookup import chosen
+    from kept.curation.doctor import Check, Health, well
+
+    found = chosen(kept.settings.context.engine, home=kept.home.path)
+    if found.warning:
+        yield Check("context engine", Health.ILL, found.warning, "`kept context use NAME` chooses another")
+    else:
+        yield well("context engine", kept.settings.context.engine)
+
+
+def _skills(kept: "App") -> "Iterator[Check]":
+    from kept.curation.doctor import Check, Health, well
+
+    problems = kept.skill_tools.library.doctor()
+    for problem in problems:
+        yield Check("skills", Health.WARNING, f"{problem.path}: {problem.problem}", problem.fix)
+    if not problems:
+        yield well("skills", f"{len(kept.skill_tools.library.skills())} in order")
+
+
+def _providers(kept: "App") -> "Iterator[Check]":
+    from kept.curation.doctor import well
+
+    if not kept.settings.memory.provider:
+        yield well("providers", "built-in memory only")
+
+
+def _model(kept: "App", *, offline: bool) -> "Check":
+    from kept.curation.doctor import Check, Health, well
+
+    try:
+        choice = kept.models.choice()
+        if choice.is_extractive:
+            return well("model", "none: answers come from memory; `kept model set NAME` connects one")
+        if offline:
+            return well("model", f"{choice.name} (not asked)")
+        model = kept.models.chat()
+        assert model is not None
+        from kept.llm.auxiliary import Errand
+
+        Errand(model, task="doctor", sink=lambda _event: None).complete("Answer with ok.", "ok?", max_output_tokens=16)
+    except KeptError as error:
+        return Check("model", Health.ILL, error.message, error.remedy)
+    return well("model", f"{choice.name} answers")
