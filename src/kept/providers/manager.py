@@ -117,15 +117,11 @@ class ProviderManager:
     def start(self, session_id: str) -> None:
         """Initialise every provider at once, and begin to deliver what still waits for them."""
         self._enter(session_id)
-        jobs = [(each, self._crew.submit(each.bring_up)) for each in self._members]
-        deadline = time.monotonic() + self._settings.start_timeout_seconds + _GRACE_SECONDS
-        for each, job in jobs:
-            if not job.wait(deadline - time.monotonic()):
-                each.problem = f"it did not start within {self._settings.start_timeout_seconds:g} s"
+        self._all_at_once(lambda each: each.bring_up)
+        for each in self._members:
             if each.problem:
                 what = f"the memory provider {each.name!r} is not in use: {each.problem}"
                 self._warn(what, "`kept providers status` says more")
-        without_taken(self._members, {*self._around.reserved_tools, RECALL_TOOL})
         self.mirror()
         self._wake()
 
@@ -149,7 +145,12 @@ class ProviderManager:
         ]
 
     def tools(self) -> Sequence[Tool]:
-        """Return the providers' tools; with several providers one neutral search stands for theirs."""
+        """Return the providers' tools; with several providers one neutral search stands for theirs.
+
+        May be asked before `start`, so that a prompt can be built for a session that does not exist yet.
+        """
+        self._all_at_once(lambda each: each.declare)
+        without_taken(self._members, {*self._around.reserved_tools, RECALL_TOOL})
         tools = [tool for each in self._members for tool in each.tools]
         if not self._around.several or not tools:
             return tools
@@ -329,6 +330,13 @@ class ProviderManager:
         deadline = time.monotonic() + self._settings.prefetch_timeout_seconds
         for call in pending:
             call.wait(deadline - time.monotonic())
+
+    def _all_at_once(self, work: Callable[[Member], Callable[[], None]]) -> None:
+        jobs = [(each, self._crew.submit(work(each))) for each in self._members]
+        deadline = time.monotonic() + self._settings.start_timeout_seconds + _GRACE_SECONDS
+        for each, job in jobs:
+            if not job.wait(deadline - time.monotonic()):
+                each.problem = f"it did not answer within {self._settings.start_timeout_seconds:g} s"
 
     def _enter(self, session_id: str) -> None:
         self._session_id = session_id

@@ -27,6 +27,7 @@ class Member:
         self.lane = self.name if context.user_id == OWNER else f"{self.name}/{context.user_id}"
         self.session_id = ""
         self.tools: list[Tool] = []
+        self._is_declared = False
         self.problem: str | None = None
         """Why it is not in use."""
         self._context = context
@@ -39,16 +40,24 @@ class Member:
             prepare=self._is_initialised,
         )
 
-    def bring_up(self) -> None:
-        """Initialise the provider and learn its tools; what went wrong is kept as `problem`."""
+    def declare(self) -> None:
+        """Learn, before any session begins, whether the provider can be used and which tools it brings."""
+        if self._is_declared:
+            return
+        self._is_declared = True
         match self.ask("is_available"):
             case Answered(True):
-                if self._is_initialised():
-                    self.tools = self._declared_tools()
+                self.tools = self._declared_tools()
             case Answered():
                 self.problem = "it is not available: its configuration or its package is missing"
             case Failed(error):
                 self.problem = error
+
+    def bring_up(self) -> None:
+        """Initialise the provider; what went wrong is kept as `problem`."""
+        self.declare()
+        if self.problem is None and not self._is_initialised():
+            self.tools = []
 
     def ask(self, hook: str, *args: object, timeout_seconds: float | None = None) -> Outcome:
         """Call a hook for the present session and wait for it."""
@@ -89,6 +98,8 @@ class Member:
                 return []
 
     def _run_tool(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        if not self.guarded.ready:
+            return failure(f"{self.name} is not in use: {self.problem or 'it was not started'}")
         outcome = self.guarded.call(
             "handle_tool_call",
             name,

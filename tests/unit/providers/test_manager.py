@@ -5,7 +5,8 @@ import pytest
 from kept.core.events import Warned
 from kept.core.tools import ToolContext
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
-from kept.providers.manager import FinishedTurn
+from kept.providers.manager import FinishedTurn, ProviderManager
+from kept.providers.settings import ProviderSettings
 from kept.testing.provider_bench import ListedLedger, eventually
 from kept.testing.recording_provider import RecordingProvider
 
@@ -232,6 +233,22 @@ def test_tools_are_routed_with_their_session(bench):
     assert provider.told("handle_tool_call")[0].keywords["platform"] == "web"
 
 
+def test_tools_are_known_before_the_session_begins(bench):
+    """A prompt can be built first; a tool that is called too early answers why it cannot run."""
+    provider = RecordingProvider()
+    manager = ProviderManager(bench.outbox, bench.audit, surroundings=bench.surroundings(), settings=ProviderSettings())
+    manager.register(provider)
+
+    (tool,) = manager.tools()
+    early = tool.call({}, ToolContext())
+    manager.start("s1")
+
+    assert early["success"] is False
+    assert tool.call({}, ToolContext())["success"] is True
+    assert len(provider.told("get_tool_schemas")) == 1
+    manager.shutdown()
+
+
 def test_core_names_cannot_be_taken(bench, caplog):
     """A provider's `memory` tool is skipped with a warning, and so is a duplicate."""
     manager = bench.manager(
@@ -265,7 +282,7 @@ def test_every_call_leaves_one_row_without_text(bench):
     manager.shutdown()
 
     rows = bench.audit.of_session("s1")
-    assert [row.call for row in rows] == ["is_available", "initialize", "get_tool_schemas", "on_turn_start", "prefetch", "shutdown"]
+    assert [row.call for row in rows] == ["is_available", "get_tool_schemas", "initialize", "on_turn_start", "prefetch", "shutdown"]
     fetched = rows[4]
     assert (fetched.provider, fetched.outcome, fetched.bytes_out, fetched.bytes_in) == ("recording", "ok", 15, 9)
     assert "tea" not in repr(rows)
@@ -305,4 +322,4 @@ def test_a_hook_that_is_not_there_costs_nothing(bench):
     manager.leave("s1", MESSAGES)
 
     assert bench.outbox.items() == []
-    assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "initialize", "get_tool_schemas"]
+    assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "get_tool_schemas", "initialize"]
