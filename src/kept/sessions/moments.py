@@ -4,7 +4,6 @@ import math
 from datetime import UTC, datetime
 
 from kept.core.jsontypes import JSON
-from kept.sessions import dates
 
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 _MILLISECONDS_FROM = 100_000_000_000
@@ -53,6 +52,8 @@ def from_person(text: str, *, now: float) -> float | None:
 
     "until X" and "by X" mean the end of it.
     """
+    from kept.sessions import dates
+
     exact = _iso(text)
     if exact is not None:
         return exact
