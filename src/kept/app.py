@@ -17,8 +17,9 @@ from kept.core.clock import SystemClock
 from kept.core.errors import StorageError
 from kept.core.events import Event, Warned
 from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
 from kept.core.ports import ChatModel, Clock, EventSink
-from kept.core.tools import Tool
+from kept.core.tools import Tool, ToolContext
 from kept.observe.log import configure
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ class App:
         """Return every tool that the agent has here, by name, in a fixed order."""
         from kept.agent.toolbox import toolbox
 
-        return dict(toolbox(self.core_tools(), (), self.toolsets("cli")).tools)
+        toolsets = self.toolsets("cli")
+        plugins = self._provider_tools() if toolsets is None or "memory" in toolsets else ()
+        return dict(toolbox(self.core_tools(), plugins, toolsets).tools)
 
     def core_tools(self) -> list[Tool]:
         """Return the tools that kept itself brings, in the order in which models are told of them."""
@@ -265,8 +268,57 @@ class App:
 
     def providers(self, opening: "Opening") -> "ProviderManager | None":
         """Return the manager of the external memories that are configured, None for the built-in pages only."""
-        del opening
-        return None
+        if not self.settings.memory.provider:
+            return None
+        from kept.agent.mirrored import PageLedger
+        from kept.agent.project import project_root
+        from kept.agent.toolbox import CORE
+        from kept.providers.base import StartContext
+        from kept.providers.choosing import open_manager
+        from kept.providers.manager import Surroundings
+
+        context = StartContext(
+            kept_home=str(self.home.path),
+            platform=opening.platform,
+            agent_context="cron" if opening.source == "cron" else "primary",
+            agent_identity=self.home.profile,
+            agent_workspace=str(project_root(self.folder) or self.folder),
+            parent_session_id=opening.parent or "",
+            user_id=opening.user_id,
+        )
+        manager = open_manager(
+            self.settings.memory.provider,
+            plugins=self.home.plugins,
+            database=self.database,
+            settings=self.settings.providers,
+            surroundings=Surroundings(
+                context=context,
+                clock=self.clock,
+                sink=self.tell,
+                ledger=PageLedger(self.memory),
+                reserved_tools=frozenset(CORE),
+            ),
+        )
+        if manager is not None:
+            self._closing.callback(manager.close)
+        return manager
+
+    def _provider_tools(self) -> list[Tool]:
+        """Return the tools of the providers for calls outside a conversation; the first call starts them."""
+        from kept.agent.agent import Opening
+
+        manager = self.providers(Opening()) if self.settings.memory.provider else None
+        if manager is None:
+            return []
+
+        def started(tool: Tool) -> Tool:
+            def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+                manager.start_for_tools(context.session_id or "")
+                return tool.call(arguments, context)
+
+            return replace(tool, call=call)
+
+        return [started(tool) for tool in manager.tools()]
 
     def _looked_up(
         self, sessions: "SqliteSessionStore | None"

@@ -91,6 +91,7 @@ class ProviderManager:
         self._members: list[Member] = []
         self._mirror = None if surroundings.ledger is None else Mirror(outbox, surroundings.ledger)
         self._session_id = ""
+        self._is_started = False
         self._is_shut = False
 
     def register(self, provider: MemoryProvider) -> bool:
@@ -116,6 +117,7 @@ class ProviderManager:
 
     def start(self, session_id: str) -> None:
         """Initialise every provider at once, and begin to deliver what still waits for them."""
+        self._is_started = True
         self._enter(session_id)
         self._all_at_once(lambda each: each.bring_up)
         for each in self._members:
@@ -124,6 +126,12 @@ class ProviderManager:
                 self._warn(what, "`kept providers status` says more")
         self.mirror()
         self._wake()
+
+    def start_for_tools(self, session_id: str) -> None:
+        """Start, unless that was done, and let what waits arrive first: for a single call outside a conversation."""
+        if not self._is_started:
+            self.start(session_id)
+            self._wait_for("")
 
     @property
     def providers(self) -> list[str]:
@@ -272,12 +280,17 @@ class ProviderManager:
         self._is_shut = True
         if self._members:
             self.mirror()
-        self._wait_for(self._session_id)
+        self._wait_for(self._session_id, "")
         for each in reversed(self._members):
             each.courier.stop()
             if each.guarded.ready:
                 each.ask("shutdown", timeout_seconds=max(1.0, self._settings.switch_wait_seconds))
         self._audit.flush()
+
+    def close(self) -> None:
+        """Shut down if that was not done, and end the record of calls; comes before the database is closed."""
+        self.shutdown()
+        self._audit.close()
 
     @property
     def _writes(self) -> bool:
@@ -343,11 +356,13 @@ class ProviderManager:
         for each in self._members:
             each.session_id = session_id
 
-    def _wait_for(self, session_id: str) -> None:
+    def _wait_for(self, *session_ids: str) -> None:
+        """Wait a little for the writes of sessions; the empty id is that of writes outside any session."""
         deadline = time.monotonic() + self._settings.switch_wait_seconds
-        for each in self._members:
+        for each in self._members if self._writes else ():
             each.courier.wake()
-            each.courier.wait_for(session_id, seconds=deadline - time.monotonic())
+            for session_id in session_ids:
+                each.courier.wait_for(session_id, seconds=deadline - time.monotonic())
 
     def _wake(self) -> None:
         if self._writes:

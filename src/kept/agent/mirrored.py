@@ -1,0 +1,47 @@
+"""The ledger of the pages as external providers read it: the two tiers meet only here."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from kept.memory.ledger import Entered
+from kept.memory.store import MemoryStore
+from kept.providers.base import LedgerRow
+
+_BATCH = 1_000
+
+
+class PageLedger:
+    """Reads the applied steps of the pages."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def since(self, ledger_id: int) -> Sequence[LedgerRow]:
+        """Return the steps after `ledger_id` that changed a page, oldest first."""
+        if not (self._store.files.folder / "ledger.db").exists():
+            return []
+        return [row for each in self._entered(ledger_id) if (row := _row(each)) is not None]
+
+    def _entered(self, ledger_id: int) -> Iterator[Entered]:
+        for _ in count():
+            batch = self._store.ledger.since(ledger_id, limit=_BATCH)
+            yield from batch
+            if len(batch) < _BATCH:
+                return
+            ledger_id = batch[-1].id
+
+
+def _row(entered: Entered) -> LedgerRow | None:
+    action = entered.step.action
+    if action == "archive" or not (entered.step.before or entered.step.after):
+        return None  # it changed no entry, or its text was forgotten since
+    return LedgerRow(
+        ledger_id=entered.id,
+        action=action,
+        target=entered.target.value,
+        before=entered.step.before,
+        after=entered.step.after,
+        origin=entered.origin,
+        session_id=entered.session_id,
+        user_id=entered.user_id,
+    )

@@ -1,0 +1,44 @@
+"""The choice of providers: from names in the configuration to a manager that holds them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kept.core.errors import KeptError
+from kept.core.events import Warned
+from kept.providers.audit import Audit
+from kept.providers.discovery import load
+from kept.providers.manager import BUILTIN, ProviderManager, Surroundings
+from kept.providers.outbox import Outbox
+from kept.providers.settings import ProviderSettings
+from kept.storage.sqlite import Database
+
+
+def chosen_names(setting: str | Sequence[str] | None) -> list[str]:
+    """Return the external providers that `memory.provider` names; none for null, empty or `builtin`."""
+    names = [setting] if isinstance(setting, str) else list(setting or ())
+    return list(dict.fromkeys(name.strip() for name in names if name.strip() and name.strip() != BUILTIN))
+
+
+def open_manager(
+    setting: str | Sequence[str] | None,
+    *,
+    plugins: Path,
+    database: Database,
+    settings: ProviderSettings,
+    surroundings: Surroundings,
+) -> ProviderManager | None:
+    """Return a manager over the chosen providers; one that cannot be loaded is said loudly, and None means none."""
+    names = chosen_names(setting)
+    if not names:
+        return None
+    outbox = Outbox(database, clock=surroundings.clock, limit=settings.outbox_limit)
+    audit = Audit(database, clock=surroundings.clock)
+    around = replace(surroundings, several=len(names) > 1)
+    manager = ProviderManager(outbox, audit, surroundings=around, settings=settings)
+    for name in names:
+        try:
+            manager.register(load(name, plugins))
+        except KeptError as error:
+            surroundings.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
+    return manager if manager.providers else None
