@@ -4,16 +4,41 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Add": "kept.memory.edits",
-    "DEFAULT_MEMORY_CHAR_LIMIT": "kept.memory.settings",
-    "DEFAULT_USER_CHAR_LIMIT": "kept.memory.settings",
-    "ENTRY_DELIMITER": "kept.memory.page",
-    "MemoryStore": "kept.memory.store",
-    "Outcome": "kept.memory.store",
-    "Refused": "kept.core.refusal",
-    "Remove": "kept.memory.edits",
-    "Replace": "kept.memory.edits",
+    "Add": "kept.memory.edits:Add",
+    "Agent": "kept.agent.agent:Agent",
+    "App": "kept.app:App",
+    "ContextCompressor": "kept.context.compressor:Compressor",
+    "ContextEngine": "kept.context.engine:ContextEngine",
+    "DEFAULT_MEMORY_CHAR_LIMIT": "kept.memory.settings:DEFAULT_MEMORY_CHAR_LIMIT",
+    "DEFAULT_USER_CHAR_LIMIT": "kept.memory.settings:DEFAULT_USER_CHAR_LIMIT",
+    "ENTRY_DELIMITER": "kept.memory.page:ENTRY_DELIMITER",
+    "MemoryManager": "kept.providers.manager:ProviderManager",
+    "MemoryProvider": "kept.providers.base:MemoryProvider",
+    "MemoryStore": "kept.memory.store:MemoryStore",
+    "Message": "kept.core.messages:Message",
+    "NewMessage": "kept.core.messages:NewMessage",
+    "Opening": "kept.agent.agent:Opening",
+    "Origin": "kept.core.messages:Origin",
+    "Outcome": "kept.memory.store:Outcome",
+    "Refused": "kept.core.refusal:Refused",
+    "Remove": "kept.memory.edits:Remove",
+    "Replace": "kept.memory.edits:Replace",
+    "Role": "kept.core.messages:Role",
+    "SearchRequest": "kept.core.search:SearchRequest",
+    "Session": "kept.core.messages:Session",
+    "SessionStore": "kept.sessions.sqlite.store:SqliteSessionStore",
+    "SkillLibrary": "kept.skills.library:SkillLibrary",
+    "SkillTools": "kept.skills.tool:SkillTools",
+    "StreamingContextScrubber": "kept.security.scrub:StreamingContextScrubber",
+    "ToolContext": "kept.core.tools:ToolContext",
+    "apply_cache_markers": "kept.prompt.breakpoints:apply_cache_markers",
+    "build_memory_context_block": "kept.security.fence:build_memory_context_block",
+    "new_session_id": "kept.core.ids:new_session_id",
+    "open_app": "kept.app:open_app",
+    "open_providers": "kept.providers.opening:open_providers",
+    "sanitize_context": "kept.security.fence:sanitize_context",
 }
+"""Public name → `module:name`; some are called otherwise inside, where their folder says the rest."""
 
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table serves both the names and their lazy homes
@@ -23,7 +48,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that a command loads only what it needs."""
     if name not in _HOMES:
         raise AttributeError(f"module 'kept' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module, _, inside = _HOMES[name].partition(":")
+    return getattr(import_module(module), inside)
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kept.core.clock import SystemClock
@@ -19,6 +20,7 @@ from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
+from kept.storage.state import STATE_NAME, open_state
 
 if TYPE_CHECKING:
     from kept.sessions.redaction import Redaction
@@ -31,24 +33,38 @@ def _unheard(_event: Event) -> None:
     """Hear an event that nobody asked for."""
 
 
+def _opened(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
+    if isinstance(place, Database):
+        return place
+    path = Path(place)
+    return open_state(path / STATE_NAME if path.is_dir() else path, settings.durability, sink=sink)
+
+
 class SqliteSessionStore:
-    """Keeps every conversation in one file and finds it again; implements `core.ports.SessionStore`."""
+    """Keeps every conversation in one file and finds it again; implements `core.ports.SessionStore`.
+
+    Opens with a database that it shares, or with a path alone: a file, or a folder that has or gets a `state.db`.
+    """
 
     def __init__(
         self,
-        database: Database,
+        database: Database | Path | str,
         settings: SessionSettings | None = None,
         *,
         clock: Clock | None = None,
         sink: EventSink = _unheard,
     ) -> None:
-        self.database = database
         self.settings = settings or SessionSettings()
+        self.database = database = _opened(database, self.settings, sink)
         self.clock = clock or SystemClock()
         self.sink = sink
         if not database.is_read_only:
             reindex.make_ready(database, sink=sink, clock=self.clock)
             erasing.finish(database)
+
+    def close(self) -> None:
+        """Close the database; who shares it with others closes it there."""
+        self.database.close()
 
     def now(self) -> float:
         """Return the present in epoch seconds."""
