@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -23,11 +24,17 @@ AllowOption = Annotated[list[str] | None, typer.Option("--allow", help="Let this
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
+    _add_the_rest()
+    program.add_typer(app, name="memory")
+
+
+@cache
+def _add_the_rest() -> None:
+    """Add them once, however many programs are built in one process."""
     from kept.cli import memory_history, memory_pages
 
     memory_history.add_to(app)
     memory_pages.add_to(app)
-    program.add_typer(app, name="memory")
 
 
 @app.command()

@@ -1,0 +1,79 @@
+"""`kept tool NAME '{json}'`: the agent's tools from a shell."""
+
+import json
+
+import pytest
+
+
+def call(run, arguments, **options):
+    return run("tool", "memory", arguments if isinstance(arguments, str) else json.dumps(arguments), **options)
+
+
+def test_an_accepted_call_prints_its_json_and_ends_with_zero(run):
+    """The exact call of the issue."""
+    ran = call(run, '{"action":"add","target":"memory","content":"Project uses pytest"}')
+
+    assert ran.code == 0
+    assert json.loads(ran.out)["entries"] == ["Project uses pytest"]
+
+
+def test_a_refused_call_prints_its_json_and_ends_with_one(run):
+    """The same shape, success false, with a remedy."""
+    ran = call(run, {"action": "remove", "target": "memory", "old_text": "absent"})
+
+    assert ran.code == 1
+    answer = json.loads(ran.out)
+    assert answer["success"] is False
+    assert answer["remedy"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {}, {"action": None}, {"target": 5}, {"target": "memory", "action": "add"}, {"target": "memory", "content": 5},
+        {"target": "memory", "action": "add", "content": ""}, {"target": "memory", "action": "add", "content": "\x00\x1b"},
+        {"target": "memory", "action": "add", "content": "\ud800"}, {"target": "memory", "action": "add", "content": "x" * 10_000_000},
+        {"target": "memory", "operations": [{}]}, {"target": "memory", "operations": "x"}, {"target": ["memory"]},
+        {"target": "memory", "operations": [{"action": "add", "content": "ok"}, {"action": "add", "content": "\x07"}]},
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_a_json_refusal(run, home, arguments):
+    """Missing, null, wrong, empty, huge, control characters: exit 1 and a JSON answer with a remedy."""
+    ran = call(run, "-", stdin=json.dumps(arguments).encode())
+
+    assert ran.code == 1
+    answer = json.loads(ran.out)
+    assert answer["success"] is False
+    assert answer["error"]
+    assert answer["remedy"]
+    assert not (home / "memories" / "MEMORY.md").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", "[]", '"x"', "5", "[" * 100_000, '{"a":' * 5_000])
+def test_what_is_no_json_object_is_wrong_usage(run, text):
+    """Exit 2 with the right form."""
+    ran = call(run, "-", stdin=text.encode())
+
+    assert ran.code == 2
+    assert "kept tool memory '{" in ran.err
+
+
+def test_bytes_that_are_no_text_are_wrong_usage(run):
+    """Standard input must be UTF-8."""
+    assert call(run, "-", stdin=b'{"target": "\xff"}').code == 2
+
+
+def test_an_unknown_tool_names_the_nearest(run):
+    """And lists what there is."""
+    ran = run("tool", "memry", "{}")
+
+    assert ran.code == 2
+    assert "'memory'" in ran.err
+
+
+def test_without_a_name_the_tools_are_listed(run):
+    """One line each."""
+    ran = run("tool")
+
+    assert ran.code == 0
+    assert ran.out.startswith("memory  [memory]")
