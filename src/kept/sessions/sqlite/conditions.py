@@ -67,10 +67,20 @@ def _all_expression(postings: Postings, nodes: Sequence[Node]) -> str | None:
     return expression
 
 
+def beginning(postings: Postings, text: str) -> str:
+    """Return what finds every word that begins with `text`.
+
+    The index stems what is asked, and `deploi*` would not meet `deploy`: it is asked for what both begin with.
+    """
+    stem = postings.stem(text)
+    shared = next((place for place in range(min(len(stem), len(text))) if stem[place] != text[place]), len(stem))
+    return quoted(text[:shared] or text) + " *"
+
+
 def _term_expression(postings: Postings, term: Term) -> str | None:
     match term.kind:
         case Kind.PREFIX:
-            return quoted(term.text) + " *"
+            return beginning(postings, term.text)
         case Kind.WORD:
             return quoted(term.text) if postings.stem(term.text) else None
         case Kind.PHRASE:

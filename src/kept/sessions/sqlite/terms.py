@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kept.sessions.query import Kind, Query, Term
+from kept.sessions.sqlite.conditions import beginning
 from kept.sessions.sqlite.postings import Postings, quoted
 from kept.sessions.text import SPEAKER, STRONG, WHOLE
 
@@ -76,7 +77,7 @@ def _held(postings: Postings, term: Term) -> Held | None:
         case Kind.PHRASE:
             return None
         case Kind.PREFIX:
-            expression = quoted(term.text) + " *"
+            expression = beginning(postings, term.text)
             ids = postings.ids(expression)
             return Held(term.text, expression, term.weight, len(ids), ids=ids)
         case Kind.WORD:
