@@ -8,9 +8,22 @@ from kept.core.refusal import Refused
 from kept.sessions.arguments import Asked, read
 
 NOW = 1_750_000_000.0
-NAMES = (
-    "query session_id around_message_id limit window sort detail role_filter source project after before summarize junk"
-).split()
+NAMES = [
+    "query",
+    "session_id",
+    "around_message_id",
+    "limit",
+    "window",
+    "sort",
+    "detail",
+    "role_filter",
+    "source",
+    "project",
+    "after",
+    "before",
+    "summarize",
+    "junk",
+]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -1,6 +1,7 @@
 """Lines of a JSONL transcript."""
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -70,10 +71,8 @@ def test_a_bad_line_says_what_is_wrong(raw, why):
 )
 def test_no_bytes_break_the_reader(raw):
     """Any bytes are a line or a bad line."""
-    try:
+    with suppress(BadLine):
         assert isinstance(parse(raw), MessageLine | SessionLine)
-    except BadLine as bad:
-        assert str(bad)
 
 
 fields = st.dictionaries(
@@ -86,7 +85,5 @@ fields = st.dictionaries(
 @given(fields)
 def test_no_object_breaks_the_reader(value):
     """Any object is a line or a bad line."""
-    try:
-        parse(json.dumps(value).encode())
-    except BadLine as bad:
-        assert str(bad)
+    with suppress(BadLine):
+        assert isinstance(parse(json.dumps(value).encode()), MessageLine | SessionLine)

@@ -14,7 +14,9 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolC
 from kept.core.tools import ToolContext
 from kept.sessions.budget import tokens
 from kept.sessions.settings import SessionSettings
+from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.tool import schema, session_search
+from kept.storage.state import open_state
 from kept.testing.session_store_contract import Summarised
 
 START = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
@@ -384,26 +386,20 @@ queries = st.text(max_size=60) | st.sampled_from(
 )
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    database = open_state(tmp_path_factory.mktemp("small") / "state.db")
+    store = SqliteSessionStore(database)
+    store.create(Session(SessionId("a"), "cli", START))
+    store.append(SessionId("a"), [said("deploy src/app.py v1.2.3 camelCase 東京 привет")])
+    yield session_search(lambda: store, SessionSettings(), clock=SystemClock())
+    database.close()
+
+
 @given(queries)
-def test_no_query_raises(tmp_path_factory, queried):
+def test_no_query_raises(small, queried):
     """Whatever is asked, there is an answer."""
-    tool = _shared(tmp_path_factory)
-
-    answer = tool.call({"query": queried}, ToolContext())
-
-    assert answer["success"] is True
-
-
-def _shared(factory, cache={}):
-    if not cache:
-        from kept.sessions.sqlite.store import SqliteSessionStore
-        from kept.storage.state import open_state
-
-        store = SqliteSessionStore(open_state(factory.mktemp("shared") / "state.db"))
-        store.create(Session(SessionId("a"), "cli", START))
-        store.append(SessionId("a"), [said("deploy src/app.py v1.2.3 camelCase 東京 привет")])
-        cache["tool"] = session_search(lambda: store, SessionSettings(), clock=SystemClock())
-    return cache["tool"]
+    assert small.call({"query": queried}, ToolContext())["success"] is True
 
 
 def test_the_schema_is_complete():

@@ -42,7 +42,7 @@ def test_a_grown_file_adds_its_new_lines(store):
     lines = raw(
         *(
             {"session_id": "a", "content": text, "timestamp": place}
-            for place, text in enumerate("one two yes three yes".split())
+            for place, text in enumerate(["one", "two", "yes", "three", "yes"])
         )
     )
     Importing(store).run(lines[:3])

@@ -1,0 +1,223 @@
+"""`kept sessions`, `kept forget` and `kept usage` as a person runs them."""
+
+import json
+import random
+
+import pytest
+
+LINES = [
+    {"session_id": "conv1", "role": "user", "content": "Caroline: I went to a LGBTQ support group yesterday.", "timestamp": "2023-05-08T13:56:00", "external_id": "D1:3", "title": "Support"},
+    {"session_id": "conv1", "role": "assistant", "content": "Melanie: That is great, Caroline!", "timestamp": 1683554220, "external_id": "D1:4"},
+    {"session_id": "conv2", "role": "user", "content": "The deployment uses camelCaseNames in src/app/main.py v1.2.3", "timestamp": 1690000000, "source": "telegram", "user_id": "kim"},
+    {"session_id": "conv2", "role": "assistant", "content": "我喜欢东京塔。 Привет мир, مرحبا بالعالم, สวัสดีชาวโลก 안녕하세요 세계", "timestamp": 1690000060, "user_id": "kim"},
+]  # fmt: skip
+
+
+@pytest.fixture
+def transcript(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in LINES) + "not json\n")
+    return str(path)
+
+
+@pytest.fixture
+def kept(run, transcript):
+    assert run("sessions", "import", transcript).code == 0
+    return run
+
+
+def test_import_says_what_it_did(run, transcript):
+    """An import counts what is new and names bad lines; a second one adds nothing."""
+    first = run("sessions", "import", transcript)
+    second = run("sessions", "import", transcript, "--json")
+
+    assert first.code == second.code == 0
+    assert "4 messages in 2 new sessions" in first.out
+    assert "line 5: not JSON" in first.err
+    report = json.loads(second.out)
+    assert (report["messages"], report["sessions"], report["known"], report["bad"]) == (0, 0, 4, 1)
+
+
+def test_a_batch_answers_line_by_line(kept, tmp_path):
+    """One JSON line per query line, blank ones included, in the order asked."""
+    queries = tmp_path / "queries.txt"
+    queries.write_text(
+        'When did Caroline go to the LGBTQ support group?\n\n东京\n"unbalanced\nthe and of\n' + "x" * 10_000
+    )
+
+    ran = kept("sessions", "search", "--batch", str(queries), "--limit", "50", "--json")
+
+    answers = [json.loads(line) for line in ran.out.splitlines()]
+    assert len(answers) == 6
+    assert all(set(answer) == {"query", "sessions", "messages", "abstained"} for answer in answers)
+    assert answers[0]["sessions"][0]["session_id"] == "conv1"
+    assert answers[0]["messages"][0]["external_id"] == "D1:3"
+    assert answers[0]["abstained"] is False
+    assert (answers[1]["query"], answers[1]["sessions"], answers[1]["abstained"]) == ("", [], True)
+    assert answers[2]["sessions"][0]["session_id"] == "conv2"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "京",
+        "东京塔",
+        "привет",
+        "مرحبا",
+        "สวัสดี",
+        "안녕",
+        "camel",
+        "src/app/main.py",
+        "v1.2.3",
+        '"uses camelCaseNames"',
+        "deploy*",
+        "deployment NOT violin",
+    ],
+)
+def test_every_script_and_syntax_is_found(kept, query):
+    """Words of any script, parts of names, paths, versions, phrases and operators find their message."""
+    ran = kept("sessions", "search", query, "--json", "--limit", "5")
+
+    assert json.loads(ran.out)["sessions"][0]["session_id"] == "conv2"
+
+
+def test_the_tool_finds_the_message(kept):
+    """The exact call of the issue; another user's sessions stay hidden."""
+    ran = kept("tool", "session_search", '{"query": "When did Caroline go to the LGBTQ support group?"}')
+    hidden = kept("tool", "session_search", '{"query": "deployment"}')
+
+    result = json.loads(ran.out)["results"][0]
+    assert (result["session_id"], result["match_message_id"]) == ("conv1", 1)
+    assert result["when"] == "2023-05-08T13:56:00.000Z"
+    assert json.loads(hidden.out)["count"] == 0
+
+
+def test_a_person_lists_reads_and_renames(kept):
+    """Lists, transcripts and windows show dates, ids and text; titles are unique."""
+    assert "Support" in kept("sessions", "list").out
+    shown = kept("sessions", "show", "conv1").out
+    assert "[1]" in shown
+    assert "support group" in shown
+    assert json.loads(kept("sessions", "scroll", "2", "--json").out)["messages"][1]["anchor"] is True
+    assert kept("sessions", "rename", "conv2", "Deployment").out.strip() == "conv2  Deployment"
+    assert kept("sessions", "search", "support group").out.splitlines()[1].strip().startswith("user: Caroline")
+    assert kept("sessions", "show", "nobody").code == 2
+    assert kept("sessions", "scroll", "999").code == 2
+
+
+def test_export_is_taken_back(kept, tmp_path):
+    """Every line that export writes is accepted by import, and nothing is added."""
+    out = tmp_path / "all.jsonl"
+
+    assert kept("sessions", "export", "--out", str(out)).code == 0
+
+    first = json.loads(out.read_text().splitlines()[0])
+    assert (first["type"], first["session_id"]) == ("session", "conv1")
+    report = json.loads(kept("sessions", "import", str(out), "--json").out)
+    assert (report["messages"], report["bad"], report["known"]) == (0, 0, 4)
+    assert len(kept("sessions", "export", "--user", "kim").out.splitlines()) == 3
+
+
+def test_delete_and_restore(kept):
+    """Deleting asks, hides, and can be taken back."""
+    assert kept("sessions", "delete", "conv1").code == 2
+    assert kept("sessions", "delete", "conv1", "--yes").code == 0
+    assert "conv1" not in kept("sessions", "list").out
+    assert "conv1" in kept("sessions", "list", "--trash").out
+    assert kept("sessions", "restore", "conv1").code == 0
+    assert "conv1" in kept("sessions", "list").out
+
+
+def test_forget_is_final(kept, home):
+    """Forgetting removes the bytes, leaves a report without the content, and an import does not bring it back."""
+    plan = kept("forget", "--session", "conv1", "--dry-run")
+    ran = kept("forget", "--session", "conv1", "--yes")
+
+    assert "messages           2" in plan.out
+    assert ran.code == 0
+    assert kept("sessions", "search", "support group").out == ""
+    raw = b"".join(path.read_bytes() for path in home.glob("state.db*")).lower()
+    assert b"support group" not in raw
+    assert b"caroline" not in raw
+    report = next((home / "forgotten").glob("*.json")).read_text()
+    assert json.loads(report)["messages"] == 2
+    assert "Caroline" not in report
+    assert kept("forget", "--session", "conv1", "--yes").code == 2
+    assert kept("forget", "--yes").code == 2
+
+
+def test_forgetting_a_user_takes_all_of_theirs(kept):
+    """Everything of one user goes, nothing of another's."""
+    assert json.loads(kept("forget", "--user", "kim", "--yes", "--json").out)["sessions"] == 1
+    assert [one["session_id"] for one in json.loads(kept("sessions", "list", "--json").out)] == ["conv1"]
+
+
+def test_care_of_the_store(kept):
+    """Statistics, reindexing, optimising, pruning and repairing run and say what they did."""
+    assert json.loads(kept("sessions", "stats", "--json").out)["messages"] == 4
+    assert "4 messages indexed" in kept("sessions", "reindex").out
+    assert kept("sessions", "optimize", "--vacuum").code == 0
+    assert kept("sessions", "repair").out.strip() == "nothing is wrong"
+    assert json.loads(kept("sessions", "prune", "--days", "1", "--dry-run", "--json").out)["text_bytes"] > 0
+    assert json.loads(kept("sessions", "prune", "--days", "1", "--yes", "--json").out)["deleted"] == ["conv1", "conv2"]
+    assert json.loads(kept("sessions", "prune", "--empty-trash", "--json").out)["removed"]["sessions"] == 2
+    assert "no model calls" in kept("usage").err
+
+
+def test_a_damaged_index_is_said_and_repaired(kept, home):
+    """`kept doctor` names a damaged index, `kept sessions repair` mends it, and everything is found again."""
+    path = home / "state.db"
+    with path.open("r+b") as file:
+        pages = path.stat().st_size // 4096
+        raw = file.read()
+        for page in range(pages):
+            if (
+                b"lgbtq" in raw[page * 4096 : (page + 1) * 4096]
+                and b"LGBTQ" not in raw[page * 4096 : (page + 1) * 4096]
+            ):
+                file.seek(page * 4096)
+                file.write(random.Random(1).randbytes(4096))
+
+    said = kept("doctor", "--offline")
+    mended = kept("sessions", "repair")
+    after = kept("doctor", "--offline")
+
+    assert said.code == 1
+    assert "kept sessions re" in said.out
+    assert mended.code == 0, mended.out
+    assert "done:" in mended.out
+    assert after.code == 0, after.out
+    assert "conv1" in kept("sessions", "search", "support group").out
+
+
+def test_other_profiles_are_read_only(run, transcript, home):
+    """`search --profile a,b` looks into other homes without writing to them."""
+    for name in ("work", "home-life"):
+        assert run("profile", "create", name).code == 0
+        assert run("sessions", "import", transcript, "--profile", name).code == 0
+    before = {path: path.read_bytes() for path in home.rglob("state.db")}
+
+    ran = run("sessions", "search", "support group", "--profile", "work,home-life")
+
+    assert ran.code == 0
+    assert ran.out.count("conv1") == 2
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_newer_database_is_refused_in_words(kept, home):
+    """A database of a newer kept is not opened; the tool says so, and the file is not touched."""
+    import sqlite3
+
+    connection = sqlite3.connect(home / "state.db")
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    before = (home / "state.db").read_bytes()
+
+    listed = kept("sessions", "list")
+    answer = json.loads(kept("tool", "session_search", "{}").out)
+
+    assert listed.code == 74
+    assert answer["success"] is False
+    assert answer["error"].startswith("session store unavailable: ")
+    assert answer["remedy"]
+    assert (home / "state.db").read_bytes() == before
