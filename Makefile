@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-heavy check format lint types imports docs bench bench-recall bench-scale clean
+.PHONY: help chat test test-heavy check format lint types imports docs reference bench bench-recall bench-scale clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,10 @@ test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by t
 check: format lint types imports test docs ## Run everything that must be green before a commit
 
 format: $(DEV_STAMP) ## Check the formatting
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks docs
 
 lint: $(DEV_STAMP) ## Check the style
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
 
 types: $(DEV_STAMP) ## Check the types
 	$(BIN)/mypy
@@ -46,8 +46,11 @@ types: $(DEV_STAMP) ## Check the types
 imports: $(DEV_STAMP) ## Check that imports go down the picture only
 	$(BIN)/lint-imports
 
-docs: $(DEV_STAMP) ## Check that every setting and command is documented
+docs: $(DEV_STAMP) ## Check that the documentation is fresh, complete, and its examples run
 	$(BIN)/pytest tests/test_docs.py
+
+reference: $(DEV_STAMP) ## Write docs/reference anew from the program
+	$(BIN)/python docs/generate.py
 
 bench: $(DEV_STAMP) ## Measure memory, scanner and start-up
 	$(BIN)/python benchmarks/memory.py
