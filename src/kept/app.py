@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SKILL_FITS = 0.5
+"""The least share of a question's words that a skill's description must hold to be named."""
+
 
 def ignore(event: Event, /) -> None:
     """Hear an event and do nothing: the sink of a library user who wants none."""
@@ -200,6 +203,7 @@ class App:
         plugins = [
             *(providers.tools() if providers is not None else ()),
             *(engine.tools() if engine is not None else ()),
+            *(self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else ()),
         ]
         box = toolbox([*self.core_tools(), *self._delegation(lambda: parts)], plugins, toolsets)
         memory = self.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
@@ -217,7 +221,11 @@ class App:
             model=model,
             engine=engine,
             assistant=Assistant(
-                self.memory, self.approvals, look_up=self._looked_up(sessions), writes=not opening.incognito
+                self.memory,
+                self.approvals,
+                look_up=self._looked_up(sessions),
+                suggest=self._skill_hint,
+                writes=not opening.incognito,
             ),
             toolbox=box,
             gauge=gauge,
@@ -228,6 +236,7 @@ class App:
             home=self.home.path,
             catalogue=lambda: self.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
+            skills=self.skill_tools if settings.skills.enabled else None,
         )
         return parts
 
@@ -298,6 +307,7 @@ class App:
                 ledger=PageLedger(self.memory),
                 reserved_tools=frozenset(CORE),
             ),
+            environ=self.environ,
         )
         if manager is not None:
             self._closing.callback(manager.close)
@@ -319,6 +329,28 @@ class App:
             return replace(tool, call=call)
 
         return [started(tool) for tool in manager.tools()]
+
+    def _skill_hint(self, question: str) -> str:
+        """Return the skill that plainly fits what was asked, in one line."""
+        from kept.agent.relevance import relevances
+
+        if not self.settings.skills.enabled:
+            return ""
+        best = next((ranked.skill for ranked in self.skill_tools.library.search(question)), None)
+        if best is None or relevances(question, [f"{best.name} {best.description}"])[0] < SKILL_FITS:
+            return ""
+        return f"A skill fits: /{best.name} — {best.description}"
+
+    def mcp_tools(self) -> list[Tool]:
+        """Connect the configured MCP servers and return their tools."""
+        if not self.settings.mcp_servers:
+            return []
+        from kept.agent.mcp_tools import McpTools
+
+        servers = McpTools(self.settings.mcp_servers, self.sink)
+        self._closing.callback(servers.close)
+        servers.connect()
+        return servers.tools
 
     def _looked_up(
         self, sessions: "SqliteSessionStore | None"

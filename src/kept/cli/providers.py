@@ -1,0 +1,278 @@
+"""`kept providers`: choose an external memory, see how it is, switch it off."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
+from kept.core.clock import from_epoch, iso
+from kept.core.jsontypes import JSON
+from kept.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from kept.app import App
+    from kept.providers.base import MemoryProvider
+    from kept.providers.discovery import Found
+    from kept.providers.setup import Field
+    from kept.providers.status import ChosenStatus
+
+app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
+
+NONE = "builtin"
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="An answer as KEY=VALUE; may be repeated.")]
+NameArgument = Annotated[str | None, typer.Argument(help="The provider; without it you choose from a list.")]
+
+
+def register(program: typer.Typer) -> None:
+    """Add the group, with the commands that stand in a module of their own."""
+    from kept.cli import providers_outbox
+
+    providers_outbox.add_to(app)
+    program.add_typer(app, name="providers")
+
+
+@app.command()
+def setup(
+    name: NameArgument = None,
+    given: SetOption = None,
+    test: Annotated[bool, typer.Option(help="Try it before it is switched on.")] = True,
+    yes: YesFlag = False,
+) -> None:
+    """Choose a provider, answer its questions, try it, and switch it on."""
+    from kept.providers.choosing import lend_variables
+    from kept.providers.discovery import discover, load
+
+    with opened() as kept:
+        found = discover(kept.home.plugins)
+        chosen = name or _picked(found, kept)
+        if chosen in {NONE, "none", "off"}:
+            _switch_off(kept)
+            return
+        if chosen in found:
+            _offer_packages(found[chosen], yes=yes)
+        provider = load(chosen, kept.home.plugins)
+        lend_variables(provider, kept.environ)
+        _configure(kept, provider, _pairs(given or []))
+        if test:
+            _try(kept, provider)
+        _activate(kept, chosen)
+
+
+@app.command()
+def status(as_json: JsonFlag = False) -> None:
+    """Show what is in use, what it needs, how it is, and what waits for it."""
+    with opened() as kept:
+        shown = status_of(kept)
+    if as_json:
+        print_json(shown)
+    else:
+        _say_status(shown)
+
+
+@app.command()
+def off() -> None:
+    """Use the built-in pages only; what waits in the outbox stays there."""
+    with opened() as kept:
+        _switch_off(kept)
+
+
+def status_of(kept: "App") -> dict[str, JSON]:
+    """Return what `kept providers status` and `kept memory status` show."""
+    from kept.memory.edits import Target
+    from kept.providers.audit import Audit
+    from kept.providers.choosing import chosen_names
+    from kept.providers.outbox import Outbox
+    from kept.providers.status import chosen_status, installed
+
+    outbox, audit = Outbox(kept.database, clock=kept.clock), Audit(kept.database, clock=kept.clock)
+    names = chosen_names(kept.settings.memory.provider)
+    chosen = [
+        chosen_status(
+            name,
+            home=kept.home.path,
+            plugins=kept.home.plugins,
+            environ=kept.environ,
+            outbox=outbox,
+            audit=audit,
+        )
+        for name in names
+    ]
+    pages = {
+        target.value: {"enabled": kept.memory.enabled(target), "entries": len(kept.memory.files.entries(target))}
+        for target in Target
+    }
+    return {
+        "builtin": pages,
+        "provider": names,
+        "active": [_as_json(each) for each in chosen],
+        "installed": [{"name": one.name, "kind": one.kind, "place": one.place} for one in installed(kept.home.plugins)],
+        "outbox": {lane.provider: lane.waiting for lane in outbox.lanes()},
+    }
+
+
+def _as_json(chosen: "ChosenStatus") -> dict[str, JSON]:
+    health = chosen.health
+    return {
+        "name": chosen.name,
+        "kind": chosen.kind,
+        "installed": chosen.kind is not None,
+        "available": chosen.available,
+        "problem": chosen.problem,
+        "configuration": chosen.configuration,
+        "missing_variables": list(chosen.missing_variables),
+        "health": _health(chosen),
+        "failures": health.failures,
+        "last_error": health.last_error,
+        "last_error_at": _moment(health.last_error_at),
+        "last_success_at": _moment(health.last_success_at),
+        "waiting": sum(lane.waiting for lane in chosen.lanes),
+        "delivered": sum(lane.delivered for lane in chosen.lanes),
+        "dropped": sum(lane.dropped for lane in chosen.lanes),
+    }
+
+
+def _health(chosen: "ChosenStatus") -> str:
+    if not chosen.available:
+        return "not available"
+    if chosen.paused:
+        return "paused"
+    return "failing" if chosen.health.failures else "ok"
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(from_epoch(seconds))
+
+
+def _say_status(shown: Mapping[str, JSON]) -> None:
+    pages, active, installed = shown["builtin"], shown["active"], shown["installed"]
+    assert isinstance(pages, dict)
+    assert isinstance(active, list)
+    assert isinstance(installed, list)
+    for page, facts in pages.items():
+        say(f"built-in {page}: {facts['entries']} entries{'' if facts['enabled'] else ' (switched off)'}")
+    if not active:
+        say("provider: none, built-in memory only  (`kept providers setup` adds one)")
+    for one in active:
+        _say_active(one)
+    for one in installed:
+        say(f"  installed: {one['name']:14} {one['kind']}")
+
+
+def _say_active(one: Mapping[str, Any]) -> None:
+    say(f"provider: {one['name']} ({one['kind'] or 'not installed'}), health: {one['health']}")
+    if one["problem"]:
+        say(f"  not in use: {one['problem']}")
+    for variable in one["missing_variables"]:
+        say(f"  missing variable: {variable}  (set it in .env or the environment)")
+    for key, value in one["configuration"].items():
+        say(f"  {key} = {value!r}")
+    if one["last_error"]:
+        say(f"  last error: {one['last_error']}  ({one['last_error_at']})")
+    say(f"  outbox: {one['waiting']} waiting, {one['delivered']} delivered, {one['dropped']} dropped")
+
+
+def _picked(found: "Mapping[str, Found]", kept: "App") -> str:
+    names = [*sorted(found), NONE]
+    if not sys.stdin.isatty():
+        fail("name the provider to set up", f"one of: {', '.join(names)}", code=2)
+    for number, name in enumerate(names, 1):
+        about = "Built-in only" if name == NONE else str(found[name].about.get("description", found[name].kind))
+        mark = "*" if name == kept.settings.memory.provider else " "
+        note(f"{mark} {number}. {name:14} {about}")
+    choice: int = typer.prompt("Which one", type=int, err=True)
+    if not 1 <= choice <= len(names):
+        fail(f"there is no number {choice}", f"choose from 1 to {len(names)}", code=2)
+    return names[choice - 1]
+
+
+def _pairs(given: list[str]) -> dict[str, JSON]:
+    pairs: dict[str, JSON] = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key.strip():
+            fail(f"{each!r} is no answer", "write it as --set KEY=VALUE", code=2)
+        pairs[key.strip()] = value
+    return pairs
+
+
+def _configure(kept: "App", provider: "MemoryProvider", given: dict[str, JSON]) -> None:
+    from kept.config.secrets import set_secret
+    from kept.providers.calling import call_hook
+    from kept.providers.setup import declared_fields, save, settled
+
+    if callable(getattr(provider, "post_setup", None)) and not given and sys.stdin.isatty():
+        call_hook(provider, "post_setup", (str(kept.home.path), {}), {})
+        return
+    fields = declared_fields(provider)
+    unknown = sorted(set(given) - {field.key for field in fields})
+    if unknown:
+        fail(f"{provider.name} has no setting {unknown[0]!r}", f"it has: {', '.join(f.key for f in fields)}", code=2)
+    if sys.stdin.isatty() and not given:
+        given = _asked(fields, kept.environ)
+    answers = settled(fields, given, environ=kept.environ)
+    if isinstance(answers, Refused):
+        refuse(answers, as_json=False)
+    save(
+        provider,
+        answers,
+        home=kept.home.path,
+        save_secret=lambda key, value: set_secret(kept.home.env_file, key, value),
+    )
+
+
+def _asked(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]:
+    answers: dict[str, JSON] = {}
+    for field in fields:
+        if not field.is_asked(answers):
+            continue
+        if field.url:
+            note(f"  get it at {field.url}")
+        if field.env_var and environ.get(field.env_var):
+            note(f"  {field.env_var} is set; press Enter to keep it")
+        choices = f" [{' | '.join(str(choice) for choice in field.choices)}]" if field.choices else ""
+        default = "" if field.default is None else str(field.default)
+        answers[field.key] = typer.prompt(
+            f"{field.description}{choices}",
+            default=default,
+            hide_input=field.secret,
+            show_default=bool(default),
+            err=True,
+        )
+    return answers
+
+
+def _try(kept: "App", provider: "MemoryProvider") -> None:
+    from kept.providers.base import StartContext
+    from kept.providers.setup import tried
+
+    problem = tried(provider, StartContext(kept_home=str(kept.home.path), agent_context="flush"))
+    if problem is not None:
+        note("kept: the answers are kept, but the provider was not switched on")
+        refuse(problem, as_json=False)
+    say(f"{provider.name} answers")
+
+
+def _activate(kept: "App", name: str) -> None:
+    from kept.config.file import set_value
+
+    set_value(kept.home, "memory.provider", name)
+    say(f"memory.provider = {name!r}: conversations use it from their next start on")
+
+
+def _switch_off(kept: "App") -> None:
+    from kept.config.file import unset_value
+
+    was_on = unset_value(kept.home, "memory.provider")
+    say("built-in memory only" if was_on else "no provider was switched on; built-in memory only")
+
+
+def _offer_packages(found: "Found", *, yes: bool) -> None:
+    from kept.providers.packages import external_hints, install, missing_packages
+
+    for hint in external_hints(found):
+        note(f"  {hint}")
+    missing = missing_packages(found)
+    if missing and confirmed(f"Install {', '.join(missing)}?", yes=yes) and not install(missing):
+        fail(f"{', '.join(missing)} could not be installed", "install them by hand, then run setup again", code=69)
