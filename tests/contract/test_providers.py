@@ -1,0 +1,22 @@
+"""Every memory provider keeps the same promises."""
+
+from kept.providers.holographic import HolographicProvider
+from kept.testing.provider_contract import ProviderContract
+from kept.testing.recording_provider import RecordingProvider
+
+
+class TestHolographic(ProviderContract):
+    def provider(self):
+        return HolographicProvider()
+
+    def known(self, provider, text):
+        return provider._store.find(text, user_id="owner") is not None
+
+
+class TestRecording(ProviderContract):
+    """The double that other tests stand on is itself a provider."""
+
+    mirrors = False
+
+    def provider(self):
+        return RecordingProvider()
