@@ -16,7 +16,7 @@ MESSAGES = [{"role": "user", "content": "I live in Graz."}, {"role": "assistant"
 
 
 class ProviderContract:
-    """Inherit from it and return a fresh provider from `provider`; what that needs (a server, keys) is yours to set up."""
+    """Inherit from it and return a fresh provider from `provider`; what it needs (a server, keys) is yours to bring."""
 
     mirrors = True
     """Whether the backend can follow writes to the pages."""

@@ -1,0 +1,144 @@
+"""`kept providers` and provider tools, as a person runs them."""
+
+import json
+
+import pytest
+
+from kept.testing.provider_bench import Bench
+
+BROKEN = """
+from agent.memory_provider import MemoryProvider
+class Broken(MemoryProvider):
+    name = "broken"
+    def is_available(self): return True
+    def initialize(self, session_id, **context): raise ConnectionError("the server is down")
+    def get_tool_schemas(self): return [{"name": "broken_search", "description": "d", "parameters": {"type": "object"}}]
+    def handle_tool_call(self, name, args, **context): return "{}"
+    def sync_turn(self, user, assistant, *, session_id=""): pass
+    def get_config_schema(self): return [{"key": "api_key", "description": "Key", "secret": True, "env_var": "BROKEN_KEY", "required": True}]
+"""
+
+
+@pytest.fixture
+def broken(home):
+    folder = home / "plugins" / "broken"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(BROKEN)
+
+
+def test_setup_configures_tries_and_switches_on(run, home):
+    """Answers go to the provider's file, and its tools work from then on."""
+    done = run("providers", "setup", "holographic", "--set", "hrr_weight=0.5")
+
+    assert done.code == 0, done.err
+    assert json.loads((home / "holographic.json").read_text())["hrr_weight"] == 0.5
+    assert json.loads(run("providers", "status", "--json").out)["provider"] == ["holographic"]
+    assert json.loads(run("tool", "fact_store", '{"action": "add", "content": "Deploys run on Tuesday"}').out)["success"] is True
+
+
+def test_writes_to_the_pages_are_mirrored_and_removed_there(run):
+    """A write by any command reaches the provider the next time it runs."""
+    run("providers", "setup", "holographic")
+    run("memory", "add", "Anna prefers oolong tea")
+    mirrored = json.loads(run("tool", "fact_store", '{"action": "search", "query": "What tea does Anna prefer?"}').out)
+    run("memory", "remove", "oolong")
+    after = json.loads(run("tool", "fact_store", '{"action": "list"}').out)
+
+    assert [each["content"] for each in mirrored["results"]] == ["Anna prefers oolong tea"]
+    assert after["results"] == []
+
+
+@pytest.mark.parametrize("arguments", [("nope",), ("holographic", "--set", "nope=1"), ("holographic", "--set", "hrr_dim"), ()])
+def test_setup_without_what_it_needs_names_the_next_step(run, arguments):
+    """Unknown provider, unknown answer, no answer, no name without a terminal: exit 2 and one instruction."""
+    done = run("providers", "setup", *arguments)
+
+    assert done.code == 2
+    assert "next:" in done.err
+
+
+def test_a_wrong_answer_changes_nothing(run, home):
+    """The setting and what it accepts are named."""
+    done = run("providers", "setup", "holographic", "--set", "hrr_dim=huge")
+
+    assert done.code == 1
+    assert "hrr_dim" in done.err
+    assert not (home / "holographic.json").exists()
+
+
+def test_a_provider_that_cannot_start_is_not_switched_on(run, home, broken, monkeypatch):
+    """Its secret is kept privately, the trial fails, and built-in memory stays alone."""
+    monkeypatch.delenv("BROKEN_KEY", raising=False)
+    without = run("providers", "setup", "broken")
+    done = run("providers", "setup", "broken", "--set", "api_key=abc")
+
+    assert (without.code, done.code) == (1, 1)
+    assert "the server is down" in done.err
+    assert (home / ".env").stat().st_mode & 0o777 == 0o600
+    assert json.loads(run("providers", "status", "--json").out)["provider"] == []
+
+
+def test_status_shows_a_configured_provider_that_fails(run, broken):
+    """Loudly, with the last error and the missing variable; other tools go on."""
+    run("config", "set", "memory.provider", "broken")
+    used = run("tool", "broken_search", "{}")
+    status = json.loads(run("providers", "status", "--json").out)["active"][0]
+
+    assert used.code == 1
+    assert "not in use" in used.err
+    assert "the server is down" in status["last_error"]
+    assert (status["health"], status["missing_variables"]) == ("failing", ["BROKEN_KEY"])
+    assert "the server is down" in run("providers", "status").out
+    assert run("tool", "memory", '{"action": "add", "target": "memory", "content": "x"}').code == 0
+
+
+def test_an_unknown_provider_in_the_configuration_is_said_and_survived(run):
+    """One clear line with the next step; the pages work."""
+    run("config", "set", "memory.provider", "nope")
+    done = run("tool", "memory", '{"action": "add", "target": "memory", "content": "x"}')
+
+    assert done.code == 0
+    assert "'nope'" in done.err
+    assert "kept providers off" in done.err
+
+
+def test_off_goes_back_to_the_pages(run):
+    """Twice is as good as once."""
+    run("providers", "setup", "holographic")
+
+    assert run("providers", "off").code == 0
+    assert run("providers", "off").code == 0
+    assert json.loads(run("providers", "status", "--json").out)["provider"] == []
+    assert run("tool", "fact_store", '{"action": "list"}').code == 2
+
+
+def test_the_outbox_can_be_seen_retried_and_dropped(run, home, broken):
+    """What waits for a provider that is down is in a person's hands."""
+    from kept.providers.discovery import load
+    from kept.providers.manager import FinishedTurn
+
+    bench = Bench(home)
+    manager = bench.manager(load("broken", home / "plugins"))
+    bench.settle(manager, FinishedTurn(session_id="s1", key="1", user="q", assistant="a"))
+    bench.close()
+    (item,) = json.loads(run("providers", "outbox", "--json").out)["items"]
+
+    assert (item["hook"], item["session_id"], item["provider"]) == ("sync_turn", "s1", "broken")
+    assert "1 waiting" in run("providers", "outbox").out
+    assert "1 due now" in run("providers", "outbox", "retry", "--provider", "broken").out
+    assert run("providers", "outbox", "drop", "--id", "99", "--yes").code == 2
+    assert run("providers", "outbox", "drop").code == 2
+    assert "1 dropped" in run("providers", "outbox", "drop", "--id", str(item["id"]), "--yes").out
+    assert "nothing waits" in run("providers", "outbox").out
+
+
+def test_stats_show_what_a_provider_is_worth(run):
+    """Calls, hit rate, latency and cost."""
+    assert "no provider" in run("providers", "stats").out
+    run("providers", "setup", "holographic")
+    run("tool", "fact_store", '{"action": "list"}')
+    (stats,) = json.loads(run("providers", "stats", "--json").out)
+
+    assert stats["provider"] == "holographic"
+    assert stats["calls"] > 0
+    assert stats["failures"] == 0
