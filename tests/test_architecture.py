@@ -16,7 +16,10 @@ BROAD_CATCHES = {
     "providers/calling.py",
     "providers/discovery.py",
     "context/guarded.py",
+    "providers/manager.py",
+    "agent/mcp_tools.py",
     "context/lookup.py",
+    "context/guarded.py",
     # tool call
     "agent/act.py",
     # background task

@@ -69,9 +69,9 @@ class Agent:
             return (False, False)
         tools, memory = self.parts.toolbox.tools, self.parts.memory
         memory_due = "memory" in tools and memory is not None and live.nudges.memory_due(memory.settings.nudge_interval)
-        corrected = "skill_view" in {call.name for call in turn.calls} and any(not call.ok for call in turn.calls)
+        failed = bool(live.skills_used) and any(not call.ok for call in turn.calls)
         skills_due = "skill_manage" in tools and live.nudges.skills_due(
-            self.parts.skill_interval, calls=len(turn.calls), corrected=corrected
+            self.parts.skill_interval, calls=len(turn.calls), corrected=failed or live.skill_corrected
         )
         return (memory_due, skills_due)
 

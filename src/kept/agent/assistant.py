@@ -58,11 +58,13 @@ class Assistant:
         approvals: Approvals,
         *,
         look_up: Callable[[str, SessionId | None], Sequence[Passage]] | None = None,
+        suggest: Callable[[str], str] | None = None,
         writes: bool = True,
     ) -> None:
         self._memory = memory
         self._approvals = approvals
         self._look_up = look_up
+        self._suggest = suggest
         self._writes = writes
 
     def reply(self, text: str, session_id: SessionId | None = None) -> Reply:
@@ -132,9 +134,10 @@ class Assistant:
         pages = self._from_pages(question)
         past = self._look_up(question, session_id) if self._look_up else ()
         passages = [*pages, *(each for each in past if not any(page.text in each.text for page in pages))]
+        hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
-            return Reply("I have nothing on that, neither on the pages nor in past conversations.")
-        lines = [f"{passage.text}\n  — {passage.source}" for passage in passages]
+            return Reply(hint or "I have nothing on that, neither on the pages nor in past conversations.")
+        lines = [f"{passage.text}\n  — {passage.source}" for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 
     def _from_pages(self, question: str) -> list[Passage]:

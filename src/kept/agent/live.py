@@ -13,6 +13,7 @@ from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.prompting import Frozen, delta, frozen_from, frozen_now, session_prompt
 from kept.agent.record import Record
+from kept.agent.statements import is_correction
 from kept.agent.turn import Turn
 from kept.context.outcome import Outcome
 from kept.context.window import Window
@@ -59,6 +60,9 @@ class Live:
     last_turn: Turn | None = None
     last_prompt_tokens: int = 0
     current: Turn | None = None
+    skills_used: list[str] = field(default_factory=list)
+    """Skills that the last turn used."""
+    skill_corrected: bool = False
     reviewing: EventSink | None = None
     """Hears what the running review writes."""
     _scope: anyio.CancelScope | None = None
@@ -119,6 +123,7 @@ class Live:
             _ = self.prompt
             if first:
                 self.fit_engine()
+        self._note_correction(text)
         self.turns += 1
         found = []
         if self.frozen is not None and not self.incognito:
@@ -131,6 +136,12 @@ class Live:
                 self.recalled_texts.append(recalled)
                 found.insert(0, recalled)
         return found
+
+    def _note_correction(self, text: str) -> None:
+        """Count a correction against the skills that the turn before had used."""
+        self.skill_corrected = bool(self.skills_used) and is_correction(text)
+        if self.skill_corrected and self.parts.skills is not None:
+            self.parts.skills.corrected(self.record.session.id, self.turns)
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:
@@ -212,6 +223,7 @@ class Live:
     def turn_settled(self, turn: Turn) -> None:
         """Move the counters on and keep them; decide whether a review is due."""
         self.last_turn = turn
+        self._settle_skills(turn)
         if turn.interrupted or self.incognito:
             return
         used = frozenset(call.name for call in turn.calls)
@@ -221,6 +233,18 @@ class Live:
         if turn.spent.usage.prompt_tokens:
             self.record.note_root(self.root, "calibration", self.parts.gauge.calibration.ratio)
         self._name(turn)
+
+    def _settle_skills(self, turn: Turn) -> None:
+        if self.parts.skills is None or self.incognito:
+            return
+        errors = sum(1 for call in turn.calls if not call.ok)
+        finished = not turn.interrupted and not turn.stopped_by and bool(turn.answer)
+        try:
+            self.skills_used = self.parts.skills.settle(
+                self.record.session.id, turn=self.turns, tool_errors=errors, finished=finished
+            )
+        except StorageError:
+            self.skills_used = []
 
     def _keep_frozen(self) -> None:
         if self.frozen is not None and self.parts.memory is not None:

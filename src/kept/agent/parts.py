@@ -1,8 +1,9 @@
 """The parts that an agent is made of, put together by the app."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from kept.agent.assistant import Assistant
 from kept.agent.settings import AgentSettings
@@ -30,6 +31,18 @@ class Gauge:
     def learn(self, *, estimated: int, reported: int) -> None:
         """Take one reading in."""
         self.calibration = self.calibration.learned(estimated=estimated, reported=reported)
+
+
+class SkillsInUse(Protocol):
+    """Keeps count of how the skills that a turn used served it."""
+
+    def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
+        """Write the outcome of every skill that the turn used, and return their names."""
+        ...
+
+    def corrected(self, session_id: str, turn: int) -> None:
+        """Hear that the person set right what that turn did."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,5 +75,5 @@ class Parts:
     """The skill catalogue of this moment."""
     skill_interval: int = 10
     """After how many tool rounds skills are reviewed."""
-    skills_used: Callable[[Mapping[str, object]], None] = lambda outcome: None  # noqa: ARG005 - nobody listens
-    """Hears how a turn went that used skills."""
+    skills: SkillsInUse | None = None
+    """Hears how turns went that used skills."""

@@ -62,6 +62,7 @@ _FIRST_PERSON: Final = re.compile(
 class _Table:
     orders: tuple[re.Pattern[str], ...]
     inferred: tuple[re.Pattern[str], ...]
+    corrections: tuple[re.Pattern[str], ...]
 
 
 @cache
@@ -70,6 +71,7 @@ def _table() -> _Table:
     return _Table(
         tuple(re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS) for row in rows["order"]),
         tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"]),
+        tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"] if row.get("corrects")),
     )
 
 
@@ -90,6 +92,11 @@ def statements(text: str) -> list[Statement]:
         elif not _QUESTION.search(sentence) and any(pattern.search(sentence) for pattern in _table().inferred):
             found.append(Statement(Kind.INFERRED, _tidy(sentence), Target.USER))
     return found
+
+
+def is_correction(text: str) -> bool:
+    """Whether a message sets right what was said or done before it."""
+    return any(pattern.search(text.strip()) for pattern in _table().corrections)
 
 
 def ordered(text: str) -> Statement | None:

@@ -84,6 +84,10 @@ class SkillTools:
         )
         return sorted(used)
 
+    def corrected(self, session_id: str, turn: int) -> None:
+        """Count a correction by the person against the skills that this turn used."""
+        self.library.outcomes.correct(session_id, turn)
+
     def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         unfit = _unfit(arguments, ("category", "query"), required=())
         if unfit is not None:
