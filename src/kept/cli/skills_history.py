@@ -31,9 +31,8 @@ def log(name: NameArgument, as_json: JsonFlag = False) -> None:
     for version in versions:
         undone = f"  (undoes {version.undoes})" if version.undoes else ""
         reason = f"  {version.reason}" if version.reason else ""
-        say(
-            f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]{undone}{reason}"
-        )
+        line = f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]"
+        say(f"{line}{undone}{reason}")
 
 
 def _versions(library: SkillLibrary, name: str) -> list[Version]:

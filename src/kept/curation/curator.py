@@ -114,18 +114,20 @@ class Curator:
 
     def run(self, *, dry_run: bool = False) -> Report:
         """Back up, move what is due, and write a report; a dry run only reports."""
+        if dry_run:
+            return self._report(dry_run=True)
         make_folder(self._folder)
         with locked(self._folder / "run.lock"):
-            moves = self.plan()
-            flagged = [stats.skill for stats in self._stats().values() if stats.flagged is not None]
-            report = Report(iso(self._clock.now()), tuple(moves), tuple(sorted(flagged)), dry_run=dry_run)
-            if dry_run:
-                return report
-            backup = self.backups.take() if moves else None
-            failed = [text for move in moves if (text := self._moved(move)) is not None]
+            report = self._report(dry_run=False)
+            backup = self.backups.take() if report.moves else None
+            failed = [text for move in report.moves if (text := self._moved(move)) is not None]
             self._library.outcomes.trim()
             self._remember(replace(self.state(), last_run_at=iso(self._clock.now())))
             return write(self._folder, replace(report, backup=backup, failed=tuple(failed)))
+
+    def _report(self, *, dry_run: bool) -> Report:
+        flagged = sorted(stats.skill for stats in self._stats().values() if stats.flagged is not None)
+        return Report(iso(self._clock.now()), tuple(self.plan()), tuple(flagged), dry_run=dry_run)
 
     def _stats(self) -> Mapping[str, Stats]:
         return self._library.outcomes.stats(min_uses=self._library.settings.flag_min_uses)

@@ -3,8 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from kept.core.errors import UsageError
 from kept.core.refusal import Reason, Refused
+from kept.security.paths import inside
 from kept.skills.frontmatter import BadHead, Field, read, render
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -109,9 +112,17 @@ def _without_code(body: str) -> str:
 
 def bad_name(name: str) -> Refused | None:
     """Return why `name` cannot name a skill, or None."""
-    if len(name) <= MOST_NAME and NAME.fullmatch(name):
+    if len(name) <= MOST_NAME and NAME.fullmatch(name) and not _is_device(name):
         return None
     return Refused(Reason.INVALID, f"{name[:80]!r} cannot be the name of a skill", _NAME_REMEDY)
+
+
+def _is_device(name: str) -> bool:
+    try:
+        inside(Path("/nowhere"), name)
+    except UsageError:
+        return True
+    return False
 
 
 def strictly(text: str, name: str) -> str | Refused:

@@ -2,8 +2,10 @@
 
 import difflib
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from kept.core.refusal import Reason, Refused
 
@@ -96,8 +98,17 @@ def _but_indentation(text: str, old: str, new: str) -> list[_Span]:
 
 
 def _but_white_space(text: str, old: str, new: str) -> list[_Span]:
-    pattern = re.compile(r"\s+".join(re.escape(word) for word in old.split()))
-    return [_Span(found.start(), found.end(), new.strip()) for found in pattern.finditer(text)]
+    """Look in the text with single spaces, where a plain search takes linear time, and map the places back."""
+    words = list(re.finditer(r"\S+", text))
+    plain = " ".join(word[0] for word in words)
+    starts = list(accumulate((len(word[0]) + 1 for word in words[:-1]), initial=0))
+
+    def place(at: int) -> int:
+        word = bisect_right(starts, at) - 1
+        return words[word].start() + at - starts[word]
+
+    wanted = " ".join(old.split())
+    return [_Span(place(span.start), place(span.end - 1) + 1, new.strip()) for span in _exact(plain, wanted, new)]
 
 
 _WAYS: tuple[tuple[str, Callable[[str, str, str], list[_Span]]], ...] = (

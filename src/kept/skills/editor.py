@@ -196,7 +196,7 @@ class SkillEditor:
             with explained("move", target):
                 target.replace(older)
         moved(folder, target)
-        self._tidy(folder.parent)
+        self.tidy(folder.parent)
         message = f"Skill {name!r} moved to the archive; `kept skills undo {name}` brings it back."
         return self._counted(Changed(name, action, numbered.number, numbered.id, message), author)
 
@@ -218,7 +218,7 @@ class SkillEditor:
             version = Version(0, iso(self.library.clock.now()), "restore", author.origin, relative, {}, state.files)
             numbered = self.library.versions.begin(name, version, state.data)
             moved(archived, self.home / relative)
-            self._tidy(archived.parent)
+            self.tidy(archived.parent)
             now = iso(self.library.clock.now())
             self.library.usage.change(
                 {name: lambda use: replace(use, state=Status.ACTIVE, archived_at=None, last_used_at=now)}
@@ -239,7 +239,7 @@ class SkillEditor:
             for place in (*found, *older.glob(f"{name}-*[0-9]")):
                 with explained("remove", place):
                     shutil.rmtree(place)
-                self._tidy(place.parent)
+                self.tidy(place.parent)
         self.library.usage.forget(name)
         return Changed(name, "purge", 0, "", f"Skill {name!r} and every version of it are gone.")
 
@@ -253,7 +253,7 @@ class SkillEditor:
         found = [main.parent for depth in ("*", "*/*", "*/*/*") for main in archive.glob(f"{depth}/{MAIN}")]
         return sorted(path for path in found if ".older" not in path.parts)
 
-    def _tidy(self, folder: Path) -> None:
+    def tidy(self, folder: Path) -> None:
         """Remove an emptied category; one that has a DESCRIPTION.md stays."""
         roots = {self.home, self.home / ARCHIVE_FOLDER}
         while folder not in roots and folder.is_relative_to(self.home):

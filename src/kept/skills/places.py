@@ -96,11 +96,14 @@ def read_regular(path: Path, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | No
         descriptor = os.open(path, flags)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
             return None
-        data = file.read(most_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(most_bytes + 1)
+    finally:
+        os.close(descriptor)
     return data if len(data) <= most_bytes else None
 
 

@@ -70,6 +70,7 @@ def _taken_back(editor: SkillEditor, name: str, chosen: Version, author: Author)
     numbered = editor.library.versions.begin(name, version, present.data)
     if not present.files and archived.is_dir() and dict(state_of(archived).files) == after:
         moved(archived, place)
+        editor.tidy(archived.parent)
     else:
         editor.library.versions.apply(name, numbered)
     state = Status.ACTIVE if after else Status.ARCHIVED

@@ -189,11 +189,8 @@ class Hub:
                 "--force drops those changes (undo brings them back)",
             )
         prepared = self.prepare(installed.source, skill=installed.skill)
-        if (
-            isinstance(prepared, Prepared)
-            and _hashes(prepared.package.files) == dict(installed.files)
-            and not audited.missing
-        ):
+        untouched = not (audited.changed or audited.added or audited.missing)
+        if isinstance(prepared, Prepared) and untouched and _hashes(prepared.package.files) == dict(installed.files):
             return None
         return prepared
 

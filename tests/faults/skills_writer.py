@@ -1,0 +1,18 @@
+"""A process that patches one skill again and again, and says which change was acknowledged."""
+
+import sys
+from pathlib import Path
+
+from kept.core.tools import ToolContext
+from kept.skills.library import SkillLibrary
+from kept.skills.settings import SkillSettings
+from kept.skills.tool import SkillTools
+
+if __name__ == "__main__":
+    home, mark, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    manage = SkillTools(SkillLibrary(home, settings=SkillSettings(bundled=False))).tools()[2]
+    print("ready", flush=True)
+    for turn in range(rounds):
+        arguments = {"action": "patch", "name": "shared", "old_string": "END", "new_string": f"{mark}-{turn}\nEND"}
+        if manage.call(arguments, ToolContext(origin="agent"))["success"]:
+            print(f"{mark}-{turn}", flush=True)

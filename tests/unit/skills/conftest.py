@@ -1,0 +1,69 @@
+"""A library in a home of its own, with a clock that tests can turn."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kept.core.tools import ToolContext
+from kept.skills.library import SkillLibrary
+from kept.skills.settings import SkillSettings
+from kept.skills.tool import SkillTools
+
+
+class Clock:
+    def __init__(self):
+        self.moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def now(self):
+        return self.moment
+
+    def forward(self, **span):
+        self.moment += timedelta(**span)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "home" / "skills"
+    place.mkdir(parents=True)
+    return place
+
+
+@pytest.fixture
+def library(folder, clock):
+    return SkillLibrary(folder, settings=SkillSettings(bundled=False), clock=clock)
+
+
+@pytest.fixture
+def tools(library):
+    return SkillTools(library)
+
+
+@pytest.fixture
+def call(tools):
+    """Call a tool as the agent would."""
+    by_name = {tool.schema.name: tool for tool in tools.tools()}
+
+    def called(name, context=ToolContext(session_id="s1"), /, **arguments):
+        return by_name[name].call(arguments, context)
+
+    return called
+
+
+@pytest.fixture
+def write_skill():
+    """Put a SKILL.md into a folder as another program would."""
+
+    def written(
+        folder, name, description="Do a thing. Use when asked.", body="# Steps\n\n1. Do it\n", *, head="", place=""
+    ):
+        target = folder / place / name
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "SKILL.md").write_text(f"---\nname: {name}\ndescription: {description}\n{head}---\n\n{body}")
+        return target
+
+    return written

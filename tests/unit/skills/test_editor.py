@@ -1,0 +1,230 @@
+"""Changes of skills: every version kept, everything undone, nothing lost when a process dies."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kept.core.refusal import Reason, Refused
+from kept.skills.changes import Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from kept.skills.document import composed
+from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.library import SkillLibrary
+from kept.skills.settings import SkillSettings
+from kept.skills.undo import undo
+from kept.skills.usage import Status
+from kept.skills.versions import Version, state_of
+
+ME = Author()
+TEXT = composed("a-skill", "Does it. Use when asked.", "# One\n\n1. First\n")
+
+
+@pytest.fixture
+def editor(library):
+    return SkillEditor(library)
+
+
+def files(folder, name="a-skill"):
+    place = folder / name
+    return {path.relative_to(place).as_posix(): path.read_text() for path in sorted(place.rglob("*")) if path.is_file()}
+
+
+def patch(editor, old, new):
+    return editor.apply(Patch("a-skill", old, new), ME)
+
+
+def test_repeated_undo_walks_back_and_undoing_an_undo_redoes(editor, folder):
+    """Create, patch, add a file; back step by step, and forward again by number."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    patch(editor, "First", "Second")
+    editor.apply(WriteFile("a-skill", "scripts/x.sh", "#!/bin/sh\n"), ME)
+    states = [files(folder)]
+    numbers = []
+    for _ in range(2):
+        done = undo(editor, "a-skill", ME)
+        assert isinstance(done, Changed)
+        numbers.append(done.number)
+        states.append(files(folder))
+
+    again = undo(editor, "a-skill", ME, number=numbers[-1])
+
+    assert [sorted(state) for state in states] == [["SKILL.md", "scripts/x.sh"], ["SKILL.md"], ["SKILL.md"]]
+    assert "First" in states[2]["SKILL.md"]
+    assert isinstance(again, Changed)
+    assert "Second" in files(folder)["SKILL.md"]
+
+
+def test_an_undo_of_what_moved_on_is_refused(editor):
+    """A later change of the same file must be undone first."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    second = patch(editor, "First", "Second")
+    patch(editor, "Second", "Third")
+
+    refused = undo(editor, "a-skill", ME, number=second.number)
+
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.MOVED_ON
+
+
+def test_delete_moves_to_the_archive_and_undo_brings_it_back(editor, folder, library):
+    """Nothing is removed; the category is kept."""
+    editor.apply(Create("a-skill", TEXT, "ops"), ME)
+    (folder / "ops" / "a-skill" / "extra.txt").write_text("by hand")
+
+    editor.apply(Delete("a-skill"), ME)
+
+    assert library.skill("a-skill") is None
+    assert (folder / ".archive" / "ops" / "a-skill" / "extra.txt").read_text() == "by hand"
+    assert library.usage.of("a-skill").state is Status.ARCHIVED
+    undo(editor, "a-skill", ME)
+    assert files(folder / "ops")["extra.txt"] == "by hand"
+    assert not (folder / ".archive" / "ops").exists()
+    assert library.usage.of("a-skill").state is Status.ACTIVE
+
+
+def test_a_second_deletion_keeps_the_first_archive(editor, folder):
+    """Two skills of one name, deleted one after the other, are both still there."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    editor.apply(Delete("a-skill"), ME)
+    editor.apply(Create("a-skill", TEXT.replace("First", "Other")), ME)
+    editor.apply(Delete("a-skill"), ME)
+
+    kept = sorted((folder / ".archive").rglob("SKILL.md"))
+
+    assert len(kept) == 2
+    assert {"First" in path.read_text() for path in kept} == {True, False}
+
+
+def test_an_edit_by_hand_is_recorded_and_not_lost(editor, folder, library):
+    """What a person changed outside becomes a version of its own before the next change."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    path = folder / "a-skill" / "SKILL.md"
+    path.write_text(path.read_text().replace("First", "By hand"))
+
+    patch(editor, "By hand", "After")
+    undo(editor, "a-skill", ME)
+
+    assert "By hand" in path.read_text()
+    assert [version.action for version in library.versions.of("a-skill")] == ["create", "outside", "patch", "undo"]
+
+
+def test_a_version_whose_files_never_came_is_void(editor, folder, library):
+    """Killed between the version and the file: the file stands, and the record says that the change never was."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    present = state_of(folder / "a-skill")
+    library.versions.begin(
+        "a-skill", Version(0, "t", "patch", "agent", "a-skill", present.files, {"SKILL.md": "0" * 64}), {}
+    )
+
+    done = patch(editor, "First", "Second")
+
+    versions = library.versions.of("a-skill")
+    assert isinstance(done, Changed)
+    assert [(version.action, version.voided) for version in versions] == [
+        ("create", False),
+        ("patch", True),
+        ("patch", False),
+    ]
+    undo(editor, "a-skill", ME)
+    assert "First" in files(folder)["SKILL.md"]
+
+
+def test_a_change_cut_short_between_two_files_is_finished(editor, folder, library):
+    """Killed in the middle of several files: the kept bytes complete it."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    editor.apply(WriteFile("a-skill", "references/a.md", "old"), ME)
+    before = state_of(folder / "a-skill")
+    after = dict(before.files)
+    data = dict(before.data)
+    from kept.skills.versions import digest
+
+    for path, text in (("references/a.md", b"new"), ("references/b.md", b"more")):
+        after[path] = digest(text)
+        data[after[path]] = text
+    library.versions.begin("a-skill", Version(0, "t", "update", "hub", "a-skill", before.files, after), data)
+    (folder / "a-skill" / "references" / "a.md").write_bytes(b"new")
+
+    with editor.lock("a-skill"):
+        pass
+
+    assert files(folder)["references/b.md"] == "more"
+
+
+def test_old_versions_are_dropped_and_the_rest_still_undone(folder, clock):
+    """The number that is kept bounds the folder; what is kept works."""
+    library = SkillLibrary(folder, settings=SkillSettings(bundled=False, versions_kept=3), clock=clock)
+    editor = SkillEditor(library)
+    editor.apply(Create("a-skill", TEXT), ME)
+    for number in range(8):
+        patch(editor, "1. ", f"1. {number} ")
+
+    assert len(library.versions.of("a-skill")) == 3
+    assert len(list((folder / ".versions" / "a-skill" / "files").iterdir())) <= 4
+    assert isinstance(undo(editor, "a-skill", ME), Changed)
+
+
+def test_a_purge_leaves_nothing(editor, folder, library):
+    """For people only: the skill, its archive and its versions go."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    editor.apply(Delete("a-skill"), ME)
+    editor.apply(Create("a-skill", TEXT), ME)
+
+    editor.purge("a-skill")
+
+    assert [path for path in folder.rglob("*") if "a-skill" in path.name and path.suffix != ".lock"] == []
+    assert "a-skill" not in library.usage.read()
+
+
+def test_what_is_taken_is_refused(editor, folder):
+    """A name or a folder that exists is not overwritten."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    (folder / "group" / "inner").mkdir(parents=True)
+
+    assert isinstance(editor.apply(Create("a-skill", TEXT), ME), Refused)
+    assert isinstance(editor.apply(Create("a-skill", TEXT, "other"), ME), Refused)
+    assert isinstance(editor.apply(Create("group", composed("group", "x", "y")), ME), Refused)
+    assert isinstance(editor.apply(Create("b-skill", composed("b-skill", "x", "y"), "a-skill"), ME), Refused)
+    assert isinstance(editor.apply(Create("b-skill", composed("b-skill", "x", "y"), "../up"), ME), Refused)
+
+
+def test_limits_hold(editor):
+    """Fifty files, a mebibyte each."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    assert isinstance(editor.apply(WriteFile("a-skill", "assets/big.txt", "x" * 1_048_577), ME), Refused)
+    for number in range(50):
+        assert isinstance(editor.apply(WriteFile("a-skill", f"references/{number}.md", "x"), ME), Changed)
+    assert isinstance(editor.apply(WriteFile("a-skill", "references/more.md", "x"), ME), Refused)
+    assert isinstance(editor.apply(WriteFile("a-skill", "references/1.md", "y"), ME), Changed)
+
+
+changes = st.lists(
+    st.one_of(
+        st.builds(lambda text: Edit("a-skill", composed("a-skill", "Does it", f"# {text}")), st.sampled_from("xyz")),
+        st.builds(
+            lambda name, text: WriteFile("a-skill", f"references/{name}.md", text),
+            st.sampled_from("abc"),
+            st.sampled_from("123"),
+        ),
+        st.builds(lambda name: RemoveFile("a-skill", f"references/{name}.md"), st.sampled_from("abc")),
+        st.just(Delete("a-skill")),
+        st.just(Create("a-skill", TEXT)),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=25)
+@given(changes)
+def test_undo_walks_back_through_any_changes(tmp_path_factory, given_changes):
+    """Whatever was done, undoing each step passes through every state that there was, back to nothing."""
+    folder = tmp_path_factory.mktemp("skills")
+    editor = SkillEditor(SkillLibrary(folder, settings=SkillSettings(bundled=False)))
+    states = [dict(state_of(folder / "a-skill").files)]
+    for change in given_changes:
+        done = editor.apply(change, ME)
+        if isinstance(done, Changed) and done.number:
+            states.append(dict(state_of(folder / "a-skill").files))
+
+    for expected in reversed(states[:-1]):
+        assert isinstance(undo(editor, "a-skill", ME), Changed)
+        assert dict(state_of(folder / "a-skill").files) == expected
+    assert isinstance(undo(editor, "a-skill", ME), Refused)

@@ -1,0 +1,86 @@
+"""Ranking: the right skill stands among the first three for the tasks of the corpus."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kept.skills.index import Facts, Skill
+from kept.skills.roots import Kind, Root
+from kept.skills.similar import near_duplicates, rank
+from kept.skills.words import stem, terms
+
+CORPUS = Path(__file__).parents[2] / "corpora" / "skills" / "tasks.toml"
+HOME = Root(Path("/h"), Kind.HOME)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return tomllib.loads(CORPUS.read_text(encoding="utf-8"))["skill"]
+
+
+@pytest.fixture(scope="module")
+def skills(rows):
+    return [
+        Skill(row["name"], row["category"], f"/h/{row['name']}", HOME,
+              Facts(row["name"], row["description"], tuple(row["tags"]), tuple(row["headings"])))
+        for row in rows
+    ]  # fmt: skip
+
+
+def test_the_corpus_is_large_and_fair(rows):
+    """At least 200 tasks, each sharing a stem with its skill."""
+    tasks = [(row, task) for row in rows for task in row["tasks"]]
+
+    assert len(tasks) >= 200
+    for row, task in tasks:
+        own = set(terms(" ".join([row["name"], row["description"], *row["tags"], *row["headings"]])))
+        assert own & set(terms(task)), task
+
+
+def test_the_right_skill_is_in_the_first_three(rows, skills):
+    """At least nine tasks of ten."""
+    hits, total = 0, 0
+    for row in rows:
+        for task in row["tasks"]:
+            total += 1
+            hits += row["name"] in [found.skill.name for found in rank(task, skills)[:3]]
+
+    assert hits / total >= 0.9
+
+
+def test_the_name_itself_comes_first(skills):
+    """Whoever knows the name gets the skill."""
+    for skill in skills:
+        assert rank(skill.name, skills)[0].skill is skill
+
+
+def test_inflections_share_a_stem():
+    """Deploying, deployed and deployments meet."""
+    assert (
+        len({stem(word) for word in ("deploy", "deploys", "deployed", "deploying", "deployment", "deployments")}) == 1
+    )
+    assert (
+        len({stem(word) for word in ("migrate", "migrates", "migrated", "migrating", "migration", "migrations")}) == 1
+    )
+    assert stem("query") == stem("queries")
+
+
+def test_near_duplicates_are_found_and_others_are_not(skills):
+    """The same task in other words is near, another task of the same field is not."""
+    near = near_duplicates(
+        "postgres-slow-queries", "Find slow PostgreSQL queries and speed them up with indexes.", skills, threshold=0.55
+    )
+    far = near_duplicates(
+        "postgres-backup", "Dump a PostgreSQL database every night and test the dump.", skills, threshold=0.55
+    )
+
+    assert [found.skill.name for found in near] == ["postgres-slow-query"]
+    assert far == []
+
+
+def test_no_skill_of_the_corpus_is_a_duplicate_of_another(skills):
+    """The threshold leaves ordinary neighbours apart."""
+    for skill in skills:
+        others = [other for other in skills if other is not skill]
+        assert near_duplicates(skill.name, skill.facts.description, others, threshold=0.55) == [], skill.name
