@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 _ASSIGNED = (
     r"""["'\\]{0,2}(?:\s{0,2}(?::|=>|:?=)\s{0,2}|\s--?\s?)["'`\\]{0,2}"""
-    r"""(?P<secret>[^\s"'`,;<>{}()\[\]]{6,256})"""
+    r"""(?P<secret>(?=[^\s"'`0-9]{0,24}[0-9])[^\s"'`,;<>{}()\[\]]{6,256})"""
 )
 _AWS_ASSIGNED = _ASSIGNED.replace("{6,256}", "{40}")
 _SAID = r"""["']?\s(?:is|ist|lautet|es|est|was|war)\s?:?\s["'`]?(?P<said>[^\s"'`,;<>{}()\[\]]{6,80})"""

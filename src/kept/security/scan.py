@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kept.security import encoded, secrets, unicode
+from kept.security.skeleton import passages
 from kept.security.table import Rule, Scope, Severity, Table, table
 
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "scan"]
@@ -77,14 +78,13 @@ def _unicode(text: str, rules: Table) -> Iterator[Finding]:
 
 def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
     folded = _folded(text, rules)
-    skeleton = rules.lexicon.skeleton(folded)
-    holds = rules.lexicon.holds(skeleton)
     present = frozenset(anchor for anchor in rules.anchors if anchor in folded)
+    structured = _structured(rules, scope, folded)
     signals: list[Rule] = []
     for rule in rules.rules:
         if scope not in rule.scopes:
             continue
-        hit = _structured(rule, skeleton, holds) or _written(rule, folded, present)
+        hit = rule.id in structured or _written(rule, folded, present)
         if hit is None:
             yield Finding("flood", "obfuscation", Severity.HOLD, rule.id)
         elif hit:
@@ -107,11 +107,15 @@ def _named(rule: Rule) -> Iterator[Finding]:
         yield Finding(rule.id, rule.category, rule.severity)
 
 
-def _structured(rule: Rule, skeleton: str, holds: int) -> bool:
-    for structure in rule.structures:
-        if structure.needs & holds == structure.needs and structure.matches(skeleton):
-            return True
-    return False
+def _structured(rules: Table, scope: Scope, folded: str) -> set[str]:
+    """Return the ids of the rules of which a structure is found."""
+    found: set[str] = set()
+    for passage in passages(rules.lexicon.skeleton(folded)):
+        holds = rules.lexicon.holds(passage)
+        for needs, structure, rule in rules.structures[scope]:
+            if needs & holds == needs and rule not in found and structure.matches(passage):
+                found.add(rule)
+    return found
 
 
 def _written(rule: Rule, folded: str, present: frozenset[str]) -> bool | None:

@@ -68,8 +68,13 @@ def shapes(text: str) -> tuple[tuple[str, bool], ...]:
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:
     lowered = _lowered(text)
     for shape in SHAPES:
-        for start, end in _found(text, lowered, shape):
-            yield start, end, shape.rule
+        haystack = lowered if shape.vague else text
+        # most messages hold no anchor at all, and every stored one comes through here
+        for anchor in shape.anchors:
+            if anchor in haystack:
+                for start, end in _found(text, lowered, shape):
+                    yield start, end, shape.rule
+                break
 
 
 def _lowered(text: str) -> str:

@@ -1,7 +1,7 @@
 """Text as a string of word classes, so that a rule matches structure in any wording."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 START = "^"
@@ -17,10 +17,12 @@ _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _CONTRACTIONS = (("'re ", " are "), ("'ll ", " will "), ("n't ", " not "), ("'ve ", " have "), ("'m ", " am "))
 _LONGEST_MEMO = 20_000
-_RUN_TOGETHER = 14
-_LONGEST_WORD = 64
-_LONGEST_KEY = 14
+_LONGEST_KEY = 17
+_SHORTEST_RUN = 14
+_LONGEST_RUN = 96
+_HEAD = 4
 _TESTED_ELEMENTS = 3
+_PASSAGE = 200
 
 
 class Lexicon:
@@ -35,6 +37,7 @@ class Lexicon:
         self._exact = {word: symbol for word, symbol in symbols.items() if word[-1] != "*"}
         self._stem_sizes = sorted({len(stem) for stem in self._stems}, reverse=True) or [1]
         self._stem_heads = {stem[: self._stem_sizes[-1]] for stem in self._stems}
+        self._heads = {word[:_HEAD] for word in self._exact if len(word) > _HEAD}
         self._under = self._words_under_stems()
         self._bits: dict[str, int] = {}
         self._holds: dict[str, int] = {}
@@ -93,17 +96,21 @@ class Lexicon:
         """Return the skeleton of one token; several characters for words run together."""
         if not token[0].isalnum() and token[0] not in "@$":
             return COLON if token == COLON else BREAK if token.isascii() else FILLER
-        token = token[:_LONGEST_WORD]
-        found = self._lookup(token)
-        if found is None and "'" in token:
-            found = self._lookup(token.rpartition("'")[2])
-        if found is None and not token.isalpha():
-            found = self._lookup(token.translate(_LEET_I))
-            if found is None and "1" in token:
-                found = self._lookup(token.translate(_LEET_L))
-        if found is None and len(token) >= _RUN_TOGETHER:
-            found = self._segmented(token.translate(_LEET_I))
+        found = None
+        if len(token) <= _LONGEST_KEY or "'" in token:
+            found = self._lookup(token) or self._disguised(token)
+        if found is None and _SHORTEST_RUN <= len(token) <= _LONGEST_RUN:
+            found = self._lookup(token) or self._segmented(token.translate(_LEET_I))
         return found or FILLER
+
+    def _disguised(self, token: str) -> str | None:
+        """Look behind an elided article (`l'ordre`) and digits that stand for letters."""
+        if token.isalpha():
+            return None
+        found = self._lookup(token.rpartition("'")[2]) if "'" in token else self._lookup(token.translate(_LEET_I))
+        if found is None and "1" in token:
+            found = self._lookup(token.translate(_LEET_L))
+        return found
 
     def _lookup(self, word: str) -> str | None:
         found = self._exact.get(word)
@@ -116,6 +123,8 @@ class Lexicon:
 
     def _segmented(self, run: str) -> str | None:
         """Read `ignoreallpreviousinstructions` as words, when class words make up most of it."""
+        if run[:_HEAD] not in self._heads:
+            return None
         place, misses, parts = 0, 0, []
         while place < len(run):
             size = self._longest_at(run, place)
@@ -133,6 +142,16 @@ class Lexicon:
             if run[place : place + size] in self._exact:
                 return size
         return 0
+
+
+def passages(skeleton: str) -> Iterator[str]:
+    """Yield `skeleton` cut at sentence ends, so that few structures have all they need in a piece."""
+    start = 0
+    while start < len(skeleton):
+        end = skeleton.find(BREAK, start + _PASSAGE)
+        end = len(skeleton) if end < 0 else end
+        yield skeleton[start:end]
+        start = end
 
 
 def split_part(part: str) -> tuple[list[str], list[str]]:

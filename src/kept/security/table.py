@@ -14,8 +14,11 @@ from kept.security.skeleton import Lexicon, Structure, split_part
 _LITERALS = "="
 _REACH = 400
 """No expression looks further than this from its anchor."""
-_FLOOD = 32_768
-"""More text than this around one anchor is not a note; it bounds the time of every expression."""
+_DENSE = 4_096
+"""A longer stretch has an anchor in nearly every line; no note looks so."""
+_LONGEST_STRETCH = 8_192
+_DENSE_STRETCHES = 4
+"""The three together bound the time of an expression, whatever the text."""
 
 
 class Severity(StrEnum):
@@ -49,29 +52,29 @@ class TextPattern:
         """
         if present.isdisjoint(self.anchors):
             return False
-        anchors = [anchor for anchor in self.anchors if anchor in present]
         if self._regex is None:
             self._regex = re.compile(self.source)
-        searched = 0
-        for start, end in _near(text, anchors):
-            if self._regex.search(text, start, end) is not None:
-                return True
-            searched += end - start
-            if searched > _FLOOD:
+        dense, flooded = 0, False
+        for start, end in _near(text, [anchor for anchor in self.anchors if anchor in present]):
+            if end - start > _DENSE:
+                dense += 1
+                flooded = flooded or end - start > _LONGEST_STRETCH
+            if dense > _DENSE_STRETCHES:
                 return None
-        return False
+            if self._regex.search(text, start, min(end, start + _LONGEST_STRETCH)) is not None:
+                return True
+        return None if flooded else False
 
 
 def _near(text: str, anchors: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the stretches around the anchors, at most `_FLOOD` long, none of them twice."""
+    """Yield the stretches of text around the anchors, those that overlap as one."""
     for anchor in anchors:
-        start = end = -1
         place = text.find(anchor)
+        start, end = max(0, place - _REACH), place + _REACH
         while place >= 0:
-            if place - _REACH > end or end - start > _FLOOD:
-                if end >= 0:
-                    yield start, end
-                start = max(0, place - _REACH, end)
+            if place - _REACH > end:
+                yield start, end
+                start = place - _REACH
             end = place + _REACH
             place = text.find(anchor, place + len(anchor))
         yield start, end
@@ -98,6 +101,8 @@ class Table:
     """All rules, with the lexicon that their structures are written in."""
 
     rules: tuple[Rule, ...]
+    structures: Mapping[Scope, tuple[tuple[int, Structure, str], ...]]
+    """The structures of each scope: what a text must hold for one, and the id of its rule."""
     lexicon: Lexicon
     anchors: tuple[str, ...]
     translations: tuple[tuple[str, str], ...]
@@ -134,7 +139,11 @@ def parsed(data: Mapping[str, object]) -> Table:
     translations = sorted(((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]))
     rules = tuple(_rule(row, lexicon) for row in rows)
     anchors = {anchor for rule in rules for pattern in rule.texts for anchor in pattern.anchors}
-    return Table(rules, lexicon, tuple(sorted(anchors)), tuple(translations))
+    structures = {
+        scope: tuple((each.needs, each, rule.id) for rule in rules if scope in rule.scopes for each in rule.structures)
+        for scope in Scope
+    }
+    return Table(rules, structures, lexicon, tuple(sorted(anchors)), tuple(translations))
 
 
 def _rule(row: _Row, lexicon: Lexicon) -> Rule:

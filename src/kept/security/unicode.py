@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 _LOOKALIKES = (
     # Cyrillic
@@ -37,21 +37,31 @@ _SOFT_HYPHEN = "\u00ad"
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _VIRAMA = 9
 _FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
-_WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]+")
+_WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]{2,40}")
 _CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
 
 
 def fold(text: str) -> str:
     """Return `text` lower-cased, without marks, invisible characters and look-alikes."""
-    return (text if text.isascii() else _NOT_ASCII.sub(_folded_run, text)).lower()
+    if text.isascii():
+        return text.lower()
+    foreign = len(text) - len(text.encode("ascii", "ignore"))
+    return (_folded(text) if foreign > len(text) // 8 else _NOT_ASCII.sub(_folded_run, text)).lower()
 
 
 def _folded_run(run: re.Match[str]) -> str:
     """Fold what is not ASCII; the rest of a text needs no table, which keeps folding quick."""
-    plain = run[0].translate(_first_pass())
+    return _folded_char(run[0]) if len(run[0]) == 1 else _folded(run[0])
+
+
+def _folded(run: str) -> str:
+    plain = run.translate(_first_pass())
     if plain.isascii():
         return plain
     return unicodedata.normalize("NFKD", plain).lower().translate(_second_pass())
+
+
+_folded_char = lru_cache(maxsize=2048)(_folded)
 
 
 @cache
