@@ -1,5 +1,6 @@
 """A conversation that never ends: real adapters, real store, a model on loopback that reports usage."""
 
+import gc
 import itertools
 import json
 import threading
@@ -23,6 +24,9 @@ from kept.llm.tokens import text_tokens
 from kept.testing.loopback import Hangs, Overflows, Status, Step
 from kept.testing.loopback_anthropic import LoopbackAnthropic
 from kept.testing.loopback_openai import LoopbackOpenAI
+
+# each `anyio.run` leaves the client's connections to the garbage collector, which must not raise elsewhere
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 SUMMARY = "## Goal\n- keep the counters right\n## Progress\n### Done\n- counted things\n## Next Steps\n- go on\n"
 SERVERS = {"openai": LoopbackOpenAI, "anthropic": LoopbackAnthropic}
@@ -91,6 +95,7 @@ class Talk:
 
     def __exit__(self, *error: object) -> None:
         self.server.__exit__(*error)
+        gc.collect()
 
     def app(self) -> App:
         return open_app(str(self.home), environ=self.server.environment, sink=self.events.append)

@@ -1,6 +1,7 @@
 """`kept run` against endpoints that speak both APIs exactly."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -32,8 +33,7 @@ def server(request):
 def serialised(body):
     """The request as its prefix is cached: system, tools and messages, without cache markers."""
     text = json.dumps({"system": body.get("system"), "tools": body.get("tools"), "messages": body["messages"]})
-    plain = json.loads(text, object_hook=lambda node: {k: v for k, v in node.items() if k != "cache_control"})
-    return plain
+    return json.loads(text, object_hook=lambda node: {k: v for k, v in node.items() if k != "cache_control"})
 
 
 def assert_extends(earlier, later):
@@ -67,7 +67,7 @@ def test_a_turn_with_tools_over_several_rounds(kept, server):
     assert all(each["ok"] for each in ran.json["tool_calls"])
     assert [each["text"] for each in ran.json["saved"]] == ["User deploys on Fridays", "CI runs make test"]
     assert ran.json["usage"]["output_tokens"] > 0
-    for earlier, later in zip(with_model.requests, with_model.requests[1:], strict=False):
+    for earlier, later in pairwise(with_model.requests):
         assert_extends(earlier.body, later.body)
 
 
@@ -86,7 +86,7 @@ def test_the_prefix_never_moves_over_processes_and_memory_writes(kept_process, s
     assert last.json["session_id"] == session
     bodies = [received.body for received in with_model.requests]
     assert len(bodies) == 3
-    for earlier, later in zip(bodies, bodies[1:], strict=False):
+    for earlier, later in pairwise(bodies):
         assert_extends(earlier, later)
     # the change from outside is told once, in the newest user message, and replayed there unchanged
     assert json.dumps(bodies[1]["messages"]).count("written in between") == 1

@@ -14,7 +14,7 @@ _PREFIX: Final = 4
 _KIN: Final = tuple(
     frozenset(words.split())
     for words in (
-        "prefer preference preferred favorite favourite like likes love loves enjoy enjoys",
+        "prefer preference preferred favorite favourite enjoy enjoys",
         "hate dislike avoid dislikes hates",
         "name called call",
         "live lives home address city based reside",

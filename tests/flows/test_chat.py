@@ -1,0 +1,75 @@
+"""`kept chat` from a pipe, with nothing configured."""
+
+from kept.llm.scripted import Says, call
+from kept.testing.loopback_openai import LoopbackOpenAI
+
+
+def test_a_first_chat_keeps_and_answers(kept):
+    """A new user tells it something, asks for it, and sees where it came from."""
+    ran = kept("chat", stdin="Remember that I deploy on Fridays\nWhen do I deploy?\n/memory\n/help\n/quit\n")
+
+    assert ran.code == 0, ran.err
+    assert "Saved to USER.md: I deploy on Fridays" in ran.out
+    assert "I deploy on Fridays\n  — USER.md" in ran.out
+    assert "/quit" in ran.out
+    assert "No model is connected" in ran.err
+
+
+def test_the_next_chat_finds_the_last_one(kept):
+    """What was said in passing is found by a plain question, with date and id."""
+    kept("chat", stdin="The caterer for the wedding is Chez Louise in Lyon\n")
+
+    ran = kept("chat", stdin="Who is the caterer for the wedding?\n/search caterer\n")
+
+    assert "Chez Louise" in ran.out
+    assert "session " in ran.out
+
+
+def test_slash_commands_work_without_a_model(kept):
+    """New, title, undo, status and a typing error."""
+    ran = kept("chat", stdin="hello there\n/title Greetings\n/undo\n/new\n/status\n/resum\n/usage\n/resume\n")
+
+    assert "Title: Greetings" in ran.out
+    assert "Taken back: hello there" in ran.out
+    assert "A new conversation." in ran.out
+    assert "did you mean /resume?" in ran.err
+
+
+def test_a_chat_with_a_model_streams_and_tells_what_was_saved(kept):
+    """The answer comes on stdout, tools and saved entries beside it, with the way back."""
+    script = [
+        Says("Noted.", tool_calls=(call("memory", action="add", target="user", content="User likes tea"),)),
+        "Done.",
+    ]
+    with LoopbackOpenAI(script) as endpoint:
+        ran = kept(
+            "chat", "--model", "openai/loopback-model", stdin="I like tea, keep that\n", env=endpoint.environment
+        )
+
+    assert ran.code == 0, ran.err
+    assert "Done." in ran.out
+    assert "saved to user: User likes tea (undo: kept memory undo 1)" in ran.err
+
+
+def test_a_resumed_chat_goes_on(kept):
+    """--continue takes up the newest session."""
+    with LoopbackOpenAI(["first", "second"]) as endpoint:
+        env = endpoint.environment
+        kept("chat", "--model", "openai/loopback-model", stdin="one\n", env=env)
+        kept("chat", "--continue", "--model", "openai/loopback-model", stdin="two\n", env=env)
+        texts = [str(message["content"]) for message in endpoint.requests[-1].body["messages"]]
+
+    assert any("one" in text for text in texts)
+    assert any("first" in text for text in texts)
+
+
+def test_a_chat_goes_on_when_nothing_can_be_stored(kept, home):
+    """A database that cannot be opened is said at the start; memory still works."""
+    home.mkdir()
+    (home / "state.db").mkdir()
+
+    ran = kept("chat", stdin="Remember that I deploy on Fridays\nWhen do I deploy?\n")
+
+    assert ran.code == 0
+    assert "not being stored" in ran.err
+    assert "I deploy on Fridays\n  — USER.md" in ran.out

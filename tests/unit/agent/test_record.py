@@ -1,0 +1,72 @@
+"""The record of a conversation when the disk does not play along."""
+
+from contextlib import contextmanager
+
+from kept.agent.record import Record
+from kept.core.errors import StorageError
+from kept.core.events import Warned
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.state import open_state
+
+SESSION = Session(id=SessionId("20260101_000000_abcdef"), source="cli", started=1.0)
+
+
+def said(text, role=Role.USER):
+    return NewMessage(Message(role, text), 1.0, Origin.PERSON)
+
+
+class FullDisk:
+    """The real store behind a disk that is full while `full` is set."""
+
+    def __init__(self, store):
+        self.store = store
+        self.full = False
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    @contextmanager
+    def unit(self):
+        if self.full:
+            raise StorageError("the disk is full", "free some space")
+        with self.store.unit() as unit:
+            yield unit
+
+
+def test_messages_wait_while_the_disk_is_full_and_are_stored_when_there_is_room(tmp_path):
+    """The chat goes on, says that nothing is stored, and stores all of it later, in order."""
+    database = open_state(tmp_path / "state.db")
+    disk, told = FullDisk(SqliteSessionStore(database)), []
+    record = Record(SESSION, disk, told.append)
+    record.add([said("one")])
+    disk.full = True
+    record.add([said("two")])
+    record.add([said("three", Role.ASSISTANT)])
+    assert record.trouble == "the disk is full"
+    assert [row.message.text for row in record.rows] == ["one", "two", "three"]
+
+    disk.full = False
+    record.add([said("four")])
+
+    stored = disk.messages(SESSION.id)
+    assert [row.message.text for row in stored] == ["one", "two", "three", "four"]
+    assert [row.id for row in record.rows] == [row.id for row in stored]
+    assert record.trouble == ""
+    assert any(isinstance(event, Warned) and "not being stored" in event.message for event in told)
+    database.close()
+
+
+def test_secrets_stay_in_memory_and_never_reach_the_store(tmp_path):
+    """The running process keeps the original; the store has it redacted."""
+    database = open_state(tmp_path / "state.db")
+    store = SqliteSessionStore(database)
+    record = Record(SESSION, store, lambda event: None)
+    secret = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
+
+    record.add([said(f"my key is {secret}")])
+
+    assert secret in record.rows[0].message.text
+    assert secret not in store.messages(SESSION.id)[0].message.text
+    database.close()

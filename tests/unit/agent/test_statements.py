@@ -1,0 +1,80 @@
+"""What is kept of what a person says, in five languages."""
+
+import tomllib
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.agent.statements import Kind, is_correction, ordered, statements
+
+ROWS = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("row", ROWS["order"], ids=lambda row: row["example"])
+def test_every_order_rule_matches_its_example(row):
+    """A row of the table is an order, and keeps words of the example."""
+    statement = ordered(row["example"])
+
+    assert statement is not None
+    assert statement.text in row["example"]
+
+
+@pytest.mark.parametrize("row", ROWS["inferred"], ids=lambda row: row["example"])
+def test_every_inferred_rule_matches_its_example(row):
+    """A row of the table is inferred, never saved at once."""
+    assert [found.kind for found in statements(row["example"])] == [Kind.INFERRED]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Remember that I deploy on Fridays", "I deploy on Fridays"),
+        ("Please remember: the API lives at /v2.", "the API lives at /v2"),
+        ("Can you remember that my dog is Rex?", "my dog is Rex"),
+        ("Merk dir, dass ich freitags deploye.", "ich freitags deploye"),
+        ("Recuerda que vivo en Madrid", "vivo en Madrid"),
+        ("N'oublie pas que j'habite à Lyon", "j'habite à Lyon"),
+        ("记住:数据库叫orders", "数据库叫orders"),
+        ("We ship on Mondays. Remember that.", "We ship on Mondays"),
+    ],
+)
+def test_the_words_are_kept_as_said(said, kept):
+    """An order keeps the person's own words, without the order and the full stop."""
+    (found,) = statements(said)
+
+    assert (found.kind, found.text) == (Kind.ORDER, kept)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Do you remember when I deploy?",
+        "Remember when we met?",
+        "你记得我什么时候部署吗?",
+        "What is my name?",
+        "Do I prefer tabs?",
+        "Thanks, that is great",
+        "hello",
+        "no",
+        "",
+    ],
+)
+def test_questions_and_small_talk_are_not_kept(said):
+    """Asking and chatting state nothing."""
+    assert statements(said) == []
+
+
+def test_corrections_are_known():
+    """A message that sets right what was done is told from one that goes on."""
+    assert is_correction("No, use 2 spaces")
+    assert is_correction("Nein, wir nutzen Postgres")
+    assert not is_correction("Now the next file please")
+
+
+@given(st.text(max_size=300))
+def test_no_message_raises(text):
+    """Whatever a person types is read."""
+    for found in statements(text):
+        assert found.text.strip()
