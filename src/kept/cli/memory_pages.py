@@ -1,10 +1,6 @@
 """`kept memory repair | edit | reset | export | import`: whole pages at once."""
 
-import difflib
 import os
-import shlex
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,6 +61,8 @@ def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> 
 
 
 def _diff(page: Target, proposal: "Proposal") -> str:
+    import difflib
+
     lines = difflib.unified_diff(
         proposal.current.splitlines(),
         ENTRY_DELIMITER.join(proposal.entries).splitlines(),
@@ -77,6 +75,8 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 
 def edit(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
+    import tempfile
+
     from kept.cli.memory import show_outcome
 
     page = target or Target.MEMORY
@@ -95,6 +95,9 @@ def edit(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 
 
 def _entries_from_editor(file: Path) -> tuple[str, ...]:
+    import shlex
+    import subprocess
+
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode

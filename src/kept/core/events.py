@@ -1,10 +1,12 @@
 """What happens while kept works: one closed union, told to one sink."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.ids import LedgerId, SessionId
-from kept.core.messages import Usage
+
+if TYPE_CHECKING:
+    from kept.core.messages import Usage  # a command that only reads pages needs no messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class ModelCalled:
 
     task: str
     model: str
-    usage: Usage
+    usage: "Usage"
     seconds: float
 
 

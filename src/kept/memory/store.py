@@ -7,13 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError, StorageError, Unreadable
 from kept.core.events import Event, Warned
 from kept.core.ids import LedgerId
-from kept.core.ports import Clock, EventSink
 from kept.core.refusal import Reason, Refused
 from kept.memory.budget import changed, in_batch, over_budget
 from kept.memory.edits import Add, Edit, Replace, Target
@@ -24,6 +23,9 @@ from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import render, safe_entries
 from kept.memory.writer import Decide, PageWriter, Written
 from kept.security.scan import scan
+
+if TYPE_CHECKING:
+    from kept.core.ports import Clock, EventSink  # the page of ports draws in all the values they speak of
 
 Safe: TypeAlias = Callable[[Target, Sequence[str]], list[str]]
 
@@ -54,8 +56,8 @@ class MemoryStore:
         folder: Path | str,
         settings: MemorySettings | None = None,
         *,
-        clock: Clock | None = None,
-        sink: EventSink = _ignore,
+        clock: "Clock | None" = None,
+        sink: "EventSink" = _ignore,
     ) -> None:
         self.files = PageFiles(Path(folder))
         self.settings = settings or MemorySettings()

@@ -3,12 +3,11 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.events import MemoryWritten, Warned
 from kept.core.ids import LedgerId
-from kept.core.ports import Clock, EventSink
 from kept.core.refusal import Reason, Refused
 from kept.memory.drift import drifted
 from kept.memory.edits import Target
@@ -16,6 +15,9 @@ from kept.memory.files import NAMES, PageFiles
 from kept.memory.ledger import Author, Change, Ledger
 from kept.memory.page import Page
 from kept.storage.locks import locked
+
+if TYPE_CHECKING:
+    from kept.core.ports import Clock, EventSink  # the page of ports draws in all the values they speak of
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +45,8 @@ class PageWriter:
         files: PageFiles,
         *,
         ledger: Callable[[], Ledger],
-        clock: Clock,
-        sink: EventSink,
+        clock: "Clock",
+        sink: "EventSink",
         timeout_seconds: float,
     ) -> None:
         self._files = files
