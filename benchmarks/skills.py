@@ -6,6 +6,8 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kept.core.tools import ToolContext
@@ -14,8 +16,8 @@ from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
 from kept.skills.tool import SkillTools
 
-VERBS = "deploy rotate review migrate profile debug release audit rename translate import export summarise monitor".split()
-NOUNS = "service database key queue cache report invoice image cluster website ticket dataset calendar pipeline".split()
+VERBS = ["deploy", "rotate", "review", "migrate", "profile", "debug", "release", "audit", "translate", "monitor"]
+NOUNS = ["service", "database", "key", "queue", "cache", "report", "invoice", "image", "cluster", "website"]
 
 
 def build(home: Path, number: int) -> None:
@@ -25,7 +27,9 @@ def build(home: Path, number: int) -> None:
         name = f"{verb}-{noun}-{place}"
         folder = home / chance.choice(["devops", "data", "office", ""]) / name
         folder.mkdir(parents=True)
-        head = f"name: {name}\ndescription: {verb.title()} the {noun} number {place}. Use when a {noun} must be handled."
+        head = (
+            f"name: {name}\ndescription: {verb.title()} the {noun} number {place}. Use when a {noun} must be handled."
+        )
         if place % 5 == 0:
             head = f"name: {name}\ndescription: >-\n  {verb.title()} the {noun} number {place}.\n  Use it when asked."
         head += f"\nmetadata:\n  hermes:\n    tags: [{verb}, {noun}]"
@@ -33,7 +37,7 @@ def build(home: Path, number: int) -> None:
         (folder / "SKILL.md").write_text(f"---\n{head}\n---\n\n{body}")
 
 
-def timed(action, rounds: int = 1) -> tuple[float, object]:
+def timed(action: Callable[[], object], rounds: int = 1) -> tuple[float, object]:
     result, took = None, []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -52,7 +56,7 @@ def measure(home: Path, number: int) -> dict[str, float]:
     cold, text = timed(lambda: block(library))
     warm, again = timed(lambda: block(library), 5)
     fresh = [SkillLibrary(home, settings=settings) for _ in range(3)]
-    other_process = statistics.median(timed(lambda one=one: block(one))[0] for one in fresh)
+    other_process = statistics.median(timed(partial(block, one))[0] for one in fresh)
     assert text == again
     tools = SkillTools(library)
     listing = tools.tools()[0]
@@ -61,8 +65,9 @@ def measure(home: Path, number: int) -> dict[str, float]:
     name = library.skills()[0].name
     patches = []
     for turn in range(20):
-        arguments = {"action": "patch", "name": name, "old_string": "Always", "new_string": f"Always{turn}", "replace_all": True}
-        patches.append(timed(lambda arguments=arguments: manage.call(arguments, ToolContext()))[0])
+        change = {"action": "patch", "name": name, "old_string": "Always", "new_string": f"Always{turn}"}
+        took, _ = timed(partial(manage.call, {**change, "replace_all": True}, ToolContext()))
+        patches.append(took)
     return {
         "skills": number,
         "catalogue_cold_s": round(cold, 3),

@@ -1,5 +1,7 @@
 """The composition root: reads the settings, builds every part when it is first needed, owns lifetimes."""
 
+from __future__ import annotations  # the ports and tools draw in every value they speak of: 40 ms of each start
+
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +20,11 @@ from kept.core.errors import StorageError
 from kept.core.events import Event, Warned
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
-from kept.core.ports import ChatModel, Clock, EventSink
-from kept.core.tools import Tool, ToolContext
 from kept.observe.log import configure
 
 if TYPE_CHECKING:
+    from kept.core.ports import ChatModel, Clock, EventSink
+    from kept.core.tools import Tool, ToolContext
     from kept.agent.agent import Agent, Opening
     from kept.agent.assistant import Passage
     from kept.agent.parts import Parts
@@ -114,7 +116,7 @@ class App:
         """The library of skills and the tools over it."""
         from kept.agent.project import project_root
         from kept.skills.library import SkillLibrary
-        from kept.skills.roots import standard_roots
+        from kept.skills.roots import plugin_roots, standard_roots
         from kept.skills.tool import SkillTools
 
         roots = standard_roots(
@@ -122,7 +124,9 @@ class App:
             person=Path(self.environ["HOME"]) if self.environ.get("HOME") else None,
             project=project_root(self.folder),
             external=self.settings.skills.external_dirs,
+            bundled=self.settings.skills.bundled,
         )
+        roots += tuple(plugin_roots())
         library = SkillLibrary(
             self.home.skills, roots=roots, settings=self.settings.skills, clock=self.clock, environ=self.environ
         )
@@ -246,7 +250,12 @@ class App:
         def of_child(box: "Toolbox") -> "Parts":
             return replace(parts(), toolbox=box, providers=None, memory=None, engine=None, sink=ignore)
 
-        return [Delegation(of_child, lambda: parts().toolbox, lambda *_: None).tool()]
+        def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
+            manager = parts().providers
+            if manager is not None:
+                manager.delegated(task, result, session_id=parent or "", child_session_id=child)
+
+        return [Delegation(of_child, lambda: parts().toolbox, done).tool()]
 
     def engine(
         self, model: ChatModel, sessions: "SqliteSessionStore | None", *, count: "Callable[..., int]"

@@ -11,8 +11,10 @@ from kept.skills.tool import SkillTools
 if __name__ == "__main__":
     home, mark, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     manage = SkillTools(SkillLibrary(home, settings=SkillSettings(bundled=False))).tools()[2]
-    print("ready", flush=True)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     for turn in range(rounds):
         arguments = {"action": "patch", "name": "shared", "old_string": "END", "new_string": f"{mark}-{turn}\nEND"}
         if manage.call(arguments, ToolContext(origin="agent"))["success"]:
-            print(f"{mark}-{turn}", flush=True)
+            sys.stdout.write(f"{mark}-{turn}\n")
+            sys.stdout.flush()

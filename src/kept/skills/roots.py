@@ -1,12 +1,15 @@
 """The folders that skills are found in, in the order in which the first name wins."""
 
 import json
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
 
+from kept.skills.places import read_regular
 from kept.storage.files import read_bytes, write_atomically
 from kept.storage.locks import locked
 
@@ -69,6 +72,8 @@ def plugin_roots() -> Iterator[Root]:
 
     The package's parents are imported to find the folder, its own code is not run.
     """
+    if not any(_offers_skills(Path(folder)) for folder in dict.fromkeys(sys.path) if folder):
+        return
     from importlib.metadata import entry_points
     from importlib.util import find_spec
 
@@ -80,6 +85,16 @@ def plugin_roots() -> Iterator[Root]:
         for place in (spec.submodule_search_locations or ()) if spec else ():
             yield Root(Path(place), Kind.PLUGIN, plugin=point.name)
             break
+
+
+def _offers_skills(folder: Path) -> bool:
+    """Look for our entry point in the installed packages of `folder`; the standard way takes 0.1 s to be imported."""
+    mark = f"[{ENTRY_POINTS}]".encode()
+    try:
+        packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return False
+    return any(mark in (read_regular(Path(package, "entry_points.txt")) or b"") for package in packages)
 
 
 def is_trusted(home: Path, project: Path) -> bool:

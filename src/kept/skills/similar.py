@@ -4,8 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from kept.skills.index import Skill
+from kept.skills.index import Facts, Skill
 from kept.skills.words import terms
 
 _WEIGHTS = (("name", 5.0), ("tags", 3.5), ("description", 2.0), ("category", 1.5), ("headings", 1.0))
@@ -26,7 +27,7 @@ class Ranked:
 def rank(query: str, skills: Sequence[Skill]) -> list[Ranked]:
     """Return the skills that share a word with `query`, the best first, names breaking ties."""
     wanted = tuple(dict.fromkeys(terms(query)))
-    bags = [_bag(skill) for skill in skills]
+    bags = [_bag(skill.name, skill.category, skill.facts) for skill in skills]
     rarity = _rarity(bags)
     found = []
     for skill, bag in zip(skills, bags, strict=True):
@@ -67,14 +68,14 @@ def _by_prefix(term: str, bag: dict[str, float]) -> tuple[str, float]:
     return word, weight * _PREFIX_CREDIT
 
 
-def _bag(skill: Skill) -> dict[str, float]:
-    """Return the skill's words, each with the sum of the weights of the fields that hold it."""
-    facts = skill.facts
+@lru_cache(maxsize=4_096)
+def _bag(name: str, category: str, facts: Facts) -> dict[str, float]:
+    """Return a skill's words, each with the sum of the weights of the fields that hold it."""
     texts = {
-        "name": skill.name,
+        "name": name,
         "tags": " ".join(facts.tags),
         "description": facts.description,
-        "category": skill.category,
+        "category": category,
         "headings": " ".join(facts.headings),
     }
     bag: dict[str, float] = {}

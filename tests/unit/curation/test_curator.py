@@ -252,7 +252,7 @@ def test_the_decision_depends_on_the_days_alone(rows):
 
     moves = {move.name: move.becomes for move in decided(known, START, CuratorSettings())}
 
-    for item, (days, was) in zip(known, rows, strict=True):
+    for item, (_days, was) in zip(known, rows, strict=True):
         idle = (START - item.since) / timedelta(days=1)
         expected = Status.ARCHIVED if idle >= 90 else Status.STALE if idle >= 30 else Status.ACTIVE
         assert moves.get(item.name, was) is expected

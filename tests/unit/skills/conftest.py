@@ -48,8 +48,8 @@ def call(tools):
     """Call a tool as the agent would."""
     by_name = {tool.schema.name: tool for tool in tools.tools()}
 
-    def called(name, context=ToolContext(session_id="s1"), /, **arguments):
-        return by_name[name].call(arguments, context)
+    def called(name, context=None, /, **arguments):
+        return by_name[name].call(arguments, context or ToolContext(session_id="s1"))
 
     return called
 

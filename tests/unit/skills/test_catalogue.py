@@ -12,7 +12,6 @@ from kept.skills.roots import Kind, Root
 from kept.skills.settings import SkillSettings
 from kept.skills.usage import Use
 
-
 HOME = Root(Path("/h"), Kind.HOME)
 PROJECT = Root(Path("/p"), Kind.PROJECT)
 

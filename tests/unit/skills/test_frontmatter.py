@@ -10,9 +10,41 @@ from kept.skills.frontmatter import BadHead, Head, read, render
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 values = st.one_of(texts, st.lists(texts, max_size=3), st.dictionaries(texts.filter(bool), texts, max_size=3))
 lines = st.sampled_from(
-    ["a: x", "b: 'q'", "b:", "  c: d", "  - e", "- f", "c: [a, b]", "d: >-", "d: |", "  text here", "    deep", "# c"]
-    + ["", 'e: "z"', "f: a: b", "g: x # y", "h: http://x", "  # cc", "i: -x", "j: - y", "  k:", "    l: m", "n: [a]"]
-    + ["o: *a", "p: &a b", "\tq: r", "r: 1.0", "s: ~", "t:  padded  ", "u: 'a' b", "v: [a, 'b']", "w: a,b", "x: {a: b}"]
+    [
+        "a: x",
+        "b: 'q'",
+        "b:",
+        "  c: d",
+        "  - e",
+        "- f",
+        "c: [a, b]",
+        "d: >-",
+        "d: |",
+        "  text here",
+        "    deep",
+        "# c",
+        "",
+        'e: "z"',
+        "f: a: b",
+        "g: x # y",
+        "h: http://x",
+        "  # cc",
+        "i: -x",
+        "j: - y",
+        "  k:",
+        "    l: m",
+        "n: [a]",
+        "o: *a",
+        "p: &a b",
+        "\tq: r",
+        "r: 1.0",
+        "s: ~",
+        "t:  padded  ",
+        "u: 'a' b",
+        "v: [a, 'b']",
+        "w: a,b",
+        "x: {a: b}",
+    ]
 )
 
 

@@ -110,20 +110,18 @@ def test_no_finding_quotes_a_secret():
 @pytest.mark.parametrize(
     "text",
     [
-        "a" * 1_000_000,
-        "curl " * 100_000,
-        "rm -rf " * 80_000,
-        "<!--" * 100_000,
-        "\\\n" * 200_000,
-        "chr(1)+" * 60_000,
-        "$(" * 200_000,
-    ]
-    + [
-        "open(" * 80_000 + ".ssh",
-        "send the api keys " * 30_000,
-        "../" * 200_000,
-        "x | " * 150_000,
-        "A" * 500_000 + "!",
+        "a" * 1000000,
+        "curl " * 100000,
+        "rm -rf " * 80000,
+        "<!--" * 100000,
+        "\\\n" * 200000,
+        "chr(1)+" * 60000,
+        "$(" * 200000,
+        "open(" * 80000 + ".ssh",
+        "send the api keys " * 30000,
+        "../" * 200000,
+        "x | " * 150000,
+        "A" * 500000 + "!",
     ],
 )
 def test_a_large_file_is_scanned_in_bounded_time(text):

@@ -6,7 +6,7 @@ import pytest
 
 from kept.core.errors import StorageError
 from kept.skills.outcomes import Outcome, OutcomeLog
-from kept.skills.usage import Status, Use, UsageFile
+from kept.skills.usage import Status, UsageFile, Use
 
 
 @pytest.fixture
