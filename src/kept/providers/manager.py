@@ -224,6 +224,14 @@ class ProviderManager:
         }
         self._queue("on_delegation", session_id, f"delegation:{child_session_id}", payload=payload, unit=unit)
 
+    def delegated(self, task: str, result: str, *, session_id: str, child_session_id: str) -> None:
+        """Queue what a sub-agent did, in a unit of work of its own."""
+        with self._outbox.unit() as unit:
+            self.queue_delegation(
+                unit, session_id=session_id, child_session_id=child_session_id, task=task, result=result
+            )
+        self._wake()
+
     def memory_written(self) -> None:
         """Mirror what was just written to the pages; returns at once."""
         self._crew.submit(self.mirror)
