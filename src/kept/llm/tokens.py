@@ -3,6 +3,7 @@
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from kept.core.chat import ChatRequest
@@ -26,12 +27,20 @@ _CLASSES: tuple[tuple[bytes, float], ...] = (
 )
 """Tokens per character by class. Beyond ASCII the first byte of a character in UTF-8 tells its class."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
+_REMEMBERED_CHARS = 20_000
+"""Longer texts are counted each time, so that the memory of counts stays small."""
 _PUNCTUATION = 0.35
 """ASCII that is in no class above: punctuation and control characters."""
 
 
 def text_tokens(text: str) -> int:
-    """Return the estimate for `text`; the bytes are counted by class in C, at memory speed."""
+    """Return the estimate for `text`; a history that is sent again is not counted again."""
+    return _counted(text) if len(text) <= _REMEMBERED_CHARS else _counted.__wrapped__(text)
+
+
+@lru_cache(maxsize=16_384)
+def _counted(text: str) -> int:
+    """Count the bytes by class, in C, at memory speed."""
     rest = text.encode("utf-8", "surrogatepass")
     if not rest:
         return 0
