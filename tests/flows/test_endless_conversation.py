@@ -107,6 +107,7 @@ class Talk:
                     f"Please set counter number {number} of shelf zebra{number}. " + "Be careful. " * 12
                 ).strip()
                 await agent.turn(self.endpoint.said)
+            await agent.parts.model.aclose()
 
         self.endpoint.said = ""
         anyio.run(talk)

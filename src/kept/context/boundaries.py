@@ -36,12 +36,16 @@ class Plan:
 def planned(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> Plan | None:
     """Return the mildest of three passes that ends below the threshold, else the strictest.
 
-    None when nothing lies between head and tail.
+    None when nothing lies between head and tail. Below the threshold, where only a person's wish
+    leads, the tail keeps its share of what there is.
     """
+    total = limits.overhead + sum(sizes)
+    if total < limits.threshold:
+        limits = replace(limits, tail=limits.tail * sum(sizes) // limits.threshold)
     best: Plan | None = None
-    for strictness in range(1, PASSES + 1):
+    for strictness in range(1, PASSES + 1 if total >= limits.threshold else PASSES):
         plan = _pass(messages, sizes, limits=_stricter(limits, strictness), strictness=strictness)
-        if plan is None and limits.overhead + sum(sizes) < limits.threshold and any(map(is_summary, messages)):
+        if plan is None and total < limits.threshold and any(map(is_summary, messages)):
             return None  # a wish that was just fulfilled is not fulfilled again with a smaller tail
         if plan is None:
             continue

@@ -128,8 +128,18 @@ def test_the_minimum_is_the_last_user_message() -> None:
 
 def test_nothing_between_head_and_tail_is_no_plan() -> None:
     """A short conversation has no middle."""
-    assert planned([user(), said()] * 5, [10] * 10, limits=LARGE) is None
+    assert planned([user(), said()] * 3, [10] * 6, limits=LARGE) is None
     assert planned([], [], limits=LARGE) is None
+
+
+def test_a_wish_below_the_threshold_keeps_the_tails_share() -> None:
+    """A small conversation in a large window is compacted when a person asks for it, by the mildest pass."""
+    plan = planned([user(), said()] * 20, [100] * 40, limits=LARGE)
+
+    assert plan is not None
+    assert plan.strictness == 1
+    assert plan.head == (0, 1)
+    assert 20 <= len(plan.tail) <= 21
 
 
 @given(
