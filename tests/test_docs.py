@@ -1,0 +1,179 @@
+"""The documentation: fresh, complete, with examples that run and links that lead somewhere."""
+
+import contextlib
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_ARROW = re.compile(r"# → (.*)$", re.MULTILINE)
+
+
+def _examples(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        pytest.param(code, id=f"{page}-{number}")
+        for number, (language, code) in enumerate(_FENCE.findall(text), start=1)
+        if language == "python"
+    ]
+
+
+@pytest.mark.parametrize("code", [*_examples("docs/library.md"), *_examples("README.md")])
+def test_examples_run(code, tmp_path, monkeypatch):
+    """A Python example runs in an empty folder and prints what stands behind its arrows."""
+    monkeypatch.chdir(tmp_path)
+    heard = io.StringIO()
+
+    with contextlib.redirect_stdout(heard):
+        exec(compile(code, "example", "exec"), {"__name__": "example"})
+
+    assert heard.getvalue().splitlines() == [line.rstrip() for line in _ARROW.findall(code)]
+
+
+@pytest.fixture(scope="module")
+def generate():
+    """The generator of the reference, loaded from beside its pages."""
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def reference(generate):
+    return generate.pages()
+
+
+def test_the_reference_is_fresh(reference):
+    """docs/reference says what the program says; `make reference` renews it."""
+    stale = [name for name, text in reference.items() if not _is_same(DOCS / "reference" / name, text)]
+
+    assert stale == [], "run `make reference` and commit docs/reference"
+
+
+def _is_same(path, text):
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+def test_nothing_else_lies_in_the_reference(reference):
+    """Every page of docs/reference is written by the generator."""
+    assert sorted(path.name for path in (DOCS / "reference").iterdir()) == sorted(reference)
+
+
+def test_every_setting_is_documented(reference):
+    """Each key stands on the settings page, with words that say what it does."""
+    from kept.config.shape import known_keys
+
+    rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| ([^|]*) \|$", reference["settings.md"], re.MULTILINE))
+
+    assert [key for key in known_keys() if not rows.get(key, "").strip()] == []
+
+
+def test_every_command_is_documented(reference):
+    """Each command stands on the commands page with a sentence, and each of its options with a meaning."""
+    from typer.main import get_command
+
+    from kept.cli.main import build
+
+    silent = [
+        name
+        for name, command in _leaves("kept", get_command(build([])))
+        if not command.help or name not in _headings(reference["commands.md"])
+    ]
+
+    assert silent == []
+
+
+def _leaves(prefix, group):
+    for name, command in group.commands.items():
+        full = f"{prefix} {name}"
+        if hasattr(command, "commands"):
+            yield from _leaves(full, command)
+        else:
+            yield full, command
+
+
+def _headings(text):
+    return {line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("#")}
+
+
+def test_every_command_group_has_a_guide():
+    """Each command is used on at least one page that a person wrote."""
+    from kept.cli.main import COMMANDS
+
+    guides = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.parent.name != "reference")
+
+    assert [
+        name for name in COMMANDS if f"kept {name}" not in guides and (ROOT / f"src/kept/cli/{name}.py").exists()
+    ] == []
+
+
+def test_every_hook_is_documented(reference):
+    """Each method that a plugin may write stands on the hooks page."""
+    from kept.context.engine import ContextEngine
+    from kept.providers.base import MemoryProvider
+
+    hooks = [name for kind in (MemoryProvider, ContextEngine) for name in vars(kind) if _is_hook(kind, name)]
+
+    assert len(hooks) > 30
+    assert [name for name in hooks if not re.search(rf"`{name}[`(]", reference["hooks.md"])] == []
+
+
+def _is_hook(kind, name):
+    return not name.startswith("_") and (callable(vars(kind)[name]) or isinstance(vars(kind)[name], property))
+
+
+def test_every_tool_is_documented(reference, home):
+    """Each tool that the agent has stands on the tools page, with each of its parameters."""
+    from kept.app import open_app
+
+    app = open_app(str(home), environ={})
+    tools = app.tools()
+    app.close()
+
+    chapters = dict(re.findall(r"^### (\w+)\n(.*?)(?=^###|^## |\Z)", reference["tools.md"], re.MULTILINE | re.DOTALL))
+    assert "memory" in tools
+    assert [name for name in tools if name not in chapters] == []
+    silent = [
+        f"{name}.{parameter}"
+        for name, tool in tools.items()
+        for parameter in tool.schema.parameters["properties"]
+        if f"| `{parameter}` |" not in chapters[name]
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """Every link between pages names a file, and a heading in it, that exist."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+    dead = [link for link in _LINK.findall(text) if not re.match(r"[a-z]+:", link) and not _leads(page, link)]
+
+    assert dead == []
+
+
+def _leads(page, link):
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if not target.exists():
+        return False
+    return not anchor or anchor in {_anchor(heading) for heading in _headings(target.read_text(encoding="utf-8"))}
+
+
+def _anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_pages_name_no_machine():
+    """No page holds a path of somebody's machine."""
+    suspicious = re.compile(r"(?<![\w.~])/(?:home|Users|root|work|mnt)/\w")
+
+    assert [page.name for page in PAGES if suspicious.search(page.read_text(encoding="utf-8"))] == []
