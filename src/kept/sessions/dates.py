@@ -8,14 +8,22 @@ from datetime import UTC, datetime, timedelta
 
 DAY_SECONDS = 86_400.0
 
-_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
 _MONTH_NUMBERS = {name: number for number, name in enumerate(_MONTHS, 1)}
 _MONTH_NUMBERS |= {name[:3]: number for name, number in _MONTH_NUMBERS.items()} | {"sept": 9}
-_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-_NUMBERS = {
-    word: number
-    for number, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1)
-} | {"a": 1, "an": 1, "couple of": 2, "a couple of": 2, "few": 3, "a few": 3, "several": 5}
+_WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday"
+_WEEKDAYS = _WEEKDAY_NAMES.split()
+_COUNTED = "one two three four five six seven eight nine ten eleven twelve"
+_NUMBERS = {word: number for number, word in enumerate(_COUNTED.split(), 1)} | {
+    "a": 1,
+    "an": 1,
+    "couple of": 2,
+    "a couple of": 2,
+    "few": 3,
+    "a few": 3,
+    "several": 5,
+}
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 _MONTH = (

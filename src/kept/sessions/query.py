@@ -10,7 +10,7 @@ from kept.sessions.dates import Span, mentioned
 from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, clean, compounds, pieces
 from kept.sessions.words import CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
 
-MAX_CHARACTERS = 4_000
+MAX_CHARACTERS = 12_000
 MAX_TERMS = 32
 MAX_DEPTH = 12
 

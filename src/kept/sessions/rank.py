@@ -134,11 +134,19 @@ class Ranking:
     """Scores lines for one question; what depends on sets of terms only is kept, because few sets occur."""
 
     def __init__(
-        self, terms: Sequence[RankedTerm], *, mean_length: float, mean_session: float, weights: Weights = WEIGHTS
+        self,
+        terms: Sequence[RankedTerm],
+        *,
+        mean_length: float,
+        mean_session: float,
+        unknown: float = 0.0,
+        weights: Weights = WEIGHTS,
     ) -> None:
         self.terms = terms
         self.weights = weights
         self.total = sum(term.weight for term in terms) or 1e-9
+        self.asked = self.total + unknown * max((term.weight for term in terms), default=0.0)
+        """The weight of the whole question; a term that no message holds would have been as rare as the rarest."""
         self._mean_session = max(mean_session, 1.0)
         self._flat = 1.0 + weights.saturation * (1.0 - weights.length)
         self._slope = weights.saturation * weights.length / max(mean_length, 1.0)
@@ -254,5 +262,10 @@ class Ranking:
 
 def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
     """Return whether the best message says too little of what was asked."""
+    return said_share(best, ranking) < ranking.weights.abstain
+
+
+def said_share(best: Mapping[str, float], ranking: Ranking) -> float:
+    """Return how much of the question a message says by its own words and its neighbours'."""
     said = best.get("words", 0.0) + best.get("neighbours", 0.0) + best.get("closeness", 0.0)
-    return said < ranking.weights.abstain * ranking.total
+    return said / ranking.asked

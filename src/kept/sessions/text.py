@@ -8,11 +8,14 @@ from typing import Final
 
 from kept.sessions.words import CANONICAL, STOP_WORDS
 
-WHOLE: Final = "\ue000"
-"""Stands between the parts of a compound that is indexed whole; private use, so no text holds it."""
-SPEAKER: Final = "\ue001"
+WHOLE: Final = "\ue0c1"
+"""Stands between the parts of a compound that is indexed whole; private use, so no text holds it.
+
+The stemmer cuts a doubled last byte, so the last two bytes of these marks in UTF-8 differ.
+"""
+SPEAKER: Final = "\ue0c2"
 """Marks the name in front of "Name: …", so that speaking is not the same as being spoken of."""
-STRONG: Final = "\ue002"
+STRONG: Final = "\ue0c4"
 """Marks the words of a short message, so that a very common word is found where it says most."""
 
 STRONG_WORDS: Final = 12
@@ -26,6 +29,8 @@ _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0
 _WORD = re.compile(r"[^\W_]+")
 _COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
 _CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
+_JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
+_HUMP = re.compile("[a-z0-9][A-Z]")
 _CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _COMPOUND_CHARACTERS = 80
 
@@ -92,11 +97,14 @@ def pieces(run: str) -> tuple[list[str], list[str]]:
 
 def compounds(text: str) -> list[str]:
     """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
-    found = [
-        WHOLE.join(_WORD.findall(whole)) for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS
-    ]
-    for camel in _CAMEL.findall(text):
-        found += _CAMEL_PARTS.findall(camel)
+    found: list[str] = []
+    # every stored message comes through here, and most have neither: a look costs a tenth of the search
+    if _JOINT.search(text):
+        wholes = (whole for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS)
+        found += [WHOLE.join(_WORD.findall(whole)) for whole in wholes]
+    if _HUMP.search(text):
+        for camel in _CAMEL.findall(text):
+            found += _CAMEL_PARTS.findall(camel)
     return found
 
 
@@ -109,6 +117,8 @@ def split(text: str) -> tuple[str, list[str]]:
             singles, twos = pieces(run)
             marks += singles
             pairs += twos
+            if len(singles) <= STRONG_WORDS:
+                marks += [STRONG + single for single in singles]
         text = UNSPACED.sub(" ", text)
     marks += compounds(text)
     words = _WORD.findall(text.lower())

@@ -58,17 +58,25 @@ def stop_words(words: Sequence[str]) -> frozenset[str]:
 
 
 CJK_STOP: Final[tuple[str, ...]] = (
-    "什么时候", "什麼時候", "为什么", "為什麼", "什么", "什麼", "怎么样", "怎么", "怎麼", "哪里", "哪裡", "哪儿", "哪个",
+    "什么时候", "什麼時候", "为什么", "為什麼", "什么", "什麼", "怎么样", "怎么", "怎麼",
+    "哪里", "哪裡", "哪儿", "哪个",
     "是不是", "有没有", "多少", "我们", "你们", "他们", "的", "了", "吗", "呢", "吧",
-    "いつ", "どこ", "なぜ", "どうして", "どんな", "どの", "誰が", "誰", "何を", "ですか", "ますか", "でしたか", "ましたか",
+    "いつ", "どこ", "なぜ", "どうして", "どんな", "どの", "誰が", "誰", "何を",
+    "ですか", "ますか", "でしたか", "ましたか",
     "です", "ます", "でした", "ました", "は", "が", "を", "に", "の", "で", "と", "も", "へ",
     "เมื่อไหร่", "เมื่อไร", "ที่ไหน", "อะไร", "ทำไม", "อย่างไร", "ใคร", "ครับ", "ค่ะ", "คะ",
 )  # fmt: skip
 """Question words and particles of scripts without spaces, longest first where one holds another."""
 
-SCAFFOLDING: Final[frozenset[str]] = frozenset(
-    ["kind", "kinds", "type", "types", "sort", "name", "names", "named", "mention", "mentioned", "mentions", "according", "recently", "recent", "current", "currently", "likely", "consider", "considered", "specific", "specifically", "different", "various", "certain", "particular", "describe", "described", "say", "said", "says", "tell", "told", "talk", "talked", "discuss", "discussed", "conversation", "share", "shared", "thing", "things", "way", "ways", "go", "goes", "going", "come", "use", "used", "using", "make", "makes", "want", "wants", "like", "likes", "new", "one", "two", "first", "last", "time", "times", "find", "found", "give", "gave", "given", "remember", "previous", "previously", "earlier", "ago", "back", "know", "new"]
+_SCAFFOLDING: Final = (
+    "kind kinds type types sort name names named mention mentioned mentions according recently recent "
+    "current currently likely consider considered specific specifically different various certain "
+    "particular describe described say said says tell told talk talked discuss discussed conversation "
+    "share shared thing things way ways go goes going come use used using make makes want wants like "
+    "likes new one two first last time times find found give gave given remember previous previously "
+    "earlier ago back know"
 )
+SCAFFOLDING: Final[frozenset[str]] = frozenset(_SCAFFOLDING.split())
 """Words that shape a question more than they say what it is about; they count less."""
 
 _IRREGULAR: Final[str] = (

@@ -11,22 +11,25 @@ from kept.sessions.rank import Ranking
 from kept.sessions.sqlite.postings import Postings
 from kept.sessions.sqlite.terms import Held
 
-_BLOCK_BITS = 5
-"""Messages stored together in blocks of 32 stand in for their session, which is not read yet."""
+_BLOCK = 32
+"""Messages stored together stand in for their session, which is not read yet."""
 _NEIGHBOURHOOD = 20
+_FEW = 2
+_SHORT = 8
+"""Length that a short message is taken to have before its own is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much one search may read."""
 
-    postings: int = 150_000
+    postings: int = 120_000
     """Entries of term lists that are read whole, rarest term first."""
     per_list: int = 2_000
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
     """Blocks of messages dense with the terms of which all messages are considered."""
-    looked: int = 2_000
+    looked: int = 1_500
     """Messages whose length is looked up."""
     pool: int = 200
     """Messages whose rows are read."""
@@ -102,7 +105,10 @@ def _masks(
         if held.ids is None and held.holding <= left:
             held.ids = postings.ids(held.expression)
         left -= len(held.ids or ())
-    chosen = _chosen(postings, terms, ranking, budget=budget)
+    dense = _Dense(terms, ranking, shortest=budget.per_list)
+    strong = _strong(postings, terms, budget=budget)
+    chosen = _chosen(terms, budget=budget) | strong
+    chosen.update(dense.messages(budget.blocks))
     if allowed is not None:
         chosen = {number for number in chosen if number in allowed}
     sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
@@ -112,44 +118,77 @@ def _masks(
             masks[number] = masks.get(number, 0) | flags
     if len(masks) <= budget.looked:
         return masks
-    heaviest = nlargest(budget.looked, masks, key=lambda number: (ranking.sum(masks[number]), number))
-    return {number: masks[number] for number in heaviest}
+
+    def promise(number: int) -> float:
+        length = _SHORT if number in strong else int(postings.mean_length)
+        return ranking.base(masks[number], length) + dense.score(number)
+
+    return {number: masks[number] for number in nlargest(budget.looked, masks, key=promise)}
 
 
-def _chosen(postings: Postings, terms: Sequence[Held], ranking: Ranking, *, budget: Budget) -> set[int]:
-    """Return the messages of rare terms, those of two terms at once, and those where terms stand densely."""
-    read = [(held, term.weight) for held, term in zip(terms, ranking.terms, strict=True) if held.ids]
+def _chosen(terms: Sequence[Held], *, budget: Budget) -> set[int]:
+    """Return the messages of rare terms, and those that hold two terms; of too many, those that hold three."""
     chosen: set[int] = set()
-    long = []
-    for held, weight in read:
-        if len(held.members) <= budget.per_list:
-            chosen |= held.members
-        else:
-            long.append((held, weight))
-    for (one, _), (other, _) in combinations(read, 2):
-        if len(one.members) > budget.per_list or len(other.members) > budget.per_list:
-            chosen |= one.members & other.members
-    if long:
-        chosen.update(_dense(long, ranking, budget=budget))
-        for held, _ in long if len(long) <= 2 else ():
-            chosen.update(postings.newest_ids(held.strong, 2 * budget.per_list))
+    read = sorted((held.members for held in terms if held.ids), key=len)
+    for members in read:
+        if len(members) <= budget.per_list:
+            chosen |= members
+    pairs = [
+        (place, one & other)
+        for (_, one), (place, other) in combinations(enumerate(read), 2)
+        if len(other) > budget.per_list
+    ]
+    if sum(len(both) for _, both in pairs) <= budget.looked:
+        return chosen.union(*(both for _, both in pairs))
+    for place, both in pairs:
+        for third in read[place + 1 :]:
+            chosen |= both & third
+    for _, both in pairs:  # the rarest first, because the lists are in that order
+        if len(chosen) >= budget.looked:
+            break
+        chosen |= both
     return chosen
 
 
-def _dense(lists: Sequence[tuple[Held, float]], ranking: Ranking, *, budget: Budget) -> Iterable[int]:
-    """Yield the messages of the blocks that say most by the terms with long lists."""
-    scores: dict[int, float] = {}
-    use = ranking.weights
-    for held, weight in lists:
-        gains = [weight * n * (1.0 + use.session_saturation) / (n + use.session_saturation) for n in range(33)]
-        for block, count in Counter([number >> _BLOCK_BITS for number in held.ids or ()]).items():
-            scores[block] = scores.get(block, 0.0) + gains[count]
-    for block in nlargest(budget.blocks, scores, key=scores.__getitem__):
-        first = block << _BLOCK_BITS
-        for held, _ in lists:
-            ids = held.ids or []
-            start = bisect_left(ids, first)
-            yield from ids[start : bisect_left(ids, first + (1 << _BLOCK_BITS), start)]
+def _strong(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> set[int]:
+    """Return the short messages of one or two terms with long lists; of more terms, pairs say more."""
+    long = [held for held in terms if len(held.ids or ()) > budget.per_list]
+    if len(long) > _FEW:
+        return set()
+    return {number for held in long for number in postings.newest_ids(held.strong, 5 * budget.per_list)}
+
+
+class _Dense:
+    """Blocks of messages and how much they say by one or two terms with long lists; of more, pairs say it."""
+
+    def __init__(self, terms: Sequence[Held], ranking: Ranking, *, shortest: int) -> None:
+        use = ranking.weights
+        pairs = zip(terms, ranking.terms, strict=True)
+        long = [(held.ids, term.weight) for held, term in pairs if held.ids and len(held.ids) > shortest]
+        if len(long) > _FEW:
+            long = []
+        self._lists = [ids for ids, _ in long]
+        self._scores: dict[int, float] = {}
+        for ids, weight in long:
+            full = use.session * weight * (1.0 + use.session_saturation)
+            gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
+            counts = Counter([number // _BLOCK for number in ids])
+            if self._scores:
+                for block, count in counts.items():
+                    self._scores[block] = self._scores.get(block, 0.0) + gains[count]
+            else:
+                self._scores = {block: gains[count] for block, count in counts.items()}
+
+    def score(self, number: int) -> float:
+        """Return what the block of a message says."""
+        return self._scores.get(number // _BLOCK, 0.0)
+
+    def messages(self, blocks: int) -> Iterable[int]:
+        """Yield the messages of the blocks that say most."""
+        for block in nlargest(blocks, self._scores, key=self._scores.__getitem__):
+            for ids in self._lists:
+                start = bisect_left(ids, block * _BLOCK)
+                yield from ids[start : bisect_left(ids, (block + 1) * _BLOCK, start)]
 
 
 def _common(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> dict[int, int]:

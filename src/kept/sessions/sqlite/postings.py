@@ -13,6 +13,8 @@ SQL = statements("kept.sessions.sqlite", "search.sql")
 TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
 _QUERY = 0x0001
 _STALE_SHARE = 0.02
+_CACHE_KIB = 32_768
+"""Pages that a connection which searches may keep; SQLite's own 2 MiB holds no common word's list."""
 
 
 class Tokenize(Protocol):
@@ -52,6 +54,7 @@ class Postings:
         self.documents, self.mean_length = _totals(connection)
         known = _remembered.get(connection)
         if known is None:
+            connection.pragma("cache_size", -_CACHE_KIB)
             known = _remembered[connection] = _Remembered(connection.fts5_tokenizer("porter", list(TOKENIZER)))
         if abs(self.documents - known.documents) > _STALE_SHARE * known.documents:
             known.holding.clear()
@@ -66,6 +69,19 @@ class Postings:
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of `text` in order."""
+        try:
+            return self._tokens(text)
+        except UnicodeDecodeError:
+            # the stemmer works on bytes and may cut a character of another script in two: leave that word out
+            return [token for word in text.split() for token in self._tokens_or_none(word)]
+
+    def _tokens_or_none(self, word: str) -> list[str]:
+        try:
+            return self._tokens(word)
+        except UnicodeDecodeError:
+            return []
+
+    def _tokens(self, text: str) -> list[str]:
         utf8 = text.encode("utf-8", "replace")
         found = self._known.tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
         return [token for token in found if isinstance(token, str)]
@@ -81,7 +97,11 @@ class Postings:
     def spellings(self, start: str) -> list[tuple[str, int]]:
         """Return the indexed tokens that begin with `start`, with the number of messages that hold each."""
         rows = self.connection.execute(SQL.spellings, (start, start + "\U0010ffff"))
-        return [(term, count) for term, count in rows if isinstance(term, str) and isinstance(count, int)]
+        return [
+            (term.decode("utf-8", "replace"), count)
+            for term, count in rows
+            if isinstance(term, bytes) and isinstance(count, int)
+        ]
 
     def mean_session(self) -> float:
         """Return how many messages a session has on average."""

@@ -14,7 +14,7 @@ from kept.sessions.sqlite.candidates import Budget, pool
 from kept.sessions.sqlite.conditions import Condition, condition, holds
 from kept.sessions.sqlite.filters import Filters, Head, SessionHead
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.terms import Held, held_terms, speakers
+from kept.sessions.sqlite.terms import Held, held_terms, speakers, unknown_weight
 from kept.sessions.text import clean, speaker
 from kept.storage.sqlite import Connection
 
@@ -70,7 +70,9 @@ class _Search:
             term_weights(stats, postings.documents),
             mean_length=postings.mean_length,
             mean_session=postings.mean_session(),
+            unknown=unknown_weight(query, terms),
         )
+        self._asked: set[int] | None = None
         self._filters = Filters(request, postings.connection)
 
     def run(self) -> Found:
@@ -96,8 +98,8 @@ class _Search:
         asked = condition(self._postings, node) if node is not None else None
         if asked is None:
             return allowed
-        ids = self._holding(asked, allowed)
-        return ids if allowed is None else ids & allowed
+        ids = self._asked = self._holding(asked, allowed)
+        return ids
 
     def _holding(self, asked: Condition, allowed: frozenset[int] | None) -> set[int]:
         newest = self._postings.newest_ids(asked.expression, self._budget.postings)
@@ -179,7 +181,7 @@ class _Search:
         for item in wanted:
             line = item.line
             head = passing.get(line.message_id)
-            if head is None:
+            if head is None or (self._asked is not None and line.message_id not in self._asked):
                 line.factor = 0.0
                 continue
             line.factor *= self._filters.role_factor(head.role)

@@ -5,7 +5,7 @@ SELECT block FROM message_words_data WHERE id = 1;
 SELECT doc FROM message_vocabulary WHERE term = ?;
 
 -- name: spellings
-SELECT term, doc FROM message_vocabulary WHERE term >= ? AND term < ?;
+SELECT CAST(term AS BLOB), doc FROM message_vocabulary WHERE term >= ? AND term < ?;
 
 -- name: ids
 SELECT group_concat(rowid) FROM message_words WHERE message_words MATCH ?;

@@ -63,6 +63,13 @@ def held_terms(postings: Postings, query: Query) -> list[Held]:
     return [held for held in terms if held.holding or held.speaking]
 
 
+def unknown_weight(query: Query, terms: Sequence[Held]) -> float:
+    """Return the given weight of the question's words that no message holds."""
+    asked = sum(term.weight for term in query.terms if term.kind is Kind.WORD and WHOLE not in term.text)
+    known = sum(held.given for held in terms if WHOLE not in held.text and not held.text.startswith(SPEAKER))
+    return max(0.0, asked - known)
+
+
 def speakers(terms: Sequence[Held]) -> Held | None:
     """Return what finds the messages that the people among `terms` say, or None when there are none."""
     names = [held for held in terms if held.speaking]

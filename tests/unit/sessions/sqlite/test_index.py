@@ -1,0 +1,112 @@
+"""Both indexes: derived, checked, rebuilt."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kept.core.search import SearchRequest
+from kept.sessions.sqlite import index
+from kept.sessions.sqlite.search import find
+from kept.sessions.text import IndexedText
+from kept.storage.sqlite import Connection
+from kept.storage.state import open_state
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[Connection]:
+    database = open_state(tmp_path / "state.db")
+    database.connection.execute("INSERT INTO sessions (id, source, user_id, started) VALUES ('s', 'cli', 'owner', 1)")
+    index.create(database.connection)
+    yield database.connection
+    database.close()
+
+
+def fill(connection: Connection, count: int) -> list[IndexedText]:
+    rows = [IndexedText(number, f"word{number} in message {number}") for number in range(1, count + 1)]
+    for row in rows:
+        connection.execute(
+            "INSERT INTO messages (id, session_id, role, content, timestamp) VALUES (?, 's', 'user', ?, 1)",
+            (row.message_id, row.text),
+        )
+    return rows
+
+
+def hits(connection: Connection, query: str) -> set[int]:
+    return {
+        int(hit.message_id)
+        for hit in find(connection, SearchRequest(query, limit=50), now=2.0).messages
+        if hit.parts["words"]
+    }
+
+
+def test_a_sound_index_has_nothing_wrong(connection: Connection) -> None:
+    """Added rows are found and the check is content."""
+    index.add(connection, fill(connection, 20))
+
+    assert index.check(connection) == []
+    assert hits(connection, "word7") == {7}
+
+
+def test_adding_again_replaces(connection: Connection) -> None:
+    """A message that is indexed twice is found by its newest text only."""
+    fill(connection, 3)
+    index.add(connection, [IndexedText(2, "earlier text")])
+    index.add(connection, [IndexedText(2, "later text")])
+
+    assert hits(connection, "earlier") == set()
+    assert hits(connection, "later") == {2}
+
+
+def test_the_check_counts_what_is_missing_and_what_is_left_over(connection: Connection) -> None:
+    """Rows without index and index without rows are both told."""
+    rows = fill(connection, 5)
+    index.add(connection, rows[:3])
+    connection.execute("DELETE FROM messages WHERE id = 1")
+
+    wrong = " ".join(index.check(connection))
+
+    assert "2 messages are not in the word index" in wrong
+    assert "1 rows of the word index have no message" in wrong
+
+
+def test_a_missing_table_is_told(connection: Connection) -> None:
+    """The check does not fail where an index is gone."""
+    index.drop(connection)
+
+    assert index.check(connection)
+
+
+def test_rebuilding_gives_the_same_answers(connection: Connection) -> None:
+    """The index is derived: thrown away and built anew it finds the same."""
+    rows = fill(connection, 50)
+    index.add(connection, rows)
+    before = hits(connection, "message word9")
+    heard: list[int] = []
+
+    assert index.rebuild(connection, rows, heard.append) == 50
+
+    assert hits(connection, "message word9") == before
+    assert heard == [50]
+    assert index.check(connection) == []
+
+
+def test_merging_ends_and_leaves_no_bytes_of_what_was_removed(connection: Connection) -> None:
+    """After the merges no page of either index holds the words of a removed message."""
+    rows = [*fill(connection, 30), IndexedText(31, "unspeakablesecret here")]
+    for row in rows:
+        index.add(connection, [row])
+    index.remove(connection, [31])
+
+    steps = 0
+    pages = -500
+    while index.merge(connection, pages):
+        pages = 500
+        steps += 1
+        assert steps < 100
+
+    for table in ("message_words_data", "message_substrings_data"):
+        ((count,),) = connection.execute(
+            f"SELECT count(*) FROM {table} WHERE instr(block, CAST('peakablesecre' AS BLOB)) > 0"
+        ).fetchall()
+        assert count == 0

@@ -1,0 +1,258 @@
+"""The search, over real tables."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import Found, SearchRequest
+from kept.sessions.sqlite.candidates import EXHAUSTIVE
+from kept.sessions.sqlite.search import find
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.state import open_state
+
+NOW = 1_700_000_000.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteSessionStore]:
+    database = open_state(tmp_path / "state.db")
+    yield SqliteSessionStore(database)
+    database.close()
+
+
+def say(store: SqliteSessionStore, name: str, texts: Sequence[str], **session: object) -> list[int]:
+    started = session.pop("started", NOW - DAY)
+    role = session.pop("role", Role.USER)
+    identity = SessionId(name)
+    if store.session(identity) is None:
+        store.create(Session(identity, session.pop("source", "cli"), started, **session))  # type: ignore[arg-type]
+    return store.append(
+        identity,
+        [
+            NewMessage(
+                Message(role, text, tool_name="shell" if role is Role.TOOL else None), started + place, Origin.PERSON
+            )
+            for place, text in enumerate(texts)
+        ],
+    )
+
+
+def search(store: SqliteSessionStore, query: str, **request: object) -> Found:
+    return find(store.database.connection, SearchRequest(query, **request), now=NOW)  # type: ignore[arg-type]
+
+
+def best(store: SqliteSessionStore, query: str, **request: object) -> str:
+    found = search(store, query, **request)
+    message = store.message(found.messages[0].message_id)
+    assert message is not None
+    return message.message.text
+
+
+def test_a_plain_question_finds_its_message(store: SqliteSessionStore) -> None:
+    """Stop words and word forms do not matter; the best session holds the best message."""
+    say(store, "a", ["we talked of gardens", "I went to a support group yesterday", "how was it?"])
+    say(store, "b", ["the group project is late", "please send support"])
+
+    found = search(store, "When did I go to the support groups?")
+
+    assert best(store, "When did I go to the support groups?") == "I went to a support group yesterday"
+    assert found.sessions[0].session_id == "a"
+    assert not found.abstained
+    assert found.messages[0].parts["words"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("我们昨天去了北京烤鸭店", "北京"),
+        ("我们昨天去了北京烤鸭店", "鸭"),
+        ("我们昨天去了北京烤鸭店", "什么时候去的北京烤鸭店"),
+        ("東京タワーに行きました", "東京タワー"),
+        ("한국어를 배우고 있어요", "한국어"),
+        ("เมื่อวานไปกรุงเทพ", "กรุงเทพ"),
+        ("мы ездили в Москву летом", "когда мы ездили в москву?"),
+        ("سافرنا إلى القاهرة أمس", "القاهرة"),
+        ("we fixed getUserName today", "user name"),
+        ("we fixed getUserName today", "getUserName"),
+        ("edit src/kept/app.py please", "src/kept/app.py"),
+        ("edit src/kept/app.py please", "app.py"),
+        ("now on version 3.11.7 of it", "3.11.7"),
+        ("the snake_case_name broke", "snake_case_name"),
+        ("the snake_case_name broke", "case"),
+        ("un café au lait", "cafe"),
+        ("such a nice cake 🎂 for you", "🎂"),
+        ("the xylophonist arrived", "lophon"),
+        ("the xylophonist arrived", "xylophnist"),
+    ],
+)
+def test_scripts_identifiers_and_parts_are_found(store: SqliteSessionStore, said: str, asked: str) -> None:
+    """Each is found among others, whole or by a part, or misspelt by a letter."""
+    say(store, "other", ["hello there", "nothing to see", "再见了朋友", "какой хороший день", "some case"][:4])
+    say(store, "wanted", [said])
+
+    assert best(store, asked) == said
+
+
+def test_a_phrase_is_exact(store: SqliteSessionStore) -> None:
+    """The words in another order do not match."""
+    say(store, "a", ["red green blue", "green red blue", "blue red greenish"])
+
+    found = search(store, '"red green"')
+
+    assert [store.message(hit.message_id).message.text for hit in found.messages] == ["red green blue"]
+    assert search(store, '"green red red"').messages == ()
+
+
+def test_not_excludes_and_and_requires(store: SqliteSessionStore) -> None:
+    """Operators decide what may be found."""
+    say(store, "a", ["tea and cake", "filler one", "filler two"])
+    say(store, "b", ["tea and milk"])
+
+    hits = {store.message(hit.message_id).message.text for hit in search(store, "tea NOT cake").messages}
+
+    assert hits == {"tea and milk"}
+    assert best(store, "tea AND cake") == "tea and cake"
+    assert best(store, "cak*") == "tea and cake"
+
+
+def test_a_name_is_not_swamped_by_what_its_bearer_says(store: SqliteSessionStore) -> None:
+    """Asked for a person, what is said of them comes before what they say."""
+    say(store, "a", [f"Caroline: something number {number}" for number in range(20)])
+    say(store, "b", ["Melanie: I saw Caroline at the lake", "Melanie: nice weather"])
+
+    assert best(store, "Caroline") == "Melanie: I saw Caroline at the lake"
+
+
+def test_rewound_messages_are_never_found(store: SqliteSessionStore) -> None:
+    """What was taken back is gone from every list."""
+    _, taken = say(store, "a", ["violin one", "violin two"])
+
+    store.rewind(SessionId("a"), taken)  # type: ignore[arg-type]
+
+    assert taken not in {hit.message_id for hit in search(store, "violin").messages}
+
+
+def test_filters_exclude_and_are_counted(store: SqliteSessionStore) -> None:
+    """Each filter takes its hits away and says how many."""
+    say(store, "old", ["violin lesson"], started=NOW - 100 * DAY)
+    new = say(store, "new", ["violin concert"], started=NOW - DAY)
+    say(store, "sub", ["violin in a subagent"], source="subagent")
+    say(store, "said", ["violin played"], role=Role.ASSISTANT)
+
+    def names(**request: object) -> set[str]:
+        return {str(hit.session_id) for hit in search(store, "violin", **request).sessions}
+
+    assert names() == {"old", "new", "said"}
+    assert names(after=NOW - 10 * DAY) == {"new", "said"}
+    assert names(before=NOW - 10 * DAY) == {"old"}
+    assert names(sources=("subagent",)) == {"sub"}
+    assert names(roles=("assistant",)) == {"said"}
+    assert names(session_id="old") == {"old"}
+    assert names(exclude_sessions=("old", "said")) == {"new"}
+    assert names(exclude_messages=frozenset(new)) == {"old", "said"}
+    assert search(store, "violin", exclude_messages=frozenset(new)).excluded["current conversation"] == 1
+    assert search(store, "violin").excluded["hidden source"] == 1
+
+
+def test_another_users_messages_are_neither_found_nor_counted(store: SqliteSessionStore) -> None:
+    """A user sees only their own, and learns nothing of others."""
+    say(store, "mine", ["violin lesson"], user_id="ann")
+    say(store, "theirs", ["violin concert"], user_id="bob")
+
+    found = search(store, "violin", user_id="ann")
+
+    assert [hit.session_id for hit in found.sessions] == ["mine"]
+    assert sum(found.excluded.values()) == 0
+
+
+def test_scheduled_talk_and_tool_output_rank_below_people(store: SqliteSessionStore) -> None:
+    """The same words count less from a schedule or a tool."""
+    say(store, "cron", ["violin tuning reminder"], source="cron")
+    say(store, "tool", ["violin tuning reminder"], role=Role.TOOL)
+    say(store, "own", ["violin tuning reminder"])
+
+    found = search(store, "violin tuning reminder")
+
+    assert found.sessions[0].session_id == "own"
+
+
+def test_a_date_in_the_question_prefers_its_days(store: SqliteSessionStore) -> None:
+    """Of two equal messages, the one sent on the day that the question names is first."""
+    say(store, "then", ["dinner with my mother"], started=NOW - 300 * DAY)
+    say(store, "now", ["dinner with my mother"], started=NOW - DAY)
+    from datetime import UTC, datetime
+
+    asked = datetime.fromtimestamp(NOW - 300 * DAY, UTC).strftime("%d %B %Y")
+
+    assert search(store, f"dinner with mother on {asked}").sessions[0].session_id == "then"
+    assert search(store, "dinner with mother").sessions[0].session_id == "now"
+
+
+def test_what_nobody_said_is_abstained_from(store: SqliteSessionStore) -> None:
+    """A question of unknown words, or with one minor word known, has no answer; the nearest are still listed."""
+    say(store, "a", ["I like the weather in the mountains", "the recipe needs flour", "see you on time"])
+
+    assert search(store, "zzyzx qwertzuiop").abstained
+    near = search(store, "quantum chromodynamics lattice recipe gauge")
+    assert near.abstained
+    assert near.messages
+
+
+def test_removed_messages_are_not_found(store: SqliteSessionStore) -> None:
+    """After removal neither the words nor a substring finds them."""
+    from kept.sessions.sqlite import index
+
+    (number,) = say(store, "a", ["the xylophone sings"])
+    with store.database.writing() as connection:
+        index.remove(connection, [number])
+
+    assert search(store, "xylophone").messages == ()
+    assert search(store, "lophon").messages == ()
+
+
+def test_the_budget_changes_what_is_read_and_not_how_it_is_ranked(store: SqliteSessionStore) -> None:
+    """On a small store the bounded and the exhaustive search agree to the last digit."""
+    for number in range(30):
+        say(store, f"s{number}", [f"violin {number}", "the recital went well", f"lake {number % 3}"])
+    for query in ("violin recital", "lake", "when was the recital at the lake?"):
+        request = SearchRequest(query, limit=10)
+        few = find(store.database.connection, request, now=NOW)
+        all_ = find(store.database.connection, request, now=NOW, budget=EXHAUSTIVE)
+        assert [hit.score for hit in few.messages] == [hit.score for hit in all_.messages]
+
+
+PIECES = st.sampled_from(
+    ['"', "(", ")", " AND ", " OR ", " NOT ", "*", "violin", "北京", "\x00", "😀", "a_b.c", " ", "'", ":", "^", "-"]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.text(max_size=80), st.lists(PIECES, max_size=20).map("".join)))
+def test_no_query_raises(store: SqliteSessionStore, query: str) -> None:
+    """Whatever is typed, the search answers."""
+    if store.session(SessionId("a")) is None:
+        say(store, "a", ["violin 北京 😀 a_b.c", "it's 10:30 - and so on"])
+
+    search(store, query)
+
+
+def test_a_stem_that_splits_a_character_harms_nothing(store: SqliteSessionStore) -> None:
+    """The stemmer cuts bytes; a word of mixed scripts may lose half a character, the rest is found."""
+    say(store, "a", ["violin abcतing a_ing", "abcdefg and so on"])
+
+    assert best(store, "violin abcतing") == "violin abcतing a_ing"
+    assert search(store, "abcdxfg").messages
+
+
+@pytest.mark.parametrize("query", ["x" * 10_000, "violin " * 1_500, "\ud800violin", "", " ", "the of and", "'" * 50])
+def test_odd_queries_are_answered(store: SqliteSessionStore, query: str) -> None:
+    """Length, surrogates and emptiness are all fine."""
+    say(store, "a", ["violin of the lake"])
+
+    search(store, query)

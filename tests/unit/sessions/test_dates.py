@@ -1,0 +1,72 @@
+"""Dates as people write them."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.sessions.dates import mentioned, when
+
+NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
+
+
+def day(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("last week", "2024-02-05", "2024-02-12"),
+        ("in March", "2023-03-01", "2023-04-01"),
+        ("3 days ago", "2024-02-12", "2024-02-13"),
+        ("a few weeks ago", "2024-01-25", "2024-02-01"),
+        ("yesterday", "2024-02-14", "2024-02-15"),
+        ("last month", "2024-01-01", "2024-02-01"),
+        ("last year", "2023-01-01", "2024-01-01"),
+        ("last friday", "2024-02-09", "2024-02-10"),
+        ("2024-05-01", "2024-05-01", "2024-05-02"),
+        ("2024-05", "2024-05-01", "2024-06-01"),
+        ("2023", "2023-01-01", "2024-01-01"),
+        ("May 3, 2023", "2023-05-03", "2023-05-04"),
+        ("3rd of May 2023", "2023-05-03", "2023-05-04"),
+        ("16 November, 2023", "2023-11-16", "2023-11-17"),
+        ("december 2023", "2023-12-01", "2024-01-01"),
+    ],
+)
+def test_a_date_is_a_stretch_of_time(text: str, start: str, end: str) -> None:
+    """Each way of writing a date means these days."""
+    span = when(text, NOW)
+
+    assert span is not None
+    assert (span.start, span.end) == (day(start), day(end))
+
+
+@pytest.mark.parametrize("text", ["", "soon", "31 February 2023", "9999-99", "99999 years ago"])
+def test_what_is_no_date_is_none(text: str) -> None:
+    """Impossible days and other words are not dates."""
+    assert when(text, NOW) is None
+
+
+def test_a_question_may_mention_dates() -> None:
+    """The words that say the date come with it; "may" alone is no month."""
+    found = mentioned("What did Tim finish on 8th December, 2023, and may I know why?", NOW)
+
+    assert [said for _, said in found] == ["8th december, 2023"]
+
+
+def test_distance_is_zero_inside_and_grows_outside() -> None:
+    """A moment inside a span is at no distance."""
+    span = when("2024-01-10", NOW)
+
+    assert span is not None
+    assert span.distance(day("2024-01-10")) == 0.0
+    assert span.distance(day("2024-01-09")) == 86_400.0
+
+
+@given(st.text(max_size=60), st.floats(0, 4e9))
+def test_no_text_raises(text: str, now: float) -> None:
+    """Whatever is written, it is a date or none."""
+    when(text, now)
+    mentioned(text, now)

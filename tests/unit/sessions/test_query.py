@@ -1,0 +1,131 @@
+"""The one box, read."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kept.sessions.query import MAX_TERMS, All, Any, Kind, Not, Term, parse
+
+NOW = 1_700_000_000.0
+
+
+def texts(query: str) -> list[str]:
+    return [term.text for term in parse(query, NOW).terms]
+
+
+def test_a_question_is_its_content_words() -> None:
+    """Question words and stop words go; nothing is required."""
+    query = parse("When did Caroline go to the LGBTQ support group?", NOW)
+
+    assert [term.text for term in query.terms] == ["caroline", "go", "lgbtq", "support", "group"]
+    assert query.condition is None
+
+
+def test_irregular_and_short_forms_are_looked_up_by_their_base() -> None:
+    """ "went" is found as "go", "mom" as "mother"."""
+    assert texts("what mom bought") == ["mother", "buy"]
+
+
+def test_words_that_only_shape_a_question_count_less() -> None:
+    """ "what kind of" asks; it is not what is asked for."""
+    weights = {term.text: term.weight for term in parse("what kind of violin", NOW).terms}
+
+    assert weights["kind"] < weights["violin"]
+
+
+def test_only_stop_words_are_taken_as_they_are() -> None:
+    """A query of nothing but stop words still looks for them."""
+    assert texts("the of") == ["the", "of"]
+
+
+@pytest.mark.parametrize(
+    ("question", "content"),
+    [
+        ("wann haben wir das Auto gekauft", {"gekauft"}),
+        ("когда мы ездили в Москву", {"ездили", "москву"}),
+        ("quand est-ce que nous avons acheté la maison", {"acheté", "maison"}),
+        ("war stories", {"war", "stories"}),
+    ],
+)
+def test_stop_words_are_those_of_the_language_of_the_question(question: str, content: set[str]) -> None:
+    """ "war" is a stop word in a German question and a noun in an English one."""
+    assert content <= set(texts(question))
+    assert not {"wir", "das", "мы", "nous", "la"} & set(texts(question))
+
+
+def test_chinese_is_looked_up_by_pairs_and_a_single_character_by_itself() -> None:
+    """A question word separates; one character alone is a word."""
+    assert texts("什么时候去北京") == ["去北", "北京"]
+    assert texts("茶") == ["茶"]
+
+
+def test_a_phrase_must_hold_and_its_words_rank() -> None:
+    """Words beside a phrase rank; they do not exclude."""
+    query = parse('"exact phrase" violin', NOW)
+
+    assert {"exact", "phrase", "violin"} <= {term.text for term in query.terms}
+    assert isinstance(query.condition, All)
+    assert Term("exact phrase", Kind.PHRASE) in query.condition.nodes
+
+
+def test_operators_and_brackets_are_honoured() -> None:
+    """AND, OR, NOT and brackets build one condition."""
+    query = parse("(tea OR coffee) AND mug NOT cup", NOW)
+
+    assert isinstance(query.condition, All)
+    assert query.condition.nodes[0] == Any((Term("tea"), Term("coffee")))
+    assert Not(Term("cup")) in query.condition.nodes[1].nodes  # type: ignore[union-attr]
+    assert "cup" not in {term.text for term in query.terms}
+
+
+def test_a_prefix_is_a_prefix() -> None:
+    """A star at the end of a word asks for its beginning."""
+    assert parse("deploy*", NOW).terms == (Term("deploy", Kind.PREFIX),)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ['"unbalanced tea', "tea AND", "(tea", "tea)", "AND OR", "NOT tea", "tea OR (AND)", "(" * 5_000 + "tea", '"" tea'],
+)
+def test_broken_syntax_is_read_as_plain_words(broken: str) -> None:
+    """What does not hold as syntax is still looked for."""
+    query = parse(broken, NOW)
+
+    assert query.condition is None or "tea" in broken
+    if "tea" in broken:
+        assert "tea" in {term.text for term in query.terms}
+
+
+def test_shouting_is_not_syntax() -> None:
+    """In capitals throughout, OR is a word."""
+    assert parse("TEA OR NOT TEA", NOW).condition is None
+
+
+def test_dates_in_a_question_are_read_and_their_words_count_less() -> None:
+    """A mentioned date is a preference for its days."""
+    query = parse("who had dinner on May 3, 2023", NOW)
+
+    assert len(query.dates) == 1
+    weights = {term.text: term.weight for term in query.terms}
+    assert weights["2023"] < weights["dinner"]
+
+
+def test_a_very_long_query_keeps_a_bounded_number_of_terms() -> None:
+    """Ten thousand characters ask for no more than the limit."""
+    query = parse(" ".join(f"word{number}" for number in range(2_000)), NOW)
+
+    assert 0 < len(query.terms) <= MAX_TERMS
+
+
+PIECES = st.sampled_from(
+    ['"', "(", ")", " AND ", " OR ", " NOT ", "*", "tea", "北京", "\ud800", "\x00", "😀", "a_b.c", " "]
+)
+
+
+@settings(max_examples=300)
+@given(st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=30).map("".join)))
+def test_no_query_raises(text: str) -> None:
+    """Whatever is typed is read."""
+    query = parse(text, NOW)
+
+    assert len(query.terms) <= MAX_TERMS

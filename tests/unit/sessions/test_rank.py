@@ -1,0 +1,121 @@
+"""The rank is a small function whose parts each do one thing."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.sessions.rank import WEIGHTS, Line, RankedTerm, Ranking, SessionLines, abstains, idf, term_weights
+
+TERMS = [RankedTerm("violin", 5.0), RankedTerm("recital", 4.0), RankedTerm("june", 1.0)]
+
+
+def ranking(weights=WEIGHTS) -> Ranking:
+    return Ranking(TERMS, mean_length=20.0, mean_session=20.0, weights=weights)
+
+
+def score(line: Line, counts=(1, 1, 1)) -> float:
+    session = SessionLines("s", 20, counts, [line])
+    return ranking().scored(session)[0].score
+
+
+def test_a_rare_term_says_more_than_a_common_one() -> None:
+    """idf falls with the number of messages that hold the term."""
+    assert idf(1_000, 1) > idf(1_000, 10) > idf(1_000, 900) > 0.0
+
+
+def test_a_speakers_name_counts_less_and_an_unknown_term_not_at_all() -> None:
+    """People are named everywhere; what no message holds ranks nothing."""
+    plain, name, unknown = term_weights(
+        [("lake", 1.0, 10, 0), ("caroline", 1.0, 10, 300), ("zzz", 1.0, 0, 0)], documents=600
+    )
+
+    assert name.weight < plain.weight
+    assert name.is_name
+    assert unknown.weight == 0.0
+
+
+def test_more_of_the_question_ranks_higher() -> None:
+    """Two terms beat one, three beat two."""
+    one, two, three = (score(Line(1, mask, 20)) for mask in (0b1, 0b11, 0b111))
+
+    assert one < two < three
+
+
+def test_the_same_words_say_more_in_a_short_message() -> None:
+    """Length is held against a match."""
+    assert score(Line(1, 0b1, 5)) > score(Line(1, 0b1, 200))
+
+
+def test_neighbours_help_and_a_message_of_nothing_else_can_be_found_by_them() -> None:
+    """A question and its answer stand next to each other."""
+    alone, answered = Line(1, 0b1, 20), Line(1, 0b1, 20, before=0b10)
+    answer = Line(2, 0, 20, before=0b11)
+
+    assert score(answered) > score(alone)
+    assert score(answer) > 0.0
+    assert ranking().scored(SessionLines("s", 20, (0, 0, 0), [Line(3, 0, 20)])) == []
+
+
+def test_neighbour_and_session_gains_fall_with_the_length_of_the_message() -> None:
+    """A long answer holds enough words of its own."""
+    short = ranking().parts(Line(1, 0b1, 20, before=0b10), 8.0)
+    long = ranking().parts(Line(1, 0b1, 2_000, before=0b10), 8.0)
+
+    assert long["neighbours"] < short["neighbours"]
+    assert long["session"] < short["session"]
+
+
+def test_recency_prefers_the_new_and_never_hides_the_old() -> None:
+    """Among equals the new wins; one more term of the question always outweighs age."""
+    new, old = Line(1, 0b1, 20, age_days=0.0), Line(2, 0b1, 20, age_days=3_000.0)
+    old_and_better = Line(3, 0b11, 20, age_days=3_000.0)
+
+    assert score(new) > score(old)
+    assert score(old_and_better) > score(new)
+
+
+def test_the_parts_add_up_to_the_score() -> None:
+    """What is shown as the reason is the whole reason."""
+    line = Line(1, 0b11, 30, before=0b100, spoken=True, factor=0.5, date=0.3, age_days=10.0, gap=2.0)
+    session = SessionLines("s", 20, (2, 1, 1), [line])
+    rank = ranking()
+
+    (scored,) = rank.scored(session)
+    parts = rank.parts(line, rank.session_sum(session))
+
+    assert abs(sum(parts.values()) - scored.score) < 1e-9
+
+
+def test_a_session_with_two_good_messages_beats_one_with_one() -> None:
+    """The runner-up counts for its session."""
+    rank = ranking()
+    one = SessionLines("a", 20, (1, 0, 0), [Line(1, 0b1, 20)])
+    two = SessionLines("b", 20, (2, 0, 0), [Line(2, 0b1, 20), Line(3, 0b1, 20)])
+
+    assert rank.session_score(two, rank.scored(two))[0] > rank.session_score(one, rank.scored(one))[0]
+
+
+def test_little_of_the_question_is_below_the_mark() -> None:
+    """A message that holds a minor word only is no answer."""
+    rank = ranking()
+
+    assert abstains(rank.parts(Line(1, 0b100, 20), 0.0), rank)
+    assert not abstains(rank.parts(Line(1, 0b11, 20), 0.0), rank)
+
+
+@given(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(1, 5_000))
+def test_no_score_is_negative_and_a_further_term_never_lowers_it(
+    mask: int, before: int, after: int, around: int, length: int
+) -> None:
+    """Whatever a line and its neighbours hold, holding one more term is no worse."""
+    session = SessionLines("s", 20, (1, 1, 1))
+    less = Line(1, mask, length, before=before, after=after, around=around)
+    more = replace(less, mask=mask | 1)
+    session.lines = [less, more]
+
+    scores = [item.score for item in ranking().scored(session)]
+
+    assert all(value > 0.0 for value in scores)
+    if len(scores) == 2:
+        assert scores[1] >= scores[0] - 1e-9
