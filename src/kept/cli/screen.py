@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, say
 from kept.core.events import (
@@ -15,6 +16,10 @@ from kept.core.events import (
     Warned,
 )
 from kept.core.messages import Usage
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.markdown import Markdown
 
 ARGUMENT_CHARS = 80
 
@@ -30,6 +35,7 @@ class Screen:
     is_terminal: bool = field(default_factory=sys.stdout.isatty)
     _block: str = ""
     _column: int = 0
+    _live: "Live | None" = None
 
     def __call__(self, event: Event, /) -> None:
         """Show what a person should see of `event`."""
@@ -64,22 +70,40 @@ class Screen:
             return
         self._block += text
         while (cut := _end_of_block(self._block)) is not None:
-            _markdown(self._block[:cut])
+            self._finish(self._block[:cut])
             self._block = self._block[cut:]
+        if self._block.strip():
+            self._shown().update(_markdown(self._block))
+
+    def _shown(self) -> "Live":
+        """Return the area of the screen in which the present block grows."""
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(), refresh_per_second=10, vertical_overflow="visible")
+            self._live.start()
+        return self._live
+
+    def _finish(self, block: str) -> None:
+        """Leave a block on the screen as it is, whole."""
+        if block.strip():
+            self._shown().update(_markdown(block), refresh=True)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def end(self) -> None:
         """Finish an answer: what is left of it is shown, and the cursor stands on a new line."""
-        if self._block.strip():
-            _markdown(self._block)
+        self._finish(self._block)
         self._block = ""
         if self._column:
             say()
         self._column = 0
 
     def _line(self, text: str) -> None:
-        if self._block.strip():
-            _markdown(self._block)
-            self._block = ""
+        self._finish(self._block)
+        self._block = ""
         note(text)
 
 
@@ -112,11 +136,10 @@ def _end_of_block(text: str) -> int | None:
     return None
 
 
-def _markdown(text: str) -> None:
-    from rich.console import Console
+def _markdown(text: str) -> "Markdown":
     from rich.markdown import Markdown
 
-    Console().print(Markdown(text.strip("\n")))
+    return Markdown(text.strip("\n"))
 
 
 def _short(text: str) -> str:
