@@ -1,0 +1,242 @@
+"""Turns of the agent over real stores, with the scripted model."""
+
+import json
+import threading
+import time
+
+import anyio
+import pytest
+
+from kept.agent.agent import Opening
+from kept.app import open_app
+from kept.core.errors import ModelBusy
+from kept.core.events import ToolFinished, Warned
+from kept.core.messages import Role
+from kept.llm.scripted import Says, ScriptedModel, call
+from kept.memory.edits import Add
+from kept.memory.ledger import Author
+
+
+@pytest.fixture
+def opened(home, tmp_path, monkeypatch):
+    """Opens an agent on a temporary home with a scripted model; `.app` and `.told` are at hand."""
+    apps = []
+    monkeypatch.chdir(tmp_path)
+
+    def start(script, *, config="", **opening):
+        home.mkdir(exist_ok=True)
+        (home / "config.yaml").write_text(config)
+        told = []
+        app = open_app(str(home), environ={"HOME": str(tmp_path)}, sink=told.append)
+        apps.append(app)
+        model = ScriptedModel(script, name="scripted/test")
+        app.models.chat = lambda _name=None: model
+        agent = app.agent(Opening(**opening))
+        agent.app, agent.told, agent.scripted = app, told, model
+        return agent
+
+    yield start
+    for app in apps:
+        app.close()
+
+
+def test_an_interrupted_turn_is_stored_and_marked(opened):
+    """What was said so far is kept; the next request extends the one before."""
+    agent = opened([Says("a long story " * 50, delay_seconds=0.01), "second"])
+
+    async def talk():
+        async with anyio.create_task_group() as group:
+            answers = []
+
+            async def first():
+                answers.append(await agent.turn("tell me"))
+
+            group.start_soon(first)
+            await anyio.sleep(0.3)
+            agent.interrupt()
+        answers.append(await agent.turn("and now?"))
+        return answers
+
+    first, second = anyio.run(talk)
+
+    assert first.interrupted
+    assert first.text.startswith("a long story")
+    rows = agent.app.sessions.messages(first.session_id)
+    assert [row.interrupted for row in rows] == [False, True, False, False]
+    assert second.text == "second"
+
+
+def test_independent_tools_run_side_by_side(opened):
+    """Three slow searches of one answer take the time of one."""
+    agent = opened([Says(tool_calls=tuple(call("session_search", query=f"q{n}") for n in range(3))), "done"])
+    tool = agent.parts.toolbox.tools["session_search"]
+    running, most, guard = [0], [0], threading.Lock()
+
+    def slow(arguments, context):
+        with guard:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.2)
+        with guard:
+            running[0] -= 1
+        return {"success": True}
+
+    object.__setattr__(tool, "call", slow)
+
+    answer = anyio.run(agent.turn, "search thrice")
+
+    assert most[0] == 3
+    assert [each.ok for each in answer.tool_calls] == [True, True, True]
+
+
+def test_a_tool_that_throws_is_an_answer(opened):
+    """The turn goes on; the model gets the failure."""
+    agent = opened([Says(tool_calls=(call("session_search", query="x"),)), "went on"])
+    tool = agent.parts.toolbox.tools["session_search"]
+    object.__setattr__(tool, "call", lambda arguments, context: 1 / 0)
+
+    answer = anyio.run(agent.turn, "hi")
+
+    assert answer.text == "went on"
+    assert [event.ok for event in agent.told if isinstance(event, ToolFinished)] == [False]
+
+
+def test_a_turn_ends_at_its_limit_with_where_it_stands(opened):
+    """A model that never stops calling is stopped."""
+    agent = opened(lambda request: Says(tool_calls=(call("todo"),)), config="limits:\n  iterations: 3\n")
+
+    answer = anyio.run(agent.turn, "loop")
+
+    assert answer.stopped_by == "3 model calls"
+    assert "todo ×3" in answer.text
+
+
+def test_a_failing_model_loses_nothing(opened):
+    """The error is raised, the question is stored, and the next turn extends the same prefix."""
+    agent = opened([ModelBusy("overloaded"), "fine again"])
+
+    async def talk():
+        with pytest.raises(ModelBusy):
+            await agent.turn("are you there?")
+        return await agent.turn("and now?")
+
+    answer = anyio.run(talk)
+
+    assert answer.text == "fine again"
+    texts = [row.message.text for row in agent.app.sessions.messages(answer.session_id)]
+    assert texts[0] == "are you there?"
+    assert "no answer" in texts[1]
+
+
+def test_changes_of_others_are_told_once_and_never_stored_as_content(opened):
+    """A delta stands in api_content of one message, inside the fence, and in no other place."""
+    agent = opened(["one", "two", "three"])
+
+    async def talk():
+        await agent.turn("first")
+        agent.app.memory.apply("user", Add("Prefers tea"), Author(origin="user"))
+        await agent.turn("second")
+        return await agent.turn("third")
+
+    answer = anyio.run(talk)
+
+    rows = agent.app.sessions.messages(answer.session_id)
+    told = [row for row in rows if row.api_content and "Prefers tea" in row.api_content]
+    assert [row.message.text for row in told] == ["second"]
+    assert "<memory-context>" in told[0].api_content
+    assert all("Prefers tea" not in row.message.text for row in rows)
+    found = agent.app.tools()["session_search"].call({"query": "tea"}, _context())
+    assert "Prefers tea" not in json.dumps(found)
+
+
+def _context():
+    from kept.core.tools import ToolContext
+
+    return ToolContext()
+
+
+def test_own_writes_are_not_told_back(opened):
+    """What this conversation wrote itself it knows."""
+    agent = opened(
+        [Says(tool_calls=(call("memory", action="add", target="user", content="Likes tea"),)), "ok", "again"]
+    )
+
+    async def talk():
+        await agent.turn("I like tea")
+        return await agent.turn("next")
+
+    answer = anyio.run(talk)
+
+    rows = agent.app.sessions.messages(answer.session_id)
+    assert all(row.api_content is None for row in rows)
+
+
+def test_a_sub_agent_works_in_a_session_of_its_own(opened):
+    """delegate_task returns the report; the child is hidden from search and has no memory tool."""
+    seen = []
+
+    def script(request):
+        seen.append([tool.name for tool in request.tools])
+        if request.messages[-1].role is Role.USER and "count the files" in request.messages[-1].text:
+            return "There are 3 files."
+        if request.messages[-1].role is Role.TOOL:
+            return "The sub-agent says 3."
+        return Says(tool_calls=(call("delegate_task", task="count the files"),))
+
+    agent = opened(script)
+
+    answer = anyio.run(agent.turn, "how many files?")
+
+    assert answer.text == "The sub-agent says 3."
+    assert "memory" not in seen[1]
+    assert "delegate_task" not in seen[1]
+    sources = {session.source for session in agent.app.sessions.recent(limit=10, source="subagent")}
+    assert sources == {"subagent"}
+
+
+def test_toolsets_decide_what_is_loaded(opened):
+    """Without `memory` there is no memory tool and no page in the prompt."""
+    agent = opened(["ok"], config="toolsets: [session_search]\n")
+    agent.app.memory.apply("user", Add("Prefers tea"))
+
+    anyio.run(agent.turn, "hi")
+
+    assert list(agent.parts.toolbox.tools) == ["session_search"]
+    assert "Prefers tea" not in agent.live.prompt
+
+
+def test_nudge_counters_survive_a_resume(opened):
+    """A second process goes on counting where the first one left."""
+    first = opened(["a", "b", "c"])
+
+    async def talk():
+        await first.turn("1")
+        return await first.turn("2")
+
+    session = anyio.run(talk).session_id
+    second = opened(["d"], resume=session)
+
+    assert second.live.nudges.turns == 2
+
+
+def test_secrets_are_redacted_in_the_store_only(opened, home):
+    """The model gets the key, the database file never does."""
+    agent = opened(["noted"])
+    secret = "sk-ant-api03-" + "Zx9" * 30
+
+    anyio.run(agent.turn, f"use {secret} please")
+    agent.app.close()
+
+    raw = b"".join(path.read_bytes() for path in home.glob("state.db*"))
+    assert secret.encode() not in raw
+    assert any(secret in message.text for message in agent.scripted.requests[0].messages)
+
+
+def test_a_warning_names_an_unknown_provider(opened):
+    """A configured provider that does not exist is said loudly; the chat goes on."""
+    agent = opened(["still here"], config="memory:\n  provider: nosuch\n")
+
+    answer = anyio.run(agent.turn, "hi")
+
+    assert answer.text == "still here"
+    assert any(isinstance(event, Warned) and "nosuch" in event.message for event in agent.told)
