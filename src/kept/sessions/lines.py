@@ -25,6 +25,9 @@ from kept.sessions.moments import from_program
 from kept.sessions.records import storable
 
 DEFAULT_SOURCE = "import:jsonl"
+_SESSION_FIELDS = frozenset(
+    ("source", "user_id", "profile", "project", "model", "title", "parent_session_id", "link", "ended", "end_reason")
+)
 _ORIGINS = {Role.USER: Origin.PERSON, Role.ASSISTANT: Origin.MODEL, Role.TOOL: Origin.TOOL}
 
 
@@ -158,12 +161,18 @@ def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
         external_id=_external_id(value),
         interrupted=value.get("interrupted") is True,
     )
-    # a message line describes its session only where no session line came before
-    session = _session({**value, "last_active": None, "metadata": None, "archived": None}, timestamp, source)
+    session = _described(value, timestamp, source)
     state = _word(value, "state", State) or State.ACTIVE
     if state is State.REWOUND:
         raise BadLine("the message was taken back (state is rewound)")
     return MessageLine(session, new, state, _count(value, "id"))
+
+
+def _described(value: Mapping[str, Any], timestamp: float, source: str) -> Session:
+    """Return the session as a message line describes it, which counts where no session line came before."""
+    if _SESSION_FIELDS.isdisjoint(value):
+        return Session(_session_id(value), source, timestamp)
+    return _session({**value, "last_active": None, "metadata": None, "archived": None}, timestamp, source)
 
 
 def _role(value: Mapping[str, Any]) -> Role:

@@ -1,8 +1,8 @@
 -- name: insert
 INSERT INTO messages (
   session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  reasoning, parts, token_count, api_content, external_id, interrupted, indexed_on_write
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
 
 -- name: insert_blob
 INSERT OR IGNORE INTO blobs (hash, data) VALUES (?, ?);
@@ -17,9 +17,6 @@ SELECT data FROM blobs WHERE hash = ?;
 UPDATE sessions
 SET message_count = message_count + ?, last_active = max(coalesce(last_active, 0), ?)
 WHERE id = ? AND trashed IS NULL;
-
--- name: dequeue_range
-DELETE FROM index_queue WHERE message_id BETWEEN ? AND ?;
 
 -- name: of_session
 SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,

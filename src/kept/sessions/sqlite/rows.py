@@ -41,7 +41,6 @@ def insert(connection: Connection, rows: Sequence[tuple[Row, list[Blob]]]) -> li
             connection.execute(SQL.insert_blob, (blob.hash, blob.data))
             connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
     indexing.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
-    connection.execute(SQL.dequeue_range, (ids[0], ids[-1]))
     return ids
 
 

@@ -12,13 +12,13 @@ FROM sessions WHERE id = ? AND trashed IS NULL;
 -- name: exists
 SELECT trashed FROM sessions WHERE id = ?;
 
--- name: recent
-SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
-  archived, last_active, message_count, metadata
-FROM sessions
-WHERE trashed IS NULL AND archived <= :archived
-  AND (:source IS NULL AND source NOT IN ('subagent', 'tool', 'review') OR source = :source)
-ORDER BY last_active DESC LIMIT :limit;
+-- name: users
+WITH RECURSIVE each_user (name) AS (
+  SELECT min(user_id) FROM sessions
+  UNION ALL
+  SELECT (SELECT min(user_id) FROM sessions WHERE user_id > name) FROM each_user WHERE name IS NOT NULL
+)
+SELECT name FROM each_user WHERE name IS NOT NULL;
 
 -- name: recent_of_user
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,

@@ -34,8 +34,7 @@ CREATE TABLE sessions (
 );
 
 CREATE UNIQUE INDEX sessions_title ON sessions (user_id, title) WHERE title IS NOT NULL;
-CREATE INDEX sessions_recent ON sessions (last_active);
-CREATE INDEX sessions_user ON sessions (user_id, last_active);
+CREATE INDEX sessions_recent ON sessions (user_id, last_active);
 CREATE INDEX sessions_parent ON sessions (parent_session_id) WHERE parent_session_id IS NOT NULL;
 CREATE INDEX sessions_trashed ON sessions (trashed) WHERE trashed IS NOT NULL;
 
@@ -56,7 +55,9 @@ CREATE TABLE messages (
   api_content TEXT,
   external_id TEXT,
   interrupted INTEGER NOT NULL DEFAULT 0,
-  rewind_run INTEGER
+  rewind_run INTEGER,
+  -- 1 where the writer indexes the row itself; any other program leaves it out, and the row is queued
+  indexed_on_write INTEGER NOT NULL DEFAULT 0
 );
 
 -- the rowid is the last column of every index, so this one also orders a session's messages
@@ -136,7 +137,7 @@ CREATE TABLE index_queue (
   message_id INTEGER PRIMARY KEY
 );
 
-CREATE TRIGGER messages_added AFTER INSERT ON messages BEGIN
+CREATE TRIGGER messages_added AFTER INSERT ON messages WHEN new.indexed_on_write = 0 BEGIN
   INSERT OR IGNORE INTO index_queue (message_id) VALUES (new.id);
 END;
 
