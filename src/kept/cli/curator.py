@@ -9,7 +9,6 @@ from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, pri
 from kept.cli.skills import NameArgument, told
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Refused
-from kept.curation import consolidate
 from kept.curation.curator import Curator
 from kept.skills.tool import refusal
 
@@ -81,6 +80,8 @@ def run(
 
 
 def _proposed(kept: App, *, ask: bool, yes: bool, as_json: bool) -> None:
+    from kept.curation import consolidate
+
     model = kept.models.errand("review", kept.models.chat())
     if model is None:
         fail("merging skills needs a model, and none is configured", "`kept model set` connects one")
@@ -100,6 +101,8 @@ def _proposed(kept: App, *, ask: bool, yes: bool, as_json: bool) -> None:
 
 
 def _carried_out(kept: App, plan_id: str, *, yes: bool, as_json: bool) -> None:
+    from kept.curation import consolidate
+
     editor = kept.skill_tools.editor
     plan = consolidate.read_plan(editor, plan_id)
     if isinstance(plan, Refused):

@@ -1,6 +1,6 @@
 """`kept skills browse | search | install | update | remove | audit`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,9 +9,10 @@ from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_jso
 from kept.cli.skills import NameArgument, told
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Refused
-from kept.skills import guard
-from kept.skills.hub.hub import Audited, Hub, Prepared
 from kept.skills.tool import refusal
+
+if TYPE_CHECKING:
+    from kept.skills.hub.hub import Audited, Hub, Prepared
 
 SourceArgument = Annotated[
     str, typer.Argument(help="A folder, a zip, a git URL, owner/repo/path, an https:// site, or pip:PACKAGE.")
@@ -24,7 +25,9 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _hub(kept: App) -> Hub:
+def _hub(kept: App) -> "Hub":
+    from kept.skills.hub.hub import Hub
+
     return Hub(kept.skill_tools.editor)
 
 
@@ -95,17 +98,19 @@ def install(
         _placed(hub, prepared, category=category, force=force, yes=yes, as_json=as_json)
 
 
-def _placed(hub: Hub, prepared: Prepared, *, category: str, force: bool, yes: bool, as_json: bool) -> None:
+def _placed(hub: "Hub", prepared: "Prepared", *, category: str, force: bool, yes: bool, as_json: bool) -> None:
+    from kept.skills.guard import Policy
+
     _described(prepared)
-    blocked = prepared.policy is guard.Policy.BLOCK and not (force and not prepared.network)
+    blocked = prepared.policy is Policy.BLOCK and not (force and not prepared.network)
     # a caution is the person's own decision: --yes alone, as scripts give it, does not make it
-    agreed = yes and (force or prepared.policy is guard.Policy.ALLOW)
+    agreed = yes and (force or prepared.policy is Policy.ALLOW)
     if not blocked and not confirmed(f"install {prepared.package.name!r}?", yes=agreed):
         raise typer.Exit(1)
     told(hub.install(prepared, category=category, force=force), as_json=as_json)
 
 
-def _described(prepared: Prepared) -> None:
+def _described(prepared: "Prepared") -> None:
     package = prepared.package
     note(f"{package.name}: {package.description}")
     note(f"  from {prepared.source} at {prepared.revision[:48]} ({prepared.trust})")
@@ -163,7 +168,7 @@ def audit(as_json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
-def _audit_row(one: Audited) -> dict[str, JSON]:
+def _audit_row(one: "Audited") -> dict[str, JSON]:
     return {
         "name": one.name,
         "clean": one.clean,

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kept.core.clock import iso
 from kept.core.errors import StorageError
 from kept.core.refusal import Reason, Refused
-from kept.skills import guard
 from kept.skills.changes import Change, Create, Delete, Edit, Made, Patch, RemoveFile, WriteFile, Writing, made
 from kept.skills.document import bad_name
 from kept.skills.library import SkillLibrary
@@ -20,6 +20,9 @@ from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_
 from kept.storage.files import explained, make_folder, sync_folder
 from kept.storage.locks import locked
 
+if TYPE_CHECKING:
+    from kept.skills.guard import Trust
+
 ARCHIVE_FOLDER = ".archive"
 
 
@@ -29,7 +32,7 @@ class Author:
 
     origin: str = "person"
     session_id: str | None = None
-    trust: guard.Trust | None = None
+    trust: "Trust | None" = None
     """How the guard judges; None for a person, whom it only tells."""
     reason: str = ""
 
@@ -293,6 +296,8 @@ def _guarded(result: Made, author: Author) -> Refused | None:
     """Return a refusal when the guard wants a person to look first."""
     if author.trust is None:
         return None
+    from kept.skills import guard  # its rules are a third of the time that reading a skill takes to start
+
     report = guard.inspect({path: data for path, data in result.files.items() if data is not None})
     if guard.policy(author.trust, report.danger) is guard.Policy.ALLOW:
         return None

@@ -10,7 +10,6 @@ from kept.core.errors import StorageError
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.core.tools import Tool, ToolContext, ToolSchema
-from kept.skills import guard
 from kept.skills.catalogue import catalogue
 from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import composed
@@ -157,7 +156,7 @@ class SkillTools:
         similar = self._similar(change) if arguments.get("confirm_new") is not True else None
         if similar is not None:
             return refusal(similar)
-        author = Author(context.origin, context.session_id, trust=guard.Trust.AGENT)
+        author = _author(context)
         if self._waits(context):
             return self._staged(
                 change, author, Refused(Reason.STAGED, "changes of skills wait for the person's approval")
@@ -215,6 +214,12 @@ class SkillTools:
             f"patch {best!r} so that it covers this too; if it really is another task, repeat with confirm_new: true"
         )
         return Refused(Reason.INVALID, f"a skill for nearly the same task exists: {best!r}", remedy, {"similar": rows})
+
+
+def _author(context: ToolContext) -> Author:
+    from kept.skills.guard import Trust
+
+    return Author(context.origin, context.session_id, trust=Trust.AGENT)
 
 
 def refusal(refused: Refused) -> dict[str, JSON]:

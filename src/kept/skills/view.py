@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
-from kept.skills import guard
 from kept.skills.frontmatter import BadHead
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
@@ -36,6 +35,8 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     document = library.document(skill)
     if isinstance(document, BadHead):
         return Refused(Reason.UNAVAILABLE, f"{name!r} cannot be loaded: {document.problem}", document.fix)
+    from kept.skills import guard
+
     report = guard.inspect_folder(skill.folder)
     if report.danger is guard.Danger.DANGEROUS and skill.root.kind in _FOREIGN:
         remedy = f"do without it; a person can look at it in {str(skill.folder)!r}"
@@ -86,6 +87,8 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
     if not is_text(data):
         answer |= {"binary": True, "content": None, "path": str(path), "note": "not text; use it by its path"}
         return View(skill, library.version(skill), answer)
+    from kept.skills import guard
+
     report = guard.inspect({file_path: data})
     if report.danger is guard.Danger.DANGEROUS and skill.root.kind in _FOREIGN:
         error = f"{file_path!r} is not shown: the guard found {', '.join(report.rules)}"
