@@ -78,7 +78,7 @@ def _unicode(text: str, rules: Table) -> Iterator[Finding]:
 
 def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
     folded = _folded(text, rules)
-    present = frozenset(anchor for anchor in rules.anchors if anchor in folded)
+    present = rules.anchors_in(folded)
     structured = _structured(rules, scope, folded)
     signals: list[Rule] = []
     for rule in rules.rules:

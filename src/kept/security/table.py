@@ -12,6 +12,8 @@ from typing import TypedDict, cast
 from kept.security.skeleton import Lexicon, Structure, split_part
 
 _LITERALS = "="
+_RARE_FIRST = "_/-qzjxkvbwypgfmucdlhrsnioate. "
+"""Characters from rare to common in prose; those not named are rarer still."""
 _REACH = 400
 """No expression looks further than this from its anchor."""
 _DENSE = 4_096
@@ -104,9 +106,15 @@ class Table:
     structures: Mapping[Scope, tuple[tuple[int, Structure, str], ...]]
     """The structures of each scope: what a text must hold for one, and the id of its rule."""
     lexicon: Lexicon
-    anchors: tuple[str, ...]
+    anchors: Mapping[str, tuple[str, ...]]
+    """Every anchor of the expressions, under its rarest character."""
     translations: tuple[tuple[str, str], ...]
     """Words of scripts without spaces, longest first, and the English words they stand for."""
+
+    def anchors_in(self, folded: str) -> frozenset[str]:
+        """Return the anchors that occur in `folded` text."""
+        near = (group for char, group in self.anchors.items() if char in folded)
+        return frozenset(anchor for group in near for anchor in group if anchor in folded)
 
 
 class _Row(TypedDict, total=False):
@@ -143,7 +151,15 @@ def parsed(data: Mapping[str, object]) -> Table:
         scope: tuple((each.needs, each, rule.id) for rule in rules if scope in rule.scopes for each in rule.structures)
         for scope in Scope
     }
-    return Table(rules, structures, lexicon, tuple(sorted(anchors)), tuple(translations))
+    return Table(rules, structures, lexicon, _by_rarest(anchors), tuple(translations))
+
+
+def _by_rarest(anchors: set[str]) -> dict[str, tuple[str, ...]]:
+    """Group `anchors` by the character that an ordinary text is least likely to hold."""
+    groups: dict[str, list[str]] = {}
+    for anchor in sorted(anchors):
+        groups.setdefault(min(anchor, key=_RARE_FIRST.find), []).append(anchor)
+    return {char: tuple(group) for char, group in groups.items()}
 
 
 def _rule(row: _Row, lexicon: Lexicon) -> Rule:
