@@ -13,7 +13,8 @@ help: ## Show this help
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kept needs Python 3.11 or newer: make chat PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV): once, about a minute." >&2
+	@$(PYTHON) -m venv $(VENV) >&2
 
 $(STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . >&2
