@@ -31,10 +31,11 @@ def register(program: typer.Typer) -> None:
 @cache
 def _add_the_rest() -> None:
     """Add them once, however many programs are built in one process."""
-    from kept.cli import memory_history, memory_pages
+    from kept.cli import memory_history, memory_pages, providers
 
     memory_history.add_to(app)
     memory_pages.add_to(app)
+    providers.add_to(app)
 
 
 @app.command()

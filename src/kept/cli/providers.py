@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,13 +28,26 @@ NameArgument = Annotated[str | None, typer.Argument(help="The provider; without 
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in a module of their own."""
-    from kept.cli import providers_outbox
-
-    providers_outbox.add_to(app)
+    _add_the_rest()
     program.add_typer(app, name="providers")
 
 
-@app.command()
+@cache
+def _add_the_rest() -> None:
+    """Add them once, however many programs are built in one process."""
+    from kept.cli import providers_outbox
+
+    add_to(app)
+    providers_outbox.add_to(app)
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands that `kept memory` has too."""
+    group.command("setup")(setup)
+    group.command("status")(status)
+    group.command("off")(off)
+
+
 def setup(
     name: NameArgument = None,
     given: SetOption = None,
@@ -60,7 +74,6 @@ def setup(
         _activate(kept, chosen)
 
 
-@app.command()
 def status(as_json: JsonFlag = False) -> None:
     """Show what is in use, what it needs, how it is, and what waits for it."""
     with opened() as kept:
@@ -71,7 +84,6 @@ def status(as_json: JsonFlag = False) -> None:
         _say_status(shown)
 
 
-@app.command()
 def off() -> None:
     """Use the built-in pages only; what waits in the outbox stays there."""
     with opened() as kept:

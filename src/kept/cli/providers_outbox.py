@@ -31,6 +31,8 @@ def outbox(
     as_json: JsonFlag = False,
 ) -> None:
     """List the writes that wait, make them due now, or give them up."""
+    from kept.providers.audit import Audit
+
     with opened() as kept:
         queue = _queue(kept)
         match action:
@@ -38,6 +40,7 @@ def outbox(
                 _list(queue, provider, as_json=as_json)
             case "retry":
                 count = queue.retry(provider=provider, item_id=item_id)
+                Audit(kept.database, clock=kept.clock).resume(provider)
                 _say_count(count, "due now; the next conversation delivers them", item_id, as_json=as_json)
             case "drop":
                 what = f"write {item_id}" if item_id is not None else f"all writes for {provider or 'every provider'}"

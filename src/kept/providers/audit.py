@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _SQL = statements("kept.providers", "audit.sql")
 _FLUSH_SECONDS = 2.0
+_BATCH = 500
 _SECONDS_PER_DAY = 86_400
 
 
@@ -64,8 +66,9 @@ class Audit:
     provider's thread waits for the disk.
     """
 
-    def __init__(self, database: Database, *, clock: Clock) -> None:
+    def __init__(self, database: Database, *, clock: Clock, keep_days: int = 90) -> None:
         self._database = database
+        self._keep_days = keep_days
         self._clock = clock
         self._inbox: SimpleQueue[_Handed] = SimpleQueue()
         self._writer: threading.Thread | None = None
@@ -120,19 +123,28 @@ class Audit:
                 by_provider.setdefault(str(provider), []).append(tuple(rest))
         return [_added_up(provider, rows) for provider, rows in sorted(by_provider.items())]
 
-    def prune(self, *, days: int) -> None:
-        """Forget records that are older than `days`."""
+    def prune(self) -> None:
+        """Forget records that are older than they are kept."""
         with self._database.writing() as unit:
-            unit.execute(_SQL.prune, {"before": self._clock.now().timestamp() - days * _SECONDS_PER_DAY})
+            unit.execute(_SQL.prune, {"before": self._clock.now().timestamp() - self._keep_days * _SECONDS_PER_DAY})
+
+    def resume(self, provider: str | None = None) -> None:
+        """End the pause of a provider, or of all: a person says that it is well again."""
+        with self._database.writing() as unit:
+            unit.execute(_SQL.resume, {"provider": provider})
+
+    def forget(self, session_id: str) -> int:
+        """Delete the records of a session; return how many."""
+        with self._database.writing() as unit:
+            return len(list(unit.execute(_SQL.forget, {"session_id": session_id})))
 
     def _write_all(self) -> None:
+        try:
+            self.prune()
+        except StorageError:
+            log.warning("old provider calls could not be forgotten", exc_info=True)
         while True:
-            batch: list[_Handed] = [self._inbox.get()]
-            try:
-                while len(batch) < 500:
-                    batch.append(self._inbox.get_nowait())
-            except Empty:
-                pass
+            batch = self._handed()
             try:
                 self._write(batch)
             except StorageError:
@@ -142,6 +154,14 @@ class Audit:
                     each.set()
             if None in batch:
                 return
+
+    def _handed(self) -> list[_Handed]:
+        """Wait for something to write, and take what else is there."""
+        batch = [self._inbox.get()]
+        with suppress(Empty):
+            while len(batch) < _BATCH:
+                batch.append(self._inbox.get_nowait())
+        return batch
 
     def _write(self, batch: list[_Handed]) -> None:
         newest: dict[str, Health] = {}

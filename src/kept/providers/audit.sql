@@ -9,6 +9,12 @@ FROM provider_calls WHERE session_id = :session_id ORDER BY id;
 -- name: prune
 DELETE FROM provider_calls WHERE started < :before;
 
+-- name: forget
+DELETE FROM provider_calls WHERE session_id = :session_id RETURNING id;
+
+-- name: resume
+UPDATE provider_health SET paused_until = 0, failures = 0 WHERE :provider IS NULL OR provider = :provider;
+
 -- name: since
 SELECT provider, call, seconds, outcome, bytes_out, bytes_in FROM provider_calls WHERE started >= :since;
 

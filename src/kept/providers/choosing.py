@@ -48,7 +48,7 @@ def open_manager(
     if not names:
         return None
     outbox = Outbox(database, clock=surroundings.clock, limit=settings.outbox_limit)
-    audit = Audit(database, clock=surroundings.clock)
+    audit = Audit(database, clock=surroundings.clock, keep_days=settings.audit_days)
     around = replace(surroundings, several=len(names) > 1)
     manager = ProviderManager(outbox, audit, surroundings=around, settings=settings)
     for name in names:

@@ -159,6 +159,10 @@ class Outbox:
                     dropped += self._drop_from(unit, lane.provider, item_id)
             return dropped
 
+    def forget(self, unit: UnitOfWork, session_id: str) -> int:
+        """Delete what waits of a session that is being forgotten; return how many."""
+        return len(_run(unit, _SQL.forget, session_id=session_id))
+
     def cursor(self, unit: UnitOfWork, provider: str) -> int | None:
         """Return the last ledger id that was queued for `provider`, None when there was none yet."""
         _run(unit, _SQL.make_lane, provider=provider)

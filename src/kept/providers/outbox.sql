@@ -49,6 +49,9 @@ UPDATE outbox SET not_before = 0 WHERE id = :id;
 -- name: drop_all
 DELETE FROM outbox WHERE :provider IS NULL OR provider = :provider;
 
+-- name: forget
+DELETE FROM outbox WHERE session_id = :session_id RETURNING id;
+
 -- name: provider_of
 SELECT provider FROM outbox WHERE id = :id;
 

@@ -142,3 +142,10 @@ def test_stats_show_what_a_provider_is_worth(run):
     assert stats["provider"] == "holographic"
     assert stats["calls"] > 0
     assert stats["failures"] == 0
+
+
+def test_the_memory_group_has_the_same_commands(run):
+    """`kept memory setup`, `status` and `off` do the same."""
+    assert run("memory", "setup", "holographic").code == 0
+    assert json.loads(run("memory", "status", "--json").out)["provider"] == ["holographic"]
+    assert run("memory", "off").code == 0

@@ -323,3 +323,17 @@ def test_a_hook_that_is_not_there_costs_nothing(bench):
 
     assert bench.outbox.items() == []
     assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "get_tool_schemas", "initialize"]
+
+
+def test_records_are_kept_for_a_while_and_forgotten_with_their_session(bench):
+    """Old ones go by themselves, those of a forgotten session at once."""
+    manager = bench.manager(RecordingProvider(recalled="x"))
+    manager.recall("q", session_id="s1", turn=1)
+    bench.audit.flush()
+    with bench.database.writing() as unit:
+        unit.execute("UPDATE provider_calls SET started = 1 WHERE call = 'prefetch'")
+    bench.audit.prune()
+
+    assert "prefetch" not in [row.call for row in bench.audit.of_session("s1")]
+    assert bench.audit.forget("s1") > 0
+    assert bench.audit.of_session("s1") == []

@@ -133,3 +133,13 @@ def test_retry_and_drop_by_hand(outbox, clock):
     assert outbox.drop(item_id=item.id) == 0
     assert outbox.drop(provider="a") == 1
     assert [(lane.waiting, lane.dropped) for lane in outbox.lanes()] == [(0, 2)]
+
+
+def test_a_forgotten_session_leaves_nothing_behind(outbox):
+    """What waits of it is deleted in the unit of work that forgets it; other sessions stay."""
+    outbox.add("a", [write(1), write(2), write(1, session="s2")])
+    with outbox.unit() as unit:
+        gone = outbox.forget(unit, "s1")
+
+    assert gone == 2
+    assert [item.session_id for item in outbox.items()] == ["s2"]

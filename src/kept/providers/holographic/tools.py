@@ -31,7 +31,7 @@ def schemas() -> list[Mapping[str, JSON]]:
     """Return the schemas of both tools."""
     text: Mapping[str, JSON] = {"type": "string"}
     store: Mapping[str, JSON] = {
-        "action": {"type": "string", "enum": list(ACTIONS)},
+        "action": {"type": "string", "enum": list(ACTIONS), "description": "What to do."},
         "content": {**text, "description": "The fact, for add and update."},
         "query": {**text, "description": "The question, for search."},
         "entity": {**text, "description": "A person, project, place or thing, for probe and related."},
@@ -44,8 +44,8 @@ def schemas() -> list[Mapping[str, JSON]]:
         "limit": {"type": "integer", "description": f"How many, {_DEFAULT_LIMIT} unless given."},
     }
     feedback: Mapping[str, JSON] = {
-        "action": {"type": "string", "enum": ["helpful", "unhelpful"]},
-        "fact_id": {"type": "integer"},
+        "action": {"type": "string", "enum": ["helpful", "unhelpful"], "description": "How the fact served."},
+        "fact_id": {"type": "integer", "description": "The number that search and list show."},
     }
     return [
         _schema("fact_store", store, ["action"]),
