@@ -130,13 +130,13 @@ def _written(rule: Rule, folded: str, present: frozenset[str]) -> bool | None:
     return None if flooded else False
 
 
-def _persona(signals: list[Rule]) -> Iterator[Finding]:
+def _persona(matched: list[Rule]) -> Iterator[Finding]:
     """Yield the jailbreak persona that several weak signals add up to."""
-    signals = [rule for rule in signals if rule.weight]
-    weight = sum(signal.weight for signal in signals)
+    signals = [rule.id for rule in matched if rule.weight > 0]
+    weight = sum(rule.weight for rule in matched)
     if weight >= _PERSONA_HOLD and len(signals) > 1:
         severity = Severity.BLOCK if weight >= _PERSONA_BLOCK else Severity.HOLD
-        yield Finding(_PERSONA, "role_hijack", severity, ", ".join(signal.id for signal in signals))
+        yield Finding(_PERSONA, "role_hijack", severity, ", ".join(signals))
 
 
 def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
