@@ -46,8 +46,8 @@ def _preview(name: str, *, as_json: bool) -> None:
     elif found is None:
         say("nothing lies between the protected head and tail")
     else:
-        first, last = found.covered[0].id, found.covered[-1].id
-        say(f"{len(found.covered)} of {len(rows)} messages would be summarised, #{first} to #{last}")
+        shown = ", ".join(f"#{row.id}" for row in found.covered[:8]) + (" …" if len(found.covered) > 8 else "")
+        say(f"{len(found.covered)} of {len(rows)} messages would be summarised: {shown}")
         say(f"about {found.tokens_before:,} tokens would become at most {found.tokens_at_most:,}")
 
 

@@ -21,8 +21,9 @@ def prompt(name: str) -> str:
 def summary_text(body: str, *, covered: Sequence[StoredMessage], by_rule: bool = False) -> str:
     """Return the text of the message that stands for `covered`."""
     lines = [MARKER, prompt("preamble")]
-    if covered:
-        lines.append(f"Newly summarised: {len(covered)} messages, #{covered[0].id} to #{covered[-1].id}.")
+    ids = [row.id for row in covered if not is_summary(row.message)]
+    if ids:
+        lines.append(f"Newly summarised: {len(ids)} messages, #{min(ids)} to #{max(ids)}.")
     if by_rule:
         lines.append(BY_RULE)
     return "\n".join(lines) + f"\n\n{body}"

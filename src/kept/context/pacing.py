@@ -49,8 +49,13 @@ class Pace:
         )
 
     def after_reading(self, prompt_tokens: int, threshold: int) -> "Pace":
-        """Return the pace once an endpoint reported a prompt of that size."""
-        return replace(self, ineffective=0) if 0 < prompt_tokens < threshold and self.ineffective else self
+        """Return the pace once an endpoint reported a prompt of that size.
+
+        A stop ends when the size falls clearly below the threshold; just below it the next turn
+        would begin the same again.
+        """
+        has_fallen = 0 < prompt_tokens < threshold * (1 - INEFFECTIVE_SHARE)
+        return replace(self, ineffective=0) if self.is_stopped and has_fallen else self
 
     def as_json(self) -> dict[str, JSON]:
         """Return what a later process needs to know."""
