@@ -65,9 +65,10 @@ def test_a_killed_writer_loses_nothing(home):
         writer = start(home, f"r{round_number}", 1_000)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0.01, 0.15))
+        first = writer.stdout.readline()
+        time.sleep(chance.uniform(0.0, 0.1))
         writer.kill()
-        said = writer.stdout.read().split()
+        said = [*first.split(), *writer.stdout.read().split()]
         writer.wait()
         writer.stdout.close()
         text = (home / "shared" / "SKILL.md").read_text()
@@ -79,7 +80,9 @@ def test_a_killed_writer_loses_nothing(home):
         standing = [one for one in editor.library.versions.of("shared") if not one.voided]
         assert standing[-1].id == editor.library.version(editor.library.skill("shared"))
     assert validate(home / "shared") == []
+    before = (home / "shared" / "SKILL.md").read_text()
     assert isinstance(undo(SkillEditor(library(home)), "shared", Author()), Changed)
+    assert len((home / "shared" / "SKILL.md").read_text()) < len(before)
     assert [
         path for path in (home / "shared").iterdir() if path.name != "SKILL.md" and ".kept-tmp-" not in path.name
     ] == []
