@@ -23,13 +23,13 @@ from kept.core.jsontypes import JSON
 from kept.observe.log import configure
 
 if TYPE_CHECKING:
-    from kept.core.ports import ChatModel, Clock, EventSink
-    from kept.core.tools import Tool, ToolContext
     from kept.agent.agent import Agent, Opening
     from kept.agent.assistant import Passage
     from kept.agent.parts import Parts
     from kept.agent.toolbox import Toolbox
     from kept.context.engine import ContextEngine
+    from kept.core.ports import ChatModel, Clock, EventSink
+    from kept.core.tools import Tool, ToolContext
     from kept.llm.models import Models
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
@@ -72,7 +72,7 @@ class App:
             listener(event)
 
     @cached_property
-    def memory(self) -> "MemoryStore":
+    def memory(self) -> MemoryStore:
         """The two pages of curated memory."""
         from kept.memory.store import MemoryStore
 
@@ -81,14 +81,14 @@ class App:
         return store
 
     @cached_property
-    def approvals(self) -> "Approvals":
+    def approvals(self) -> Approvals:
         """Memory writes that wait for a person."""
         from kept.memory.approval import Approvals
 
         return Approvals(self.home.pending / "memory", self.memory)
 
     @cached_property
-    def database(self) -> "Database":
+    def database(self) -> Database:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
         from kept.storage.state import open_state
 
@@ -97,13 +97,13 @@ class App:
         return database
 
     @cached_property
-    def sessions(self) -> "SqliteSessionStore":
+    def sessions(self) -> SqliteSessionStore:
         """Every conversation, kept and found again; raises a StorageError while the file cannot be used."""
         from kept.sessions.sqlite.store import SqliteSessionStore
 
         return SqliteSessionStore(self.database, self.settings.sessions, clock=self.clock, sink=self.sink)
 
-    def sessions_or_none(self) -> "SqliteSessionStore | None":
+    def sessions_or_none(self) -> SqliteSessionStore | None:
         """Return the session store; where it cannot be opened, say so once and go on without."""
         try:
             return self.sessions
@@ -112,7 +112,7 @@ class App:
             return None
 
     @cached_property
-    def skill_tools(self) -> "SkillTools":
+    def skill_tools(self) -> SkillTools:
         """The library of skills and the tools over it."""
         from kept.agent.project import project_root
         from kept.skills.library import SkillLibrary
@@ -133,7 +133,7 @@ class App:
         return SkillTools(library, pending=self.home.pending / "skills")
 
     @cached_property
-    def models(self) -> "Models":
+    def models(self) -> Models:
         """The models that the settings, keys and local servers offer."""
         from kept.llm.models import Configured, Models
         from kept.prompt.breakpoints import apply_cache_markers
@@ -176,7 +176,7 @@ class App:
         own = self.settings.platforms.get(platform, {}).get("toolsets")
         return own if isinstance(own, list) else self.settings.toolsets
 
-    def agent(self, opening: "Opening", *, model_name: str | None = None) -> "Agent":
+    def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
         """Open a conversation; the model is the one asked for, the configured one, or none."""
         from kept.agent.agent import Agent
 
@@ -191,7 +191,7 @@ class App:
         self.listeners.append(hear)
         return agent
 
-    def _parts(self, opening: "Opening", model: ChatModel | None, sessions: "SqliteSessionStore | None") -> "Parts":
+    def _parts(self, opening: Opening, model: ChatModel | None, sessions: SqliteSessionStore | None) -> Parts:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
         from kept.agent.settings import AgentSettings
@@ -244,10 +244,10 @@ class App:
         )
         return parts
 
-    def _delegation(self, parts: "Callable[[], Parts]") -> list[Tool]:
+    def _delegation(self, parts: Callable[[], Parts]) -> list[Tool]:
         from kept.agent.delegate import Delegation
 
-        def of_child(box: "Toolbox") -> "Parts":
+        def of_child(box: Toolbox) -> Parts:
             return replace(parts(), toolbox=box, providers=None, memory=None, engine=None, sink=ignore)
 
         def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
@@ -258,8 +258,8 @@ class App:
         return [Delegation(of_child, lambda: parts().toolbox, done).tool()]
 
     def engine(
-        self, model: ChatModel, sessions: "SqliteSessionStore | None", *, count: "Callable[..., int]"
-    ) -> "ContextEngine":
+        self, model: ChatModel, sessions: SqliteSessionStore | None, *, count: Callable[..., int]
+    ) -> ContextEngine:
         """Return the configured context engine; one that cannot be used is said loudly."""
         from kept.context.engine import Setup
         from kept.context.lookup import chosen
@@ -284,7 +284,7 @@ class App:
         )
         return found.engine
 
-    def providers(self, opening: "Opening") -> "ProviderManager | None":
+    def providers(self, opening: Opening) -> ProviderManager | None:
         """Return the manager of the external memories that are configured, None for the built-in pages only."""
         if not self.settings.memory.provider:
             return None
@@ -362,8 +362,8 @@ class App:
         return servers.tools
 
     def _looked_up(
-        self, sessions: "SqliteSessionStore | None"
-    ) -> "Callable[[str, SessionId | None], Sequence[Passage]] | None":
+        self, sessions: SqliteSessionStore | None
+    ) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
         from kept.agent.passages import look_up
 
         return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None
