@@ -7,7 +7,8 @@ import typer
 from kept.app import App
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.core.jsontypes import JSON, dumps
-from kept.sessions.forget import ForgetPlan, ForgetReport
+from kept.curation.forget import Forgetting, WholePlan, WholeReport
+from kept.sessions.forget import ForgetPlan
 from kept.storage.files import make_folder, write_atomically
 
 
@@ -28,9 +29,8 @@ def forget(
     if sum(one is not None for one in (session, query, user)) != 1:
         fail("say what to forget", "give one of --session ID, --query WORDS, --user NAME", code=2)
     with opened() as kept:
-        from kept.sessions.sqlite import forgetting
-
-        plan = _plan(kept, session=session, query=query, user=user)
+        forgetting = _forgetting(kept)
+        plan = forgetting.plan(_plan(kept, session=session, query=query, user=user))
         copies = _copies(kept)
         if plan.is_empty:
             fail("there is nothing to forget", "look with `kept sessions list` or `kept sessions search`", code=2)
@@ -40,23 +40,33 @@ def forget(
             return
         if not confirmed("forget this for good?", yes=yes):
             fail("nothing was forgotten")
-        report = forgetting.carry_out(kept.sessions, plan)
+        report = forgetting.carry_out(plan)
         written: dict[str, JSON] = {**report.as_json(), "copies_not_touched": list(copies)}
         _keep_report(kept, written)
     _show_report(report, written, as_json=as_json)
 
 
-def _show_report(report: ForgetReport, written: dict[str, JSON], *, as_json: bool) -> None:
+def _forgetting(kept: App) -> Forgetting:
+    from kept.providers.outbox import Outbox
+
+    outbox = Outbox(kept.database, clock=kept.clock)
+    return Forgetting(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
+
+
+def _show_report(report: WholeReport, written: dict[str, JSON], *, as_json: bool) -> None:
+    talk = report.sessions
     if as_json:
         print_json(written)
     else:
         say(
-            f"forgotten: {report.sessions} sessions, {report.messages} messages, {report.blobs} blobs, "
-            f"{report.summaries} summaries, {report.cited_elsewhere} citations"
+            f"forgotten: {talk.sessions} sessions, {talk.messages} messages, {talk.blobs} blobs, "
+            f"{talk.summaries} summaries, {talk.cited_elsewhere} citations, {report.memory_entries} memory entries, "
+            f"{report.ledger_rows} ledger texts, {report.queued_writes} queued writes"
         )
-    if report.still_found:
-        fail(f"{report.still_found} messages are still found", "run `kept doctor`, then forget again", code=74)
-    if not report.bytes_gone:
+    if talk.still_found or report.entries_left:
+        left = talk.still_found + report.entries_left
+        fail(f"{left} messages or entries are still there", "run `kept doctor`, then forget again", code=74)
+    if not talk.bytes_gone:
         fail(
             "the content is gone, but a reader keeps its last bytes in the log",
             "they go when kept is next opened with no other reader",
@@ -81,12 +91,12 @@ def _copies(kept: App) -> list[str]:
     name = kept.home.database.name
     return sorted(
         path.name
-        for pattern in (f"{name}.before-*", f"{name}.damaged-*", "*.bak", "backups/*")
+        for pattern in (f"{name}.before-*", f"{name}.damaged-*", "backups/*")
         for path in kept.home.path.glob(pattern)
     )
 
 
-def _show(plan: ForgetPlan, copies: list[str], *, as_json: bool) -> None:
+def _show(plan: WholePlan, copies: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json({**plan.as_json(), "copies_not_touched": list(copies), "dry_run": True})
         return

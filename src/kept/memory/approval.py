@@ -111,6 +111,10 @@ class Approvals:
         pending = self.find(pending_id)
         return self._archive(pending, "rejected") or pending
 
+    def discard(self, pending_id: str) -> None:
+        """Remove a waiting write for good; its text goes nowhere."""
+        self._path(pending_id).unlink(missing_ok=True)
+
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
         texts = [edit.text for edit in pending.edits if isinstance(edit, Add | Replace)]
         result = archive(self._store, pending.target, texts, Author(origin="approval", reason=reason))

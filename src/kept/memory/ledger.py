@@ -180,6 +180,25 @@ class Ledger:
             return [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
 
 
+    def blank_holding(self, words: Sequence[str]) -> list[LedgerId]:
+        """Blank every text that holds any of `words`, in any case, keeping ids and hashes; return the rows."""
+        folded = [word.casefold() for word in words if word.strip()]
+        with self._db.writing() as connection:
+            held = [
+                LedgerId(int(str(number)))
+                for number, *texts in connection.execute(SQL.texts)
+                if any(word in str(text).casefold() for text in texts if text for word in folded)
+            ]
+            connection.executemany(SQL.blank_row, [(number,) for number in held])
+        return held
+
+    def erase_log(self) -> bool:
+        """Let nothing that was blanked stay in the log; False while a reader keeps it."""
+        with self._db.reading() as connection:
+            rows = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return all(row[0] == 0 for row in rows)
+
+
 def _one(connection: Connection, sql: str, bindings: tuple[object, ...]) -> int:
     (value,) = connection.execute(sql, bindings).fetchone() or (0,)
     return int(value)

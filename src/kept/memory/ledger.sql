@@ -45,3 +45,11 @@ SELECT allowed FROM edits WHERE target = ? AND after = ? AND NOT voided AND allo
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
                  after = CASE WHEN after IS NULL THEN NULL ELSE '' END
 WHERE session_id = ? RETURNING id;
+
+-- name: texts
+SELECT id, before, after FROM edits;
+
+-- name: blank_row
+UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
+                 after = CASE WHEN after IS NULL THEN NULL ELSE '' END
+WHERE id = ?;

@@ -1,0 +1,170 @@
+"""Forgetting across the tiers: conversations, and everything elsewhere that came from them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON, dumps
+from kept.memory.approval import Approvals, Pending
+from kept.memory.edits import Add, Remove, Replace, Target
+from kept.memory.ledger import Author
+from kept.memory.store import MemoryStore
+from kept.providers.outbox import Outbox
+from kept.sessions.forget import ForgetPlan, ForgetReport
+from kept.sessions.sqlite import forgetting
+from kept.sessions.sqlite.store import SqliteSessionStore
+
+ORIGIN = "forget"
+_EVERY_ITEM = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WholePlan:
+    """What would go, in every tier; shown before anything is removed."""
+
+    sessions: ForgetPlan
+    entries: tuple[tuple[Target, str], ...]
+    """Memory entries that the ledger traces to what goes, or that hold the words."""
+    pending: tuple[Pending, ...]
+    backups: tuple[Path, ...]
+    """Copies of pages that show such an entry."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to forget."""
+        return self.sessions.is_empty and not self.entries and not self.pending
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the plan without any content."""
+        return {
+            **self.sessions.as_json(),
+            "memory_entries": len(self.entries),
+            "pending": len(self.pending),
+            "page_backups": [path.name for path in self.backups],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WholeReport:
+    """What went, in every tier."""
+
+    sessions: ForgetReport
+    memory_entries: int
+    ledger_rows: int
+    pending: int
+    page_backups: int
+    queued_writes: int
+    prompts: int
+    entries_left: int
+    """Entries that could not be removed from their page; anything but 0 needs a second run."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the report without any content."""
+        return {
+            **self.sessions.as_json(),
+            "memory_entries": self.memory_entries,
+            "ledger_rows": self.ledger_rows,
+            "pending": self.pending,
+            "page_backups": self.page_backups,
+            "queued_writes": self.queued_writes,
+            "prompts": self.prompts,
+            "entries_left": self.entries_left,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """One home's tiers, ready to forget."""
+
+    sessions: SqliteSessionStore
+    memory: MemoryStore
+    approvals: Approvals
+    outbox: Outbox
+    pages: Path
+
+    def plan(self, plan: ForgetPlan) -> WholePlan:
+        """Return what goes beside what the session store would remove."""
+        entries = self._entries(plan)
+        texts = [text for _, text in entries]
+        return WholePlan(plan, tuple(entries), tuple(self._pending(plan)), tuple(self._backups(texts)))
+
+    def _entries(self, plan: ForgetPlan) -> list[tuple[Target, str]]:
+        going = set(plan.sessions)
+        rows = self.memory.ledger.rows()
+        traced = {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
+        return [
+            (target, entry)
+            for target in Target
+            for entry in self.memory.entries(target)
+            if (target, entry) in traced or _holds(entry, plan.texts)
+        ]
+
+    def _pending(self, plan: ForgetPlan) -> list[Pending]:
+        return [
+            waiting
+            for waiting in self.approvals.waiting()
+            if waiting.session_id in plan.sessions or _holds(_text(waiting), plan.texts)
+        ]
+
+    def _backups(self, texts: Sequence[str]) -> list[Path]:
+        copies = sorted(self.pages.glob("*.bak.*")) if texts else []
+        return [path for path in copies if _holds(_read(path), [text.casefold() for text in texts])]
+
+    def carry_out(self, plan: WholePlan) -> WholeReport:
+        """Remove it everywhere: pages and ledger first, so that nothing is mirrored or shown again."""
+        left = sum(not self._removed(target, text, plan) for target, text in plan.entries)
+        blanked: set[int] = set()
+        for session_id in plan.sessions.sessions:
+            blanked.update(self.memory.ledger.blank(session_id))
+        texts = [text for _, text in plan.entries]
+        blanked.update(self.memory.ledger.blank_holding([*texts, *plan.sessions.texts]))
+        for waiting in plan.pending:
+            self.approvals.discard(waiting.id)
+        for path in plan.backups:
+            path.unlink(missing_ok=True)
+        queued = self._unqueue(plan.sessions.sessions, [*texts, *plan.sessions.texts])
+        prompts = forgetting.scrub_prompts(self.sessions, texts)
+        report = forgetting.carry_out(self.sessions, plan.sessions)
+        self.memory.ledger.erase_log()
+        return WholeReport(
+            sessions=report,
+            memory_entries=len(plan.entries) - left,
+            ledger_rows=len(blanked),
+            pending=len(plan.pending),
+            page_backups=len(plan.backups),
+            queued_writes=queued,
+            prompts=prompts,
+            entries_left=left,
+        )
+
+    def _removed(self, target: Target, text: str, plan: WholePlan) -> bool:
+        # the removal is entered under the forgotten session, so that blanking its rows blanks this one too
+        session_id: SessionId | None = next(iter(plan.sessions.sessions), None)
+        self.memory.apply(target, Remove(text), Author(origin=ORIGIN, session_id=session_id))
+        return text not in self.memory.entries(target)
+
+    def _unqueue(self, session_ids: Sequence[SessionId], words: Sequence[str]) -> int:
+        with self.outbox.unit() as unit:
+            count = sum(self.outbox.forget(unit, session_id) for session_id in session_ids)
+        folded = [word.casefold() for word in words]
+        for item in self.outbox.items(limit=_EVERY_ITEM):
+            if _holds(dumps(item.payload), folded):
+                count += self.outbox.drop(provider=item.provider, item_id=item.id)
+        return count
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return any(word in folded for word in words)
+
+
+def _text(waiting: Pending) -> str:
+    return "\n".join(edit.text for edit in waiting.edits if isinstance(edit, Add | Replace))
+
+
+def _read(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""

@@ -1,0 +1,80 @@
+"""Forgetting across the tiers."""
+
+import pytest
+
+from kept.app import open_app
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.curation.forget import Forgetting
+from kept.memory.edits import Add, Target
+from kept.memory.ledger import Author
+from kept.providers.outbox import Outbox, Write
+from kept.sessions.sqlite import forgetting
+
+NAME = SessionId("talk")
+
+
+@pytest.fixture
+def kept(home):
+    app = open_app(str(home))
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def outbox(kept):
+    return Outbox(kept.database, clock=kept.clock)
+
+
+@pytest.fixture
+def forget(kept, outbox):
+    return Forgetting(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
+
+
+@pytest.fixture
+def filled(kept, outbox):
+    """A conversation that left traces in every tier."""
+    kept.sessions.create(Session(NAME, "cli", 1.0), system_prompt="you know: likes Quixotopia")
+    kept.sessions.append(NAME, [NewMessage(Message(Role.USER, "I like Quixotopia"), 1.0, Origin.PERSON)])
+    kept.sessions.create(Session(SessionId("later"), "cli", 2.0), system_prompt="memory: likes Quixotopia, and tea")
+    kept.memory.load()
+    kept.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author(session_id=NAME))
+    kept.memory.apply(Target.MEMORY, Add("likes tea"), Author(session_id=SessionId("later")))
+    kept.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(session_id=NAME), why="inferred")
+    outbox.add(
+        "honcho", [Write(hook="sync_turn", session_id=NAME, payload={"user": "Quixotopia"}, idempotency_key="1")]
+    )
+    (kept.home.memories / "MEMORY.md.bak.7").write_text("likes Quixotopia")
+    return kept
+
+
+def everything(home):
+    return b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file()).lower()
+
+
+def test_a_forgotten_session_is_gone_from_every_tier(filled, forget, home):
+    """Messages, entries, ledger texts, pending writes, page copies, queued writes and prompts go; the rest stays."""
+    plan = forget.plan(forgetting.plan_sessions(filled.sessions, [NAME]))
+    report = forget.carry_out(plan)
+
+    assert (report.memory_entries, report.pending, report.page_backups, report.queued_writes, report.prompts) == (
+        1,
+        1,
+        1,
+        1,
+        2,
+    )
+    assert (report.entries_left, report.sessions.still_found, report.sessions.bytes_gone) == (0, 0, True)
+    assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
+    assert b"quixotopia" not in everything(home)
+    assert "quixotopia" not in str(plan.as_json()).lower() + str(report.as_json()).lower()
+
+
+def test_forgotten_words_are_gone_from_every_tier(filled, forget, home):
+    """Forgetting by words takes the messages and the entries that hold them."""
+    report = forget.carry_out(forget.plan(forgetting.plan_query(filled.sessions, "QUIXOTOPIA")))
+
+    assert (report.sessions.messages, report.memory_entries, report.pending) == (1, 1, 1)
+    assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
+    left = [path.name for path in home.rglob("*") if path.is_file() and b"quixotopia" in path.read_bytes().lower()]
+    assert left == []
