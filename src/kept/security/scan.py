@@ -7,7 +7,7 @@ from kept.security import encoded, secrets, unicode
 from kept.security.skeleton import passages
 from kept.security.table import Rule, Scope, Severity, Table, table
 
-__all__ = ["Finding", "Scope", "Severity", "Verdict", "scan"]
+__all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
 
 _PERSONA = "persona"
 _PERSONA_HOLD = 4
@@ -64,6 +64,12 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
         found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))
     kept = dict.fromkeys(finding for finding in found if finding.rule not in allow)
     return Verdict(tuple(kept))
+
+
+def rule_ids() -> frozenset[str]:
+    """Return every id that a finding can carry, so that a person's `--allow` can be checked."""
+    built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA}
+    return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in secrets.SHAPES)})
 
 
 def _unicode(text: str, rules: Table) -> Iterator[Finding]:

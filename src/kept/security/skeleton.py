@@ -39,6 +39,7 @@ class Lexicon:
         self._stem_heads = {stem[: self._stem_sizes[-1]] for stem in self._stems}
         self._heads = {word[:_HEAD] for word in self._exact if len(word) > _HEAD}
         self._under = self._words_under_stems()
+        self._by_class: dict[str, str] = {}
         self._bits: dict[str, int] = {}
         self._holds: dict[str, int] = {}
         self._memo = _Memo(self)
@@ -59,8 +60,15 @@ class Lexicon:
         if part == COLON:
             return COLON
         names, literal = split_part(part)
-        chars = [self._under[w[:-1]] if w[-1] == "*" else self._exact[w] for n in names for w in self._classes[n]]
-        return "".join(chars) + "".join(self._exact[word] for word in literal)
+        return "".join(map(self._class_symbols, names)) + "".join([self._exact[word] for word in literal])
+
+    def _class_symbols(self, name: str) -> str:
+        symbols = self._by_class.get(name)
+        if symbols is None:
+            words = self._classes[name]
+            symbols = "".join(self._under[word[:-1]] if word[-1] == "*" else self._exact[word] for word in words)
+            self._by_class[name] = symbols
+        return symbols
 
     def bit(self, part: str) -> int:
         """Return the bit that tells whether a text holds a word of this element."""
