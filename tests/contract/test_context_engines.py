@@ -47,9 +47,7 @@ def any_message(draw) -> Message:
     role = draw(st.sampled_from(list(Role)))
     text = draw(st.sampled_from(["go on ", "请看 ", "[CONTEXT COMPACTION] ", "```x``` "])) * draw(sizes)
     content = draw(
-        st.sampled_from(
-            [text, (TextPart(text), ImagePart("image/png", "AA")), (ImagePart("image/png", "AA"),), ()]
-        )
+        st.sampled_from([text, (TextPart(text), ImagePart("image/png", "AA")), (ImagePart("image/png", "AA"),), ()])
     )
     return Message(
         role,

@@ -97,17 +97,13 @@ def conversation(turns: int, *, words: int = 60, with_tools: bool = True) -> lis
     """Return a conversation about code, each turn with a question, a tool call and an answer."""
     messages: list[Message] = []
     for turn in range(turns):
-        messages.append(
-            Message(Role.USER, f"question {turn}: " + "please look at the parser " * (words // 5))
-        )
+        messages.append(Message(Role.USER, f"question {turn}: " + "please look at the parser " * (words // 5)))
         if with_tools:
             call = ToolCall(f"call_{turn}", "read_file", f'{{"path": "src/part_{turn}.py"}}')
             messages.append(Message(Role.ASSISTANT, "", tool_calls=(call,)))
             text = f"line {turn} of the file\n" * words
             messages.append(Message(Role.TOOL, text, tool_call_id=call.id, tool_name="read_file"))
-        messages.append(
-            Message(Role.ASSISTANT, f"answer {turn}: " + "the parser reads tokens " * (words // 4))
-        )
+        messages.append(Message(Role.ASSISTANT, f"answer {turn}: " + "the parser reads tokens " * (words // 4)))
     return stored(messages)
 
 
@@ -120,9 +116,7 @@ def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome:
             assert faults(done.messages) == [], faults(done.messages)
             assert done.tokens_after < done.tokens_before
             ids = [row.id for row in rows]
-            assert sorted([*done.kept_head, *done.covered, *done.kept_tail]) == sorted(ids), (
-                "no message is lost"
-            )
+            assert sorted([*done.kept_head, *done.covered, *done.kept_tail]) == sorted(ids), "no message is lost"
             assert done.covered, "something was covered"
             _check_last_user(rows, done.messages)
             again = faults_of_context(rows, outcome)
