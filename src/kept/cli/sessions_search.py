@@ -55,7 +55,7 @@ def search(
             roles=tuple(role or ()),
             sources=tuple(source or ()),
             project=project,
-            session_id=SessionId(session) if session else None,
+            session_id=_session_id(kept, session, profile),
             user_id=user,
         )
         stores = _stores(kept, profile, stack)
@@ -68,6 +68,12 @@ def search(
             return
         for name, store in stores:
             _show(name, store, base)
+
+
+def _session_id(kept: App, name: str | None, profile: str | None) -> SessionId | None:
+    if name is None:
+        return None
+    return SessionId(name) if profile is not None else kept.sessions.resolve(name)
 
 
 def _moment(text: str | None, now: float) -> float | None:

@@ -39,8 +39,9 @@ def open_state(
         if path == fallback:
             raise
         database = _opened(fallback, durability, read_only=read_only)
-    if is_first and database.path == fallback:
-        _announce(fallback.with_name(STATE_NAME) if path == fallback else path, fallback, sink)
+    theirs = fallback.with_name(STATE_NAME) if path == fallback else path
+    if is_first and database.path == fallback and theirs.exists():
+        _announce(theirs, fallback, sink)
     return database
 
 
