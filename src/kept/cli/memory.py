@@ -8,13 +8,16 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
+from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
+from kept.core.errors import UsageError
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 from kept.memory.history import History, Story
 from kept.memory.ledger import Author
 from kept.memory.store import MemoryStore, Outcome, named_rules
+from kept.security.scan import rule_ids
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
 
@@ -135,6 +138,7 @@ def remove(
 
 def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: bool, as_json: bool) -> None:
     page = target or Target.MEMORY
+    _check_rules(allow or [])
     with opened() as kept:
         outcome = kept.memory.apply(page, edit, Author(origin="user", allow=frozenset(allow or ())))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD:
@@ -143,6 +147,12 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
             rules = " ".join(f"--allow {rule}" for rule in sorted(named_rules(outcome)))
             outcome = dataclasses.replace(outcome, remedy=f"state the bare fact; or, for a false alarm, add {rules}")
         show_outcome(outcome, as_json=as_json)
+
+
+def _check_rules(names: list[str]) -> None:
+    for name in names:
+        if name not in (known := rule_ids()):
+            raise UsageError(f"there is no scanner rule {name!r}{nearest(name, known)}", "the refusal names the rules")
 
 
 def _held(

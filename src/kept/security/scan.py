@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kept.security import encoded, secrets, unicode
+from kept.security.credentials import SHAPES
 from kept.security.skeleton import passages
 from kept.security.table import Rule, Scope, Severity, Table, table
 
@@ -69,7 +70,7 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
 def rule_ids() -> frozenset[str]:
     """Return every id that a finding can carry, so that a person's `--allow` can be checked."""
     built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA}
-    return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in secrets.SHAPES)})
+    return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in SHAPES)})
 
 
 def _unicode(text: str, rules: Table) -> Iterator[Finding]:

@@ -330,6 +330,7 @@ def test_hostile_contents_are_refused(run, home, kind):
         (("memory", "show", "\udcff"), "UTF-8"),
         (("--home", "/tmp/\udcff", "memory", "show"), "UTF-8"),
         (("memory", "reset"), "--yes"),
+        (("memory", "add", "x", "--allow", "prompt_injecton"), "'prompt_injection'"),
     ],
 )
 def test_mistakes_end_with_two_and_the_right_form(run, arguments, words):
