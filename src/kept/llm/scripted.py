@@ -41,7 +41,7 @@ Step: TypeAlias = Says | str | ModelError
 Script: TypeAlias = Iterable[Step] | Callable[[ChatRequest], Step]
 
 
-def call(name: str, **arguments: JSON) -> ToolCall:
+def call(name: str, /, **arguments: JSON) -> ToolCall:
     """Return a call of tool `name`; the model that answers with it gives it an id."""
     return ToolCall(id="", name=name, arguments=dumps(arguments))
 
