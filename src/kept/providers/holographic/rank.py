@@ -16,7 +16,7 @@ COVERAGE = 0.6
 """Gain of a fact that holds all of the question's weight."""
 SPEAKER = 0.25
 """Share of the question's weight that a fact gains when a person of the question says it."""
-BEFORE, AFTER, NEAR = 0.8, 0.6, 0.3
+BEFORE, AFTER, NEAR = 0.9, 0.6, 0.3
 """Shares of a word that something said gains when it was said just before, just after, or two steps away."""
 DOUBLED = 0.5
 """How much less that counts where the fact holds the word itself."""
