@@ -18,10 +18,12 @@ $(VENV)/pyvenv.cfg:
 
 $(STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . >&2
+	@$(BIN)/python -m compileall -q src >&2 # so that the first start is quick, also where Python may not write bytecode
 	@touch $@
 
 $(DEV_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
+	@$(BIN)/python -m compileall -q src >&2
 	@touch $(STAMP) $@
 
 chat: $(STAMP) ## Set up what is missing and talk with an agent that remembers
