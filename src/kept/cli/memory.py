@@ -10,7 +10,7 @@ import typer
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
 from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
-from kept.core.errors import UsageError
+from kept.core.errors import Unreadable, UsageError
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
@@ -54,18 +54,28 @@ def show(
         if as_json:
             print_json({page.value: _page_json(store, page, long=long) for page in _pages(target)})
             return
+        unreadable: Unreadable | None = None
         for page in _pages(target):
-            live = store.page(page)
-            say(f"{page.value} [{live.usage}]{'' if store.enabled(page) else '  (disabled)'}")
-            stories = History(store).stories(page) if long else {}
-            shown = live.entries if raw else store.safe(page, live.entries)
-            for entry, text in zip(live.entries, shown, strict=True):
-                say(f"  § {text}".replace("\n", "\n    "))
-                if long:
-                    say(f"      {_told(stories.get(entry))}")
+            try:
+                _show_page(store, page, long=long, raw=raw)
+            except Unreadable as error:  # the other page is shown all the same
+                unreadable = error
         waiting = len(kept.approvals.waiting())
         if waiting:
             note(f"{waiting} waiting for approval: `kept memory pending`")
+        if unreadable is not None:
+            raise unreadable
+
+
+def _show_page(store: MemoryStore, page: Target, *, long: bool, raw: bool) -> None:
+    live = store.page(page)
+    say(f"{page.value} [{live.usage}]{'' if store.enabled(page) else '  (disabled)'}")
+    stories = History(store).stories(page) if long else {}
+    shown = live.entries if raw else store.safe(page, live.entries)
+    for entry, text in zip(live.entries, shown, strict=True):
+        say(f"  § {text}".replace("\n", "\n    "))
+        if long:
+            say(f"      {_told(stories.get(entry))}")
 
 
 def _pages(target: Target | None) -> list[Target]:

@@ -1,6 +1,7 @@
 """`kept memory repair | edit | reset | export | import`: whole pages at once."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,7 +74,7 @@ def _diff(page: Target, proposal: "Proposal") -> str:
     return "\n".join([*lines, *(f"to the archive: {text}" for text in proposal.archived)])
 
 
-def edit(target: TargetOption = None, as_json: JsonFlag = False) -> None:
+def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     import tempfile
 
@@ -86,7 +87,7 @@ def edit(target: TargetOption = None, as_json: JsonFlag = False) -> None:
         os.close(descriptor)
         file = Path(name)
         file.write_text(before.text, encoding="utf-8")
-        outcome = _edited(kept.memory, page, before, entries=_entries_from_editor(file))
+        outcome = _edited(kept.memory, page, before, entries=_entries_from_editor(file), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is kept in {file}")
     else:
@@ -112,10 +113,15 @@ def _entries_from_editor(file: Path) -> tuple[str, ...]:
         raise UsageError(f"cannot read back {str(file)!r}: {error}", "save it as UTF-8; nothing was changed") from error
 
 
-def _edited(store: MemoryStore, page: Target, before: Page, *, entries: tuple[str, ...]) -> Outcome | Refused:
-    """Keep the edited page when every new entry passes the checks of an added one."""
+def _edited(
+    store: MemoryStore, page: Target, before: Page, *, entries: tuple[str, ...], yes: bool
+) -> Outcome | Refused:
+    """Keep the edited page when every new entry passes the checks of an added one; what is held, the person decides."""
     new = [Add(entry) for entry in entries if entry not in before.entries]
     objection = store.checked(page, new, Author())
+    if objection is not None and objection.reason is Reason.HELD and (yes or sys.stdin.isatty()):
+        note(objection.error)
+        objection = None if confirmed("Keep it all the same?", yes=yes) else objection
     if objection is not None:
         return objection
 
