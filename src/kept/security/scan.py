@@ -1,5 +1,6 @@
 """The threat scanner: what a text would do to the agent that reads it."""
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from kept.security.table import Rule, Scope, Severity, Table, table
 
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
 
+_HAN = re.compile("[\u3400-\u9fff]+")
 _PERSONA = "persona"
 _PERSONA_HOLD = 4
 _PERSONA_BLOCK = 8
@@ -102,11 +104,14 @@ def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
 
 def _folded(text: str, rules: Table) -> str:
     folded = unicode.fold(text)
-    if not folded.isascii():
-        for word, english in rules.translations:
-            if word in folded:
-                folded = folded.replace(word, f" {english} ")
-    return folded
+    return folded if folded.isascii() else _HAN.sub(lambda run: _in_english(run[0], rules), folded)
+
+
+def _in_english(run: str, rules: Table) -> str:
+    for word, english in rules.translations:
+        if word in run:
+            run = run.replace(word, f" {english} ")
+    return run
 
 
 def _named(rule: Rule) -> Iterator[Finding]:

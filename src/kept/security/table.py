@@ -18,7 +18,7 @@ _REACH = 400
 """No expression looks further than this from its anchor."""
 _DENSE = 4_096
 """A longer stretch has an anchor in nearly every line; no note looks so."""
-_LONGEST_STRETCH = 8_192
+_LONGEST_STRETCH = 6_000
 _DENSE_STRETCHES = 4
 """The three together bound the time of an expression, whatever the text."""
 
@@ -46,6 +46,7 @@ class TextPattern:
         anchors, _, self.source = line.partition(" :: ")
         self.anchors = anchors.split("~")
         self._regex: re.Pattern[str] | None = None
+        self._within_line = "[^\\n" in self.source
 
     def matches(self, text: str, present: frozenset[str]) -> bool | None:
         """Tell whether the expression is found near the anchors that are `present` in `text`.
@@ -57,7 +58,8 @@ class TextPattern:
         if self._regex is None:
             self._regex = re.compile(self.source)
         dense, flooded = 0, False
-        for start, end in _near(text, [anchor for anchor in self.anchors if anchor in present]):
+        anchors = [anchor for anchor in self.anchors if anchor in present]
+        for start, end in _near(text, anchors, within_line=self._within_line):
             if end - start > _DENSE:
                 dense += 1
                 flooded = flooded or end - start > _LONGEST_STRETCH
@@ -68,18 +70,29 @@ class TextPattern:
         return None if flooded else False
 
 
-def _near(text: str, anchors: list[str]) -> Iterator[tuple[int, int]]:
+def _near(text: str, anchors: list[str], *, within_line: bool) -> Iterator[tuple[int, int]]:
     """Yield the stretches of text around the anchors, those that overlap as one."""
     for anchor in anchors:
         place = text.find(anchor)
-        start, end = max(0, place - _REACH), place + _REACH
+        start, end = _stretch(text, place, within_line=within_line)
         while place >= 0:
-            if place - _REACH > end:
+            first, last = _stretch(text, place, within_line=within_line)
+            if first > end:
                 yield start, end
-                start = place - _REACH
-            end = place + _REACH
+                start = first
+            end = last
             place = text.find(anchor, place + len(anchor))
         yield start, end
+
+
+def _stretch(text: str, place: int, *, within_line: bool) -> tuple[int, int]:
+    """Return what an expression may see from `place`: its line with both ends, or all within reach."""
+    start, end = max(0, place - _REACH), place + _REACH
+    if within_line:
+        start = max(start, text.rfind("\n", start, place))
+        line_end = text.find("\n", place, end)
+        end = end if line_end < 0 else line_end + 1
+    return start, end
 
 
 @dataclass(frozen=True, slots=True)
