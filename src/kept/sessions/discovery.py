@@ -42,10 +42,14 @@ def discover(store: Readable, asked: Asked, asker: Asker) -> Discovery:
     return Discovery(found, tuple(one for one in passages if one is not None))
 
 
+def _candidates(asked: Asked) -> int:
+    return CANDIDATES if asked.sort is not None else min(CANDIDATES, 4 * asked.limit)
+
+
 def _request(asked: Asked, asker: Asker) -> SearchRequest:
     return SearchRequest(
         query=asked.query or "",
-        limit=CANDIDATES,
+        limit=_candidates(asked),
         after=asked.after,
         before=asked.before,
         roles=asked.roles,
@@ -142,7 +146,7 @@ def _why(store: Readable, asked: Asked, asker: Asker, found: Found) -> str:
         without = store.search(_request(asked.without_filters(), asker))
         if without.messages and not without.abstained:
             count = len(without.messages)
-            many = f"{count} hits" if count < CANDIDATES else f"{count} hits or more"
+            many = f"{count} hits" if count < _candidates(asked) else f"{count} hits or more"
             return f"the filters ({', '.join(filters)}) excluded {many}: widen or drop them"
     hidden = found.excluded.get("current conversation", 0)
     if hidden:

@@ -2,7 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from kept.core.search import Found, SearchRequest
 from kept.sessions.records import Row
@@ -87,10 +89,31 @@ def _texts(rows: Iterable[Row]) -> list[IndexedText]:
 
 
 def find(connection: Connection, request: SearchRequest, *, now: float) -> Found:
-    """Run the ranked search."""
+    """Run the ranked search on one state of the file."""
     from kept.sessions.sqlite import search
 
-    return search.find(connection, request, now=now)
+    with _one_state(connection):
+        if request.user_id is not None and _is_only_user(connection, request.user_id):
+            # a filter that everything passes would only make the search read more
+            request = replace(request, user_id=None)
+        return search.find(connection, request, now=now)
+
+
+def _is_only_user(connection: Connection, user_id: str) -> bool:
+    return connection.execute(SQL.other_user, (user_id, user_id)).fetchone() is None
+
+
+@contextmanager
+def _one_state(connection: Connection) -> Iterator[None]:
+    """Let every read inside see the same rows: what one statement allows, another's write must not change."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
 
 
 def texts_after(connection: Connection, message_id: int, *, limit: int) -> list[IndexedText]:

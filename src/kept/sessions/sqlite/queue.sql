@@ -17,3 +17,6 @@ WHERE id = ?;
 
 -- name: texts_after
 SELECT id, role, content, tool_name, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: other_user
+SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);
