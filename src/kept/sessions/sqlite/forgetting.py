@@ -146,7 +146,10 @@ def _leave_marks(connection: Connection, plan: ForgetPlan, *, now: float) -> Non
 
 
 def _blank(connection: Connection, plan: ForgetPlan) -> None:
-    connection.executemany(SQL.blank, [(BLANK, number) for number in (*plan.summaries, *plan.citing)])
+    blanked = (*plan.summaries, *plan.citing)
+    connection.executemany(SQL.blank, [(BLANK, number) for number in blanked])
+    if connection.execute(SQL.has_vectors).fetchone() is not None:
+        connection.executemany(SQL.drop_vector, [(number,) for number in blanked])
     connection.executemany(SQL.drop_node, [(number,) for number in plan.nodes])
     connection.executemany(life.SQL.set_title, [(None, session_id) for session_id in plan.titles])
     _scrub_words(connection, plan.texts)

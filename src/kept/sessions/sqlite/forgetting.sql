@@ -29,8 +29,11 @@ WHERE id > ? AND (tool_name = 'session_search' OR api_content IS NOT NULL) ORDER
 -- name: blank
 UPDATE messages SET content = ?, parts = NULL, tool_calls = NULL, reasoning = NULL, api_content = NULL WHERE id = ?;
 
--- name: drop_sent
-UPDATE messages SET api_content = NULL WHERE id = ?;
+-- name: has_vectors
+SELECT 1 FROM sqlite_schema WHERE name = 'message_vectors';
+
+-- name: drop_vector
+DELETE FROM message_vectors WHERE message_id = ?;
 
 -- name: titles
 SELECT id, title FROM sessions WHERE title IS NOT NULL;
