@@ -13,7 +13,9 @@ from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
 
-WITHHELD = frozenset({"memory", "skill_manage", "delegate_task"})
+WITHHELD = frozenset({"skill_manage", "delegate_task"})
+WITHHELD_TOOLSETS = frozenset({"memory", "context"})
+"""A sub-agent writes no memory, asks no provider, and has no long context to look into."""
 SYSTEM = "You are a sub-agent. Do the one task you are given with your tools, then report what you found or did."
 
 
@@ -71,6 +73,8 @@ class Delegation:
         chosen = [
             name
             for name, tool in tools.items()
-            if name not in WITHHELD and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
+            if name not in WITHHELD
+            and tool.schema.toolset not in WITHHELD_TOOLSETS
+            and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
         ]
         return Toolbox(tools).only(chosen)

@@ -3,19 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kept.agent.assistant import Assistant
 from kept.agent.settings import AgentSettings
 from kept.agent.toolbox import Toolbox
-from kept.context.engine import ContextEngine
 from kept.context.settings import CompressionSettings
 from kept.core.messages import Message, Usage
 from kept.core.ports import ChatModel, Clock, Completes, EventSink, SessionStore
 from kept.llm.tokens import Calibration, message_tokens
-from kept.memory.approval import Approvals
-from kept.memory.store import MemoryStore
-from kept.providers.manager import ProviderManager
+
+if TYPE_CHECKING:
+    from kept.agent.assistant import Assistant
+    from kept.context.engine import ContextEngine
+    from kept.memory.approval import Approvals
+    from kept.memory.store import MemoryStore
+    from kept.providers.manager import ProviderManager
 
 
 @dataclass(slots=True)
@@ -53,14 +55,14 @@ class Parts:
     sink: EventSink
     settings: AgentSettings
     compression: CompressionSettings
-    memory: MemoryStore | None
-    approvals: Approvals
+    memory: "MemoryStore | None"
+    approvals: "Approvals"
     sessions: SessionStore | None
-    providers: ProviderManager | None
+    providers: "ProviderManager | None"
     model: ChatModel | None
     """None answers extractively."""
-    engine: ContextEngine | None
-    assistant: Assistant
+    engine: "ContextEngine | None"
+    assistant: "Assistant"
     toolbox: Toolbox
     gauge: Gauge
     cost_of: Callable[[str, Usage], float | None]
