@@ -20,7 +20,7 @@ _DENSE = 4_096
 """A longer stretch has an anchor in nearly every line; no note looks so."""
 _LONGEST_STRETCH = 6_000
 _DENSE_STRETCHES = 4
-"""The three together bound the time of an expression, whatever the text."""
+"""More of them flood the text; so the time of an expression is bounded, whatever the text."""
 
 
 class Severity(StrEnum):
@@ -57,17 +57,15 @@ class TextPattern:
             return False
         if self._regex is None:
             self._regex = re.compile(self.source)
-        dense, flooded = 0, False
+        dense = 0
         anchors = [anchor for anchor in self.anchors if anchor in present]
         for start, end in _near(text, anchors, within_line=self._within_line):
-            if end - start > _DENSE:
-                dense += 1
-                flooded = flooded or end - start > _LONGEST_STRETCH
+            dense += end - start > _DENSE
             if dense > _DENSE_STRETCHES:
                 return None
-            if self._regex.search(text, start, min(end, start + _LONGEST_STRETCH)) is not None:
+            if self._regex.search(text, start, end) is not None:
                 return True
-        return None if flooded else False
+        return False
 
 
 def _near(text: str, anchors: list[str], *, within_line: bool) -> Iterator[tuple[int, int]]:
@@ -77,7 +75,7 @@ def _near(text: str, anchors: list[str], *, within_line: bool) -> Iterator[tuple
         start, end = _stretch(text, place, within_line=within_line)
         while place >= 0:
             first, last = _stretch(text, place, within_line=within_line)
-            if first > end:
+            if first > end or end - start > _LONGEST_STRETCH:
                 yield start, end
                 start = first
             end = last
