@@ -13,15 +13,14 @@ MESSAGES_PER_SESSION = 40
 START = 1_600_000_000.0
 SECONDS_BETWEEN = 45.0
 
-_FUNCTION_WORDS = (
+_FUNCTION = (
     "the to and of a i you it that in is for was on my we have with this but not so be are at just what me they "
     "if or all about up can out like do when there had from your would one as them get been some will by which"
-).split()
-_SYLLABLES = [
-    onset + vowel
-    for onset in "b c d f g h j k l m n p r s t v w z st tr br pl".split()
-    for vowel in "a e i o u ai ou".split()
-]
+)
+_FUNCTION_WORDS = _FUNCTION.split()
+_ONSETS = "b c d f g h j k l m n p r s t v w z st tr br pl"
+_VOWELS = "a e i o u ai ou"
+_SYLLABLES = [onset + vowel for onset in _ONSETS.split() for vowel in _VOWELS.split()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class Weights:
     """Length of a message from which the gains of neighbours and session fall."""
     date: float = 1.0
     """Share of the question's weight that a message gains when it was sent on a date that the question names."""
+    meaning: float = 3.0
+    """Share of the question's weight that a message gains by a vector equal to the question's; with vectors only."""
+    meaning_floor: float = 0.2
+    """Likeness of vectors below which texts have nothing to do with each other."""
     recency: float = 0.02
     """Share of the question's weight that a message of today gains; the old is never hidden."""
     recency_days: float = 90.0
@@ -87,6 +91,8 @@ class Line:
     date: float = 0.0
     """How near the message is to a date of the question, 0 to 1."""
     age_days: float | None = None
+    likeness: float = 0.0
+    """Likeness of its vector to the question's, above the floor; 0 without vectors."""
     gap: float = 0.0
     """Closeness of the terms in the text, in weight; known for the best messages only."""
 
@@ -144,7 +150,7 @@ class Ranking:
     ) -> None:
         self.terms = terms
         self.weights = weights
-        self.total = sum(term.weight for term in terms) or 1e-9
+        self.total = sum(term.weight for term in terms) or 1.0
         self.asked = self.total + unknown * max((term.weight for term in terms), default=0.0)
         """The weight of the whole question; a term that no message holds would have been as rare as the rarest."""
         self._mean_session = max(mean_session, 1.0)
@@ -207,10 +213,12 @@ class Ranking:
         falloff = self.falloff(line.length)
         words = self.base(line.mask, line.length)
         near = falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
-        if words + near <= 0.0:
+        meaning = use.meaning * self.total * line.likeness
+        if words + near + meaning <= 0.0:
             return {}
         parts = {
             "words": words,
+            "meaning": meaning,
             "closeness": use.closeness * line.gap,
             "neighbours": near,
             "speaker": use.speaker * self.total if line.spoken else 0.0,
@@ -236,6 +244,7 @@ class Ranking:
             falloff = self.falloff(line.length)
             own = self.base(line.mask, line.length)
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
+            own += use.meaning * self.total * line.likeness
             if own <= 0.0:
                 continue
             own += use.closeness * line.gap
@@ -267,5 +276,5 @@ def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
 
 def said_share(best: Mapping[str, float], ranking: Ranking) -> float:
     """Return how much of the question a message says by its own words and its neighbours'."""
-    said = best.get("words", 0.0) + best.get("neighbours", 0.0) + best.get("closeness", 0.0)
+    said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness", "meaning"))
     return said / ranking.asked

@@ -25,16 +25,25 @@ _CLOSE_CHARACTERS = 8_000
 _VERIFIED = 1_500
 
 
-def find(connection: Connection, request: SearchRequest, *, now: float, budget: Budget | None = None) -> Found:
-    """Return what answers `request`, ranked. No query raises; an empty answer counts what the filters took."""
+def find(
+    connection: Connection,
+    request: SearchRequest,
+    *,
+    now: float,
+    likeness: Mapping[int, float] | None = None,
+    budget: Budget | None = None,
+) -> Found:
+    """Return what answers `request`, ranked. No query raises; an empty answer counts what the filters took.
+
+    `likeness` gives, per message, how much its vector is like the question's; it is added to what the words say.
+    """
     query = parse(request.query, now)
     postings = Postings(connection)
     terms = held_terms(postings, query) if postings.documents else []
-    if not terms:
+    if not terms and not likeness:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
-    return _Search(
-        postings, query, terms, request=request, now=now, budget=budget or Budget().for_limit(request.limit)
-    ).run()
+    budget = budget or Budget().for_limit(request.limit)
+    return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness or {})
 
 
 @dataclass(slots=True)
@@ -73,10 +82,13 @@ class _Search:
             unknown=unknown_weight(query, terms),
         )
         self._asked: set[int] | None = None
+        self._likeness: dict[int, float] = {}
         self._filters = Filters(request, postings.connection)
 
-    def run(self) -> Found:
+    def run(self, likeness: Mapping[int, float]) -> Found:
         """Return the answer."""
+        floor = self._ranking.weights.meaning_floor
+        self._likeness = {number: value - floor for number, value in likeness.items() if value > floor}
         ranked = self._ranked(self._best_sessions(*self._heads()))
         self._complete(ranked)
         return self._found(ranked)
@@ -89,6 +101,10 @@ class _Search:
             budget = replace(budget, pool=max(budget.pool, 3_000), looked=max(budget.looked, 6_000))
         best = pool(self._postings, self._terms, self._ranking, budget=budget, allowed=allowed)
         estimates = {number: estimate for estimate, number in best}
+        gain = self._ranking.weights.meaning * self._ranking.total
+        for number, value in self._likeness.items():
+            if allowed is None or number in allowed:
+                estimates[number] = estimates.get(number, 0.0) + gain * value
         return self._filters.passing(list(estimates)), estimates
 
     def _allowed(self) -> frozenset[int] | set[int] | None:
@@ -156,6 +172,9 @@ class _Search:
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.factor(session_id)
         get = masks.get
+        shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
+        if self._likeness:
+            shown |= {index for index, number in enumerate(ids) if number in self._likeness}
         lines = [
             Line(
                 ids[index],
@@ -166,8 +185,9 @@ class _Search:
                 around=get(index - 2, 0) | get(index + 2, 0),
                 spoken=ids[index] in spoken,
                 factor=factor,
+                likeness=self._likeness.get(ids[index], 0.0),
             )
-            for index in {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
+            for index in shown
         ]
         return SessionLines(session_id, size, counts, lines)
 
