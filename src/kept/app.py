@@ -241,6 +241,9 @@ class App:
             catalogue=lambda: self.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self.skill_tools if settings.skills.enabled else None,
+            reviewer=self.models.own("review", model) if model is not None else None,
+            titler=self.models.errand("title", model) if self._has_own("title") and model is not None else None,
+            review_tokens_today=lambda: self._review_tokens(sessions),
         )
         return parts
 
@@ -338,6 +341,15 @@ class App:
             return replace(tool, call=call)
 
         return [started(tool) for tool in manager.tools()]
+
+    def _has_own(self, task: str) -> bool:
+        wanted = getattr(self.settings.auxiliary, task)
+        return wanted.provider not in {"auto", "main"} or wanted.model is not None
+
+    def _review_tokens(self, sessions: SqliteSessionStore | None) -> int:
+        today = self.clock.now().strftime("%Y-%m-%d")
+        rows = sessions.usage(since=today) if sessions is not None else []
+        return sum(row.usage.prompt_tokens + row.usage.output_tokens for row in rows if row.task == "review")
 
     def _skill_hint(self, question: str) -> str:
         """Return the skill that plainly fits what was asked, in one line."""

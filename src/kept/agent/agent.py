@@ -1,5 +1,6 @@
 """The agent: a conversation that can be opened, talked with, left, taken up again and branched."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +15,17 @@ from kept.agent.record import Record
 from kept.agent.review import Review, review
 from kept.agent.turn import take_turn
 from kept.context.outcome import Outcome
-from kept.core.errors import NotFound, UsageError
+from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.jsontypes import JSON
 from kept.core.messages import Link, Role, Session
 from kept.core.ports import ChatModel
 from kept.core.tools import Tool
 from kept.providers.conversation import plain_messages
+
+log = logging.getLogger(__name__)
+
+TITLE_ORDER = "Name this conversation in at most six words, in its own language. Answer with the name alone."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,28 @@ class Agent:
             if self.parts.providers is not None:
                 self.parts.providers.memory_written()
         return done
+
+    def title_due(self) -> bool:
+        """Whether a model should name this session, which has only its first words as a name."""
+        live = self.live
+        return self.parts.titler is not None and live.turns == 1 and live.record.exists and not live.incognito
+
+    async def after_turn(self) -> None:
+        """Do what may be done behind the person's back: name the session, review the conversation."""
+        if self.title_due():
+            await offload(self._name)
+        await self.review()
+
+    def _name(self) -> None:
+        assert self.parts.titler is not None and self.parts.sessions is not None  # noqa: PT018 - one condition
+        said = "\n".join(f"{row.message.role.value}: {row.message.text[:1_000]}" for row in self.live.record.rows[:4])
+        try:
+            title = (
+                self.parts.titler.complete(TITLE_ORDER, said, max_output_tokens=60).strip().strip('"').splitlines()[0]
+            )
+            self.parts.sessions.rename(self.session.id, title[:80])
+        except (KeptError, IndexError):
+            log.info("the session keeps its first words as a title", exc_info=True)
 
     async def compress(self, focus: str = "") -> Outcome:
         """Compact now, because the person asks for it."""

@@ -66,10 +66,12 @@ class Parts:
     toolbox: Toolbox
     gauge: Gauge
     cost_of: Callable[[str, Usage], float | None]
-    reviewer: Completes | None = None
-    """A cheaper model for reviews; None reviews with the main model."""
+    reviewer: ChatModel | None = None
+    """A cheaper model for reviews, which then read a digest; None reviews with the main model."""
     titler: Completes | None = None
     """A model that names sessions; None takes the first words."""
+    review_tokens_today: Callable[[], int] = lambda: 0
+    """What reviews of this home have taken since midnight."""
     folder: Path = field(default_factory=Path.cwd)
     """Where the person works: project files and the workspace tools look here."""
     home: Path = field(default_factory=Path.cwd)

@@ -21,6 +21,8 @@ from kept.core.jsontypes import JSON
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
 from kept.core.ports import EventSink
 from kept.core.tools import Tool, ToolContext
+from kept.memory.edits import Target
+from kept.prompt.tiers import guidance
 from kept.security.fence import sanitize_context
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ log = logging.getLogger(__name__)
 
 MAX_ITERATIONS = 16
 TOOLS = ("memory", "skills_list", "skill_view", "skill_manage")
-DAY_KEY = "review_tokens"
+DIGEST_CHARS = 24_000
+DIGEST_LINE_CHARS = 600
 
 
 @dataclass(slots=True)
@@ -84,9 +87,10 @@ async def review(live: "Live", *, memory: bool, skills: bool) -> Review | None:
 async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
     done = Review()
     live.reviewing = done.hear
-    model = live.parts.model
+    model = live.parts.reviewer or live.parts.model
     assert model is not None
-    asked = _first_request(live, instruction(memory=memory, skills=skills))
+    order = instruction(memory=memory, skills=skills)
+    asked = _first_request(live, order) if live.parts.reviewer is None else _digest_request(live, order)
     done.transcript.append(asked.messages[-1])
     toolbox = Toolbox({name: _guarded(tool, live) for name, tool in live.parts.toolbox.only(TOOLS).tools.items()})
     quiet = _quiet(live)
@@ -115,6 +119,24 @@ def _first_request(live: "Live", order: str) -> ChatRequest:
         live.prompt, rows, tools=live.parts.toolbox.schemas, pruning=live.record.pruning, conversation_id=live.root
     )
     return replace(asked, messages=repaired([*asked.messages, Message(Role.USER, order)]))
+
+
+def _digest_request(live: "Live", order: str) -> ChatRequest:
+    """Return what a cheaper model is given: the pages, the newest words, and only the tools that it may use."""
+    lines = []
+    for row in live.record.rows:
+        text = " ".join(sanitize_context(row.message.text).split())
+        if text and row.message.role is not Role.TOOL:
+            lines.append(f"{row.message.role.value}: {text[:DIGEST_LINE_CHARS]}")
+        lines += [f"tool call: {call.name} {call.arguments[:DIGEST_LINE_CHARS]}" for call in row.message.tool_calls]
+    digest = "\n".join(lines)[-DIGEST_CHARS:]
+    pages = [live.parts.memory.render_snapshot(page) for page in Target] if live.parts.memory is not None else []
+    parts = [*(block for block in pages if block), f"The conversation:\n{digest}", order]
+    return ChatRequest(
+        system=guidance("memory"),
+        messages=(Message(Role.USER, "\n\n".join(parts)),),
+        tools=live.parts.toolbox.only(TOOLS).schemas,
+    )
 
 
 def _guarded(tool: Tool, live: "Live") -> Tool:
@@ -153,32 +175,18 @@ def _quiet(live: "Live") -> EventSink:
 
 def _within_budget(live: "Live") -> bool:
     settings = live.parts.settings.review
-    if not settings.enabled:
-        return False
-    return _spent_today(live) < settings.max_tokens_per_day
-
-
-def _today(live: "Live") -> str:
-    return live.parts.clock.now().strftime("%Y-%m-%d")
-
-
-def _spent_today(live: "Live") -> int:
-    noted = live.record.noted(live.root, DAY_KEY)
-    spent = noted.get(_today(live)) if isinstance(noted, Mapping) else None
-    return spent if isinstance(spent, int) else 0
+    return settings.enabled and live.parts.review_tokens_today() < settings.max_tokens_per_day
 
 
 def _keep(live: "Live", done: Review) -> None:
     """Count the review and keep its transcript as a hidden session."""
-    spent = _spent_today(live) + done.usage.prompt_tokens + done.usage.output_tokens
-    live.record.note_root(live.root, DAY_KEY, {_today(live): spent})
     store = live.parts.sessions
     if store is None or live.incognito or live.parts.model is None:
         return
     now = live.now()
     session_id: SessionId = new_session_id(live.parts.clock.now())
     try:
-        model = live.parts.model.name
+        model = (live.parts.reviewer or live.parts.model).name
         store.create(Session(id=session_id, source="review", started=now, model=model, user_id=live.user_id))
         store.append(session_id, [NewMessage(message, now, Origin.SYNTHETIC) for message in done.transcript])
         cost = live.parts.cost_of(model, done.usage)

@@ -47,8 +47,9 @@ class Talk:
 
     def begin_review(self) -> None:
         """Start the review that is due; the chat goes on meanwhile."""
-        if any(self.agent.review_due()) and (self._review is None or self._review.done()):
-            self._review = self.portal.start_task_soon(self.agent.review)
+        due = any(self.agent.review_due()) or self.agent.title_due()
+        if due and (self._review is None or self._review.done()):
+            self._review = self.portal.start_task_soon(self.agent.after_turn)
 
     def await_review(self, seconds: float) -> None:
         """Give a running review some time; past it, it stays due for the next process."""

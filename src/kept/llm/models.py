@@ -74,14 +74,18 @@ class Models:
 
     def errand(self, task: str, main: ChatModel | None) -> Completes | None:
         """Return who does `task` (compression, review, title, search_summary); None when nobody can."""
+        model = self.own(task, main) or main
+        return None if model is None else Errand(model, task=task, sink=self._sink)
+
+    def own(self, task: str, main: ChatModel | None) -> ChatModel | None:
+        """Return the model that the settings name for `task` alone; None when the main model does it."""
         wanted: AuxiliaryTask = getattr(self._auxiliary, task)
         if wanted.provider in {"auto", "main"} and wanted.model is None and wanted.base_url is None:
-            return None if main is None else Errand(main, task=task, sink=self._sink)
+            return None
         name = self._errand_name(wanted, main)
         if name is None:
             return None
-        model = self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout)
-        return Errand(self._retrying(model), task=task, sink=self._sink)
+        return self._retrying(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout))
 
     def bare(
         self,
