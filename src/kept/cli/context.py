@@ -87,7 +87,7 @@ def ready_engine(kept: "App") -> "tuple[ContextEngine, str]":
     model = kept.models.chat()
     if model is None:
         fail("no model is configured, so there is no window to fit", "choose one with `kept model set NAME`", code=2)
-    return kept.engine(model, kept.sessions, count=message_tokens), model.name
+    return kept.agents.engine(model, kept.sessions, count=message_tokens), model.name
 
 
 def taken_up(kept: "App", engine: "ContextEngine", name: str) -> "tuple[SessionId, list[StoredMessage]]":

@@ -1,0 +1,240 @@
+"""Building an agent: the parts of a conversation, put together from the open app."""
+
+from __future__ import annotations  # most of what is named here is loaded only when an agent is built
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kept.core.events import Event, Warned
+from kept.core.ids import SessionId
+from kept.core.jsontypes import JSON
+
+if TYPE_CHECKING:
+    from kept.agent.agent import Agent, Opening
+    from kept.agent.assistant import Passage
+    from kept.agent.parts import Parts
+    from kept.agent.toolbox import Toolbox
+    from kept.app.root import App
+    from kept.context.engine import ContextEngine
+    from kept.core.ports import ChatModel
+    from kept.core.tools import Tool, ToolContext
+    from kept.providers.manager import ProviderManager
+    from kept.sessions.sqlite.store import SqliteSessionStore
+
+SKILL_FITS = 0.5
+"""The least share of a question's words that a skill's description must hold to be named."""
+
+
+def ignore(event: Event, /) -> None:
+    """Hear an event and do nothing: the sink of a library user who wants none."""
+
+
+class AgentBuilder:
+    """Builds agents for one app, and the parts that only agents need."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
+        """Open a conversation; the model is the one asked for, the configured one, or none."""
+        from kept.agent.agent import Agent
+
+        model = self._app.models.chat(model_name)
+        sessions = None if opening.incognito else self._app.sessions_or_none()
+        agent = Agent(self._parts(opening, model, sessions), opening)
+
+        def hear(event: Event, /) -> None:
+            agent.live.heard(event)
+
+        self._app.listeners.append(hear)
+        return agent
+
+    def _parts(self, opening: Opening, model: ChatModel | None, sessions: SqliteSessionStore | None) -> Parts:
+        from kept.agent.assistant import Assistant
+        from kept.agent.parts import Gauge, Parts
+        from kept.agent.settings import AgentSettings
+        from kept.agent.toolbox import toolbox
+        from kept.llm.pricing import cost_of
+
+        settings = self._app.settings
+        gauge = Gauge()
+        engine = self.engine(model, sessions, count=gauge.count) if model is not None else None
+        toolsets = self._app.toolsets(opening.platform)
+        has_memory = toolsets is None or "memory" in toolsets
+        providers = self.providers(opening) if has_memory and not opening.incognito and sessions is not None else None
+        plugins = [
+            *(providers.tools() if providers is not None else ()),
+            *(engine.tools() if engine is not None else ()),
+            *(self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else ()),
+        ]
+        box = toolbox([*self._app.core_tools(), *self._delegation(lambda: parts)], plugins, toolsets)
+        memory = self._app.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
+        parts = Parts(
+            clock=self._app.clock,
+            sink=self._app.tell,
+            settings=AgentSettings(
+                limits=settings.limits, review=settings.review, display=settings.display, approvals=settings.approvals
+            ),
+            compression=settings.compression,
+            memory=memory,
+            approvals=self._app.approvals,
+            sessions=sessions,
+            providers=providers,
+            model=model,
+            engine=engine,
+            assistant=Assistant(
+                self._app.memory,
+                self._app.approvals,
+                look_up=self._looked_up(sessions),
+                suggest=self._skill_hint,
+                writes=not opening.incognito,
+            ),
+            toolbox=box,
+            gauge=gauge,
+            cost_of=lambda name, usage: cost_of(
+                name, usage, overrides=settings.model.prices, hour_cache=settings.prompt_caching.cache_ttl == "1h"
+            ),
+            folder=self._app.folder,
+            home=self._app.home.path,
+            catalogue=lambda: self._app.skill_tools.catalogue(frozenset(box.tools)),
+            skill_interval=settings.skills.creation_nudge_interval,
+            skills=self._app.skill_tools if settings.skills.enabled else None,
+            reviewer=self._app.models.own("review", model) if model is not None else None,
+            titler=self._app.models.errand("title", model) if self._has_own("title") and model is not None else None,
+            review_tokens_today=lambda: self._review_tokens(sessions),
+        )
+        return parts
+
+    def _delegation(self, parts: Callable[[], Parts]) -> list[Tool]:
+        from kept.agent.delegate import Delegation
+
+        def of_child(box: Toolbox) -> Parts:
+            return replace(parts(), toolbox=box, providers=None, memory=None, engine=None, sink=ignore)
+
+        def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
+            manager = parts().providers
+            if manager is not None:
+                manager.delegated(task, result, session_id=parent or "", child_session_id=child)
+
+        return [Delegation(of_child, lambda: parts().toolbox, done).tool()]
+
+    def engine(
+        self, model: ChatModel, sessions: SqliteSessionStore | None, *, count: Callable[..., int]
+    ) -> ContextEngine:
+        """Return the configured context engine; one that cannot be used is said loudly."""
+        from kept.context.engine import Setup
+        from kept.context.lookup import chosen
+        from kept.context.window import Window
+        from kept.security.secrets import redact
+
+        found = chosen(self._app.settings.context.engine, home=self._app.home.path)
+        if found.warning:
+            self._app.sink(Warned(found.warning, "`kept context list` shows the engines"))
+        found.engine.prepare(
+            Setup(
+                window=Window(model.context_length),
+                count=count,
+                clock=self._app.clock,
+                redact=redact,
+                settings=self._app.settings.compression,
+                model=self._app.models.errand("compression", model),
+                nodes=sessions,
+                originals=(lambda ids: [row for one in ids if (row := sessions.message(one))]) if sessions else None,
+                deadline_seconds=self._app.settings.auxiliary.compression.timeout,
+            )
+        )
+        return found.engine
+
+    def providers(self, opening: Opening) -> ProviderManager | None:
+        """Return the manager of the external memories that are configured, None for the built-in pages only."""
+        if not self._app.settings.memory.provider:
+            return None
+        from kept.agent.mirrored import PageLedger
+        from kept.agent.project import project_root
+        from kept.agent.toolbox import CORE
+        from kept.providers.base import StartContext
+        from kept.providers.choosing import open_manager
+        from kept.providers.manager import Surroundings
+
+        context = StartContext(
+            kept_home=str(self._app.home.path),
+            platform=opening.platform,
+            agent_context="cron" if opening.source == "cron" else "primary",
+            agent_identity=self._app.home.profile,
+            agent_workspace=str(project_root(self._app.folder) or self._app.folder),
+            parent_session_id=opening.parent or "",
+            user_id=opening.user_id,
+        )
+        manager = open_manager(
+            self._app.settings.memory.provider,
+            plugins=self._app.home.plugins,
+            database=self._app.database,
+            settings=self._app.settings.providers,
+            surroundings=Surroundings(
+                context=context,
+                clock=self._app.clock,
+                sink=self._app.tell,
+                ledger=PageLedger(self._app.memory),
+                reserved_tools=frozenset(CORE),
+            ),
+            environ=self._app.environ,
+        )
+        if manager is not None:
+            self._app.on_close(manager.close)
+        return manager
+
+    def provider_tools(self) -> list[Tool]:
+        """Return the tools of the providers for calls outside a conversation; the first call starts them."""
+        from kept.agent.agent import Opening
+
+        manager = self.providers(Opening()) if self._app.settings.memory.provider else None
+        if manager is None:
+            return []
+
+        def started(tool: Tool) -> Tool:
+            def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+                manager.start_for_tools(context.session_id or "")
+                return tool.call(arguments, context)
+
+            return replace(tool, call=call)
+
+        return [started(tool) for tool in manager.tools()]
+
+    def _has_own(self, task: str) -> bool:
+        wanted = getattr(self._app.settings.auxiliary, task)
+        return wanted.provider not in {"auto", "main"} or wanted.model is not None
+
+    def _review_tokens(self, sessions: SqliteSessionStore | None) -> int:
+        today = self._app.clock.now().strftime("%Y-%m-%d")
+        rows = sessions.usage(since=today) if sessions is not None else []
+        return sum(row.usage.prompt_tokens + row.usage.output_tokens for row in rows if row.task == "review")
+
+    def _skill_hint(self, question: str) -> str:
+        """Return the skill that plainly fits what was asked, in one line."""
+        from kept.agent.relevance import relevances
+
+        if not self._app.settings.skills.enabled:
+            return ""
+        best = next((ranked.skill for ranked in self._app.skill_tools.library.search(question)), None)
+        if best is None or relevances(question, [f"{best.name} {best.description}"])[0] < SKILL_FITS:
+            return ""
+        return f"A skill fits: /{best.name} — {best.description}"
+
+    def mcp_tools(self) -> list[Tool]:
+        """Connect the configured MCP servers and return their tools."""
+        if not self._app.settings.mcp_servers:
+            return []
+        from kept.agent.mcp_tools import McpTools
+
+        servers = McpTools(self._app.settings.mcp_servers, self._app.sink)
+        self._app.on_close(servers.close)
+        servers.connect()
+        return servers.tools
+
+    def _looked_up(
+        self, sessions: SqliteSessionStore | None
+    ) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
+        from kept.agent.passages import look_up
+
+        return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None
