@@ -78,7 +78,8 @@ def test_a_killed_compaction_leaves_the_old_or_the_new_state(tmp_path: Path, eng
             outcomes.add(_checked(home, session_id, before, server.environment))
 
     gc.collect()
-    assert outcomes <= {"old", "new"}, outcomes
+    if HEAVY:
+        assert outcomes == {"old", "new"}, "the kills fell on both sides of the commit"
 
 
 def _conversation(home: Path, environment: dict[str, str]) -> tuple[SessionId, dict[int, str]]:
