@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kept.agent.relevance import relevances
-from kept.agent.statements import Kind, Statement, statements
+from kept.agent.statements import Kind, Statement, is_question, statements
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError
 from kept.core.ids import LedgerId, SessionId
@@ -19,6 +19,8 @@ from kept.memory.store import MemoryStore
 ENOUGH = 0.22
 """The least share of a question's meaningful words that an entry must hold to answer it."""
 MAX_ENTRIES = 3
+NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
+HEARD = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class Assistant:
         passages = [*pages, *(each for each in past if not any(page.text in each.text for page in pages))]
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
-            return Reply(hint or "I have nothing on that, neither on the pages nor in past conversations.")
+            return Reply(hint or (NOTHING if is_question(question) else HEARD))
         lines = [f"{passage.text}\n  — {passage.source}" for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 

@@ -31,9 +31,8 @@ class Delegation:
 
     def tool(self) -> Tool:
         """Return the tool."""
-        text: JSON = {"type": "string"}
         properties: dict[str, JSON] = {
-            "task": text,
+            "task": {"type": "string", "description": "What it shall do, and what it shall report."},
             "context": {"type": "string", "description": "What the sub-agent must know; it sees nothing else."},
             "toolset": {"type": "string", "description": "Limit it to one toolset, e.g. workspace."},
         }

@@ -44,6 +44,12 @@ _BACKWARD: Final = re.compile(
 )
 """An order that points back: what came before it is meant."""
 _QUESTION: Final = re.compile(r"[??¿]\s*$|^\s*[¿]")
+_QUESTION_WORD: Final = re.compile(
+    r"^\s*(?:who|what|when|where|why|how|which|whose|do|does|did|is|are|was|were|can|could|have|has|tell me|show me"
+    r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que|quoi"
+    r"|quand|o[uù]|comment|pourquoi|quel\w*|sing)\b|[谁吗呢]|什么|哪|怎|为何|几",
+    re.IGNORECASE,
+)
 _ASKING_BACK: Final = re.compile(
     r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
     r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
@@ -92,6 +98,11 @@ def statements(text: str) -> list[Statement]:
         elif not _QUESTION.search(sentence) and any(pattern.search(sentence) for pattern in _table().inferred):
             found.append(Statement(Kind.INFERRED, _tidy(sentence), Target.USER))
     return found
+
+
+def is_question(text: str) -> bool:
+    """Whether a message asks for something rather than tells it."""
+    return bool(_QUESTION.search(text) or _QUESTION_WORD.match(text))
 
 
 def is_correction(text: str) -> bool:

@@ -26,7 +26,10 @@ class TodoList:
             ToolSchema(
                 "todo",
                 "Keep the plan of a task with several steps. Send the whole list to replace it, nothing to read it.",
-                {"type": "object", "properties": {"steps": {"type": "array", "items": step}}},
+                {
+                    "type": "object",
+                    "properties": {"steps": {"type": "array", "items": step, "description": "The whole plan."}},
+                },
                 "todo",
             ),
             self.call,

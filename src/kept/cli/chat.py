@@ -42,6 +42,7 @@ def chat(
         session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
         approve = approver(Workspace(kept.folder), kept.settings.approvals)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
+        _tidy(kept)
         _greet(kept, agent.parts.model.name if agent.parts.model is not None else None)
         with talking(agent, exit_wait_seconds=kept.settings.review.exit_wait_seconds) as talk:
             from kept.cli.slash import Slash
@@ -58,6 +59,17 @@ def chat(
                     note(f"kept: {error.message}" + (f"\n  next: {error.remedy}" if error.remedy else ""))
                 if slash.leaving:
                     break
+
+
+def _tidy(kept: "App") -> None:
+    """Empty what was in the trash for too long; a store that cannot be written has said so already."""
+    from kept.core.errors import StorageError
+    from kept.sessions.sqlite.keeping import sweep
+
+    try:
+        sweep(kept.sessions)
+    except StorageError:
+        return
 
 
 def latest_session(kept: "App") -> SessionId:

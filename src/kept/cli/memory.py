@@ -195,8 +195,9 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool) -> None:
         print_json(outcome_json(outcome))
         return
     percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
+    entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
     undo_hint = "  (undo: kept memory undo)" if outcome.ledger_ids else ""
-    say(f"{outcome.message} {outcome.target.value}: {outcome.entry_count} entries, {percent}.{undo_hint}")
+    say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{undo_hint}")
     if outcome.note:
         note(outcome.note)
 

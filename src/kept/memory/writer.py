@@ -125,7 +125,7 @@ class PageWriter:
         return Refused(
             Reason.DRIFT,
             f"{NAMES[target]} was changed outside kept: {trouble}. Its bytes are saved as {copy.name}.",
-            f"Ask the user to run `kept memory repair --target {target}`; do not retry before that.",
+            f"`kept memory repair --target {target}` (run by the user) resolves it; no edit is accepted before that.",
         )
 
     def _known_long_ones(self, target: Target, page: Page) -> set[str]:
