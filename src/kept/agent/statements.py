@@ -46,8 +46,8 @@ _BACKWARD: Final = re.compile(
 _QUESTION: Final = re.compile(r"[??¿]\s*$|^\s*[¿]")
 _QUESTION_WORD: Final = re.compile(
     r"^\s*(?:who|what|when|where|why|how|which|whose|do|does|did|is|are|was|were|can|could|have|has|tell me|show me"
-    r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que|quoi"
-    r"|quand|o[uù]|comment|pourquoi|quel\w*|sing)\b|[谁吗呢]|什么|哪|怎|为何|几",
+    r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que"
+    r"|quoi|quand|o[uù]|comment|pourquoi|quel\w*|sing)\b|[谁吗呢]|什么|哪|怎|为何|几",
     re.IGNORECASE,
 )
 _ASKING_BACK: Final = re.compile(

@@ -6,6 +6,8 @@ import typer
 
 from kept.cli.frame import JsonFlag, chosen_home, opened, print_json, read_input, say
 
+KeyArgument = Annotated[str, typer.Argument(help="The setting, with dots: memory.overflow.")]
+
 app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
 
 
@@ -44,7 +46,11 @@ def show(
 
 
 @app.command("set")
-def set_(key: str, value: str, as_json: JsonFlag = False) -> None:
+def set_(
+    key: KeyArgument,
+    value: Annotated[str, typer.Argument(help="The value; JSON where it is not plain text.")],
+    as_json: JsonFlag = False,
+) -> None:
     """Write one setting to the settings file; comments there stay."""
     from kept.config.file import set_value
 
@@ -57,7 +63,7 @@ def set_(key: str, value: str, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def unset(key: str, as_json: JsonFlag = False) -> None:
+def unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
     """Remove one setting from the settings file, so that its default holds again."""
     from kept.config.file import unset_value
 

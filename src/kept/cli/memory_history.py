@@ -16,6 +16,7 @@ from kept.memory.ledger import Entered
 from kept.memory.page import preview
 
 TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
+EditArgument = Annotated[int, typer.Argument(help="The number of the edit, as `kept memory log` prints it.")]
 SIGNS = {"add": "+", "remove": "-", "replace": "~", "archive": "·"}
 
 
@@ -72,7 +73,7 @@ def moment(text: str) -> float:
         raise UsageError(f"{text!r} is no date", "write it like 2026-11-15 or 2026-11-15T18:30") from None
 
 
-def diff(ledger_id: int, target: TargetOption = None, json_: JsonFlag = False) -> None:
+def diff(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with opened() as kept:
         row = _row_on(History(kept.memory), ledger_id, target)
@@ -114,7 +115,11 @@ def undo(
             show_outcome(outcome, as_json=False)
 
 
-def at(time: str, target: TargetOption = None, json_: JsonFlag = False) -> None:
+def at(
+    time: Annotated[str, typer.Argument(help="A moment, like 2026-11-15 or 2026-11-15T18:30.")],
+    target: TargetOption = None,
+    json_: JsonFlag = False,
+) -> None:
     """Print the pages as they were at a moment."""
     with opened() as kept:
         history = History(kept.memory)
@@ -128,7 +133,11 @@ def at(time: str, target: TargetOption = None, json_: JsonFlag = False) -> None:
             say(f"  § {entry}".replace("\n", "\n    "))
 
 
-def search(query: str, target: TargetOption = None, json_: JsonFlag = False) -> None:
+def search(
+    query: Annotated[str, typer.Argument(help="Words that the text must hold.")],
+    target: TargetOption = None,
+    json_: JsonFlag = False,
+) -> None:
     """Search the archive: what was removed, replaced or displaced."""
     with opened() as kept:
         found = History(kept.memory).archive(query, target)
@@ -144,7 +153,7 @@ def search(query: str, target: TargetOption = None, json_: JsonFlag = False) -> 
     say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
 
 
-def restore(ledger_id: int, target: TargetOption = None, json_: JsonFlag = False) -> None:
+def restore(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     from kept.cli.memory import show_outcome
     from kept.memory.edits import Add

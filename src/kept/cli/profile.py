@@ -14,6 +14,8 @@ from kept.core.errors import NotFound, UsageError
 from kept.storage.files import explained, make_folder
 from kept.storage.sqlite import copy_database, is_database
 
+NameArgument = Annotated[str, typer.Argument(help="The name of the profile.")]
+
 app = typer.Typer(no_args_is_help=True, help="Separate homes for separate lives.", rich_markup_mode=None)
 _LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.(clone|kept-export)-|\.kept-tmp-")
 
@@ -58,7 +60,7 @@ def list_(as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def create(name: str, as_json: JsonFlag = False) -> None:
+def create(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Create an empty profile."""
     home = _fresh(_root(), name)
     make_folder(home.path)
@@ -66,7 +68,7 @@ def create(name: str, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def use(name: str, as_json: JsonFlag = False) -> None:
+def use(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Use a profile when none is named with -p."""
     root = _root()
     home = Home(root, name) if name == DEFAULT_PROFILE else _existing(root, name)
@@ -75,7 +77,7 @@ def use(name: str, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def clone(source: str, name: str, as_json: JsonFlag = False) -> None:
+def clone(source: NameArgument, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Copy a profile, secrets left out."""
     root = _root()
     origin, home = _existing(root, source), _fresh(root, name)
@@ -86,7 +88,7 @@ def clone(source: str, name: str, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def rename(old: str, new: str, as_json: JsonFlag = False) -> None:
+def rename(old: NameArgument, new: NameArgument, as_json: JsonFlag = False) -> None:
     """Give a profile another name."""
     root = _root()
     if old == DEFAULT_PROFILE:
@@ -101,7 +103,7 @@ def rename(old: str, new: str, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def export(
-    name: str, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False
+    name: NameArgument, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False
 ) -> None:
     """Write a profile to a zip, secrets left out."""
     import zipfile
@@ -120,7 +122,7 @@ def export(
 
 
 @app.command()
-def delete(name: str, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+def delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Delete a profile with everything in it."""
     root = _root()
     if name == DEFAULT_PROFILE:
