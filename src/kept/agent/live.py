@@ -15,14 +15,16 @@ from kept.agent.prompting import Frozen, delta, frozen_from, frozen_now, session
 from kept.agent.record import Record
 from kept.agent.statements import is_correction
 from kept.agent.turn import Turn
+from kept.context.marker import is_summary, with_note
 from kept.context.outcome import Outcome
+from kept.context.prune import pruned_as_marked
 from kept.context.window import Window
 from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.jsontypes import JSON
-from kept.core.messages import Message
+from kept.core.messages import Message, StoredMessage
 from kept.core.ports import EventSink
 from kept.core.tools import Tool
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
@@ -83,13 +85,14 @@ class Live:
         """Return the prompt with a fresh snapshot; from here on changes of the pages are told against it."""
         self.frozen = frozen_now(self.parts)
         started = self.record.session.started if self.root == self.record.session.id else self._root_started()
-        return session_prompt(
+        prompt = session_prompt(
             self.parts,
             root=self.root,
             started=started,
             system_message=self.system_message,
             platform=self.platform,
         )
+        return with_note(prompt) if any(is_summary(row.message) for row in self.record.rows) else prompt
 
     def _root_started(self) -> float:
         root = self.parts.sessions.session(self.root) if self.parts.sessions is not None else None
@@ -170,6 +173,11 @@ class Live:
             case _:
                 return
 
+    @property
+    def rows_sent(self) -> list[StoredMessage]:
+        """Return the messages as requests show them: with old tool output made small."""
+        return pruned_as_marked(self.record.rows, self.record.pruning)
+
     def should_compact(self, prompt_tokens: int) -> bool:
         """Whether the size of the last request is reason to compact now."""
         return self.parts.engine is not None and self.parts.engine.should_compress(prompt_tokens)
@@ -187,7 +195,7 @@ class Live:
     async def preflight(self) -> None:
         """Compact before a call when the estimate says that it would cross the threshold."""
         engine = self.parts.engine
-        if engine is not None and engine.should_compress_preflight(self.record.rows):
+        if engine is not None and engine.should_compress_preflight(self.rows_sent):
             await offload(self.compact, Squeeze())
 
     def overflowed(self, error: ContextOverflow) -> ContextOverflow:
