@@ -72,7 +72,9 @@ def _squeezed(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
     assert parts.engine is not None
     rows = pruned_as_marked(record.rows, record.pruning)
     said = ""
-    if parts.providers is not None:
+    if parts.providers is not None and parts.engine.writes_summary(
+        rows, current_tokens=squeeze.current_tokens, force=squeeze.force
+    ):
         said = parts.providers.pre_compress(plain_messages([row.message for row in record.rows]))
     return parts.engine.compress(
         rows,

@@ -121,7 +121,7 @@ async def _thought(live: "Live", turn: Turn) -> ChatResponse:
         try:
             response = await think(model, asked, sink=live.parts.sink, heard=turn.heard)
         except ContextOverflow as overflow:
-            if attempt == 2 or not live.parts.compression.enabled:
+            if attempt == 2 or not live.parts.compression.enabled or live.parts.engine is None:
                 raise live.overflowed(overflow) from overflow
             await offload(live.compact, Squeeze(force=True))
             continue

@@ -108,9 +108,14 @@ class AgentBuilder:
 
     def _delegation(self, parts: Callable[[], Parts]) -> list[Tool]:
         from kept.agent.delegate import Delegation
+        from kept.agent.parts import Gauge
 
         def of_child(box: Toolbox) -> Parts:
-            return replace(parts(), toolbox=box, providers=None, memory=None, engine=None, sink=ignore)
+            mine, gauge = parts(), Gauge()
+            engine = self.engine(mine.model, self._app.sessions_or_none(), count=gauge.count) if mine.model else None
+            return replace(
+                mine, toolbox=box, providers=None, memory=None, engine=engine, gauge=gauge, sink=ignore
+            )  # fmt: skip
 
         def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
             manager = parts().providers

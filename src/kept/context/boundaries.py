@@ -12,7 +12,11 @@ CONTENT_SHARE = 0.20
 LEAST_SUMMARY = 2_000
 TINY_SUMMARY = 120
 """What the strictest pass still gives to the summary, even at the minimum."""
+SHORT_SUMMARY = 400
+"""What the strictest pass gives to the summary where there is room: less would say nothing in a small window."""
 PASSES = 3
+SHRUNK_SHARE = 0.60
+"""How much of its room a tail that must shrink may fill; up to the brim, the next turn would compact again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ def _stricter(limits: Limits, strictness: int) -> Limits:
             return replace(
                 limits,
                 tail=limits.tail // 8,
-                summary_cap=max(TINY_SUMMARY, limits.summary_cap // 4),
+                summary_cap=max(TINY_SUMMARY, limits.summary_cap // 4, min(SHORT_SUMMARY, limits.summary_cap)),
                 protect_last=1,
                 protect_first=0,
             )
@@ -140,9 +144,13 @@ def _shrunk(
 ) -> int:
     """Return where the tail begins once its oldest groups were let go to fit `room`, at most `floor`.
 
+    A tail that does not fit shrinks further than it must, so that the talk can go on for a while.
     The last user message stays wherever it stands; it is not counted off with its neighbours.
     """
     held = sum(sizes[start:]) + (sizes[pinned] if pinned is not None and pinned < start else 0)
+    if held < room:
+        return start
+    room = int(room * SHRUNK_SHARE)
     for group in groups(messages):
         if group.start < start:
             continue

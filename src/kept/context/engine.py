@@ -6,7 +6,7 @@ appended to the store first, because a compaction names messages by their ids:
     rows = pruned_as_marked(store.context(session_id), store.noted(session_id, "pruned"))
     if engine.should_compress(usage.prompt_tokens):          # real tokens; before a turn: …_preflight(rows)
         if not store.lease(…): go on without                 # one compaction per session, all processes
-        text = providers.on_pre_compress(messages)
+        text = providers.on_pre_compress(messages) if engine.writes_summary(rows, …) else ""
         match engine.compress(rows, current_tokens=…, memory_context=text):
             case Compaction() as done:
                 new = store.compact(session_id, done.placed(timestamp=…, child=new id or None))
@@ -145,6 +145,13 @@ class ContextEngine:
         wish or an overflow: it overrides the threshold, cool-downs and earlier poor results.
         """
         raise NotImplementedError
+
+    def writes_summary(
+        self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
+    ) -> bool:
+        """Whether `compress` would let messages leave the context now; only then providers are asked first."""
+        del rows, current_tokens, force
+        return True
 
     def update_from_response(self, usage: Usage) -> None:
         """Hear what the endpoint reported for a request."""

@@ -47,6 +47,15 @@ class Guarded(ContextEngine):
         found = self._asked(lambda: bool(self._engine.has_content_to_compress(rows)), default=None)
         return self._spare.has_content_to_compress(rows) if found is None else found
 
+    def writes_summary(
+        self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
+    ) -> bool:
+        """Whether messages would leave the context; an engine that fails to say counts as yes."""
+        found = self._asked(
+            lambda: bool(self._engine.writes_summary(rows, current_tokens=current_tokens, force=force)), default=True
+        )
+        return found is not False
+
     def compress(
         self,
         rows: Sequence[StoredMessage],

@@ -30,6 +30,8 @@ _KNOWN = {re.sub(r"\W+", "", name).lower(): name for name in NAMES} | {
 _HEADING = re.compile(r"^\s*(?:#{1,6}\s+(?P<hash>.+?)|\*\*(?P<bold>[^*]+)\*\*)\s*:?\s*$")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _NOTHING = re.compile(r"^-\s*(?:none|n/?a|nothing|\(none\))\.?\s*(?:\[.*\])?$", re.IGNORECASE)
+_IDS = re.compile(r" ?\[#[^\]]*\]$")
+_SHORTER_LINES = (120, 60, 30, 12)
 LONGEST_LINE = 600
 
 
@@ -86,7 +88,19 @@ def fitted(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callabl
     if count(text) <= budget:
         return text
     essential = [line for name in ("Goal", "In Progress", "Next Steps") for line in sections.get(name, ())[-1:]]
-    return clipped("## Goal\n" + "\n".join(essential or ["- none"]), budget, count=count)
+    text = "\n".join(["## Goal", *essential])
+    for length in _SHORTER_LINES:
+        if count(text) <= budget:
+            break
+        text = "\n".join(["## Goal", *(_shortened(line, length) for line in essential)])
+    return clipped(text, budget, count=count)
+
+
+def _shortened(line: str, length: int) -> str:
+    """Return a line with fewer words and all of its ids: they lead to the rest."""
+    ids = _IDS.search(line)
+    words = line[: ids.start()] if ids else line
+    return line if len(words) <= length else f"{words[:length].rstrip()}…{ids[0] if ids else ''}"
 
 
 def clipped(text: str, budget: int, *, count: Callable[[str], int]) -> str:

@@ -42,22 +42,44 @@ class SummarisingEngine(ContextEngine):
     ) -> Outcome:
         """Return the context with its middle pruned or summarised."""
         held = self.measured(rows, current_tokens)
+        found = self._decided(held, force=force)
+        match found:
+            case Plan() as plan:
+                errand = self._errand(held, focus_topic=focus_topic, memory_context=memory_context)
+                if plan.by_rule or (not force and self._is_cooling()):
+                    errand = replace(errand, model=None)
+                return self._summarised(held, plan, errand, force=force)
+            case Pruned():
+                self._count(found.saved / found.tokens_before, force=force)
+            case Unchanged(reason=Why.NOTHING_TO_COMPRESS):
+                self._count(0.0, force=force)
+            case _:
+                pass
+        return found
+
+    def writes_summary(
+        self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
+    ) -> bool:
+        """Whether messages would leave the context: pruning is not enough, and nothing has to wait."""
+        return isinstance(self._decided(self.measured(rows, current_tokens), force=force), Plan)
+
+    def _decided(self, held: Measured, *, force: bool) -> Plan | Outcome:
+        """Return where to cut, or the outcome that needs no summary; changes nothing."""
         if not force and (no := self._not_now(held)) is not None:
             return no
         small = self._pruned(held) if self.prunes else None
         if small is not None and not force and small.tokens_after < self.limits.threshold * PRUNE_TARGET:
-            self._count(small.saved / small.tokens_before, force=force)
             return small
         plan = planned(held.messages, held.sizes, limits=self.limits)
         if plan is None:
-            return self._without_middle(held, small, force=force)
-        cooling = not force and self.pace.is_cooling(self.setup.clock.now().timestamp())
-        if cooling and held.total < self.limits.urgent:
+            note = self._at_minimum(held.total) if held.total >= self.limits.threshold else ""
+            return small or Unchanged(tuple(held.messages), Why.NOTHING_TO_COMPRESS, note)
+        if not force and self._is_cooling() and held.total < self.limits.urgent:
             return Unchanged(tuple(held.messages), Why.COOLING_DOWN)
-        errand = self._errand(held, focus_topic=focus_topic, memory_context=memory_context)
-        if cooling or plan.by_rule:
-            errand = replace(errand, model=None)
-        return self._summarised(held, plan, errand, force=force)
+        return plan
+
+    def _is_cooling(self) -> bool:
+        return self.pace.is_cooling(self.setup.clock.now().timestamp())
 
     def _pruned(self, held: Measured) -> Pruned | None:
         head = head_length(held.messages, self.limits.protect_first)
@@ -71,14 +93,6 @@ class SummarisingEngine(ContextEngine):
         messages = sent(pruned(held.rows, head=head, through=through))
         before, after = held.total_of(repaired(held.messages)), held.total_of(messages)
         return Pruned(messages, through, head, before, after) if after < before else None
-
-    def _without_middle(self, held: Measured, small: Pruned | None, *, force: bool) -> Outcome:
-        if small is not None:
-            self._count(small.saved / small.tokens_before, force=force)
-            return small
-        note = self._at_minimum(held.total) if held.total >= self.limits.threshold else ""
-        self._count(0.0, force=force)
-        return Unchanged(tuple(held.messages), Why.NOTHING_TO_COMPRESS, note)
 
     def _summarised(self, held: Measured, plan: Plan, errand: Errand, *, force: bool) -> Outcome:
         covered = [held.rows[place] for place in plan.covered]

@@ -89,6 +89,28 @@ def test_the_tail_shrinks_only_when_it_would_reach_the_threshold() -> None:
     assert tight.predicted < LARGE.threshold
 
 
+def test_a_tail_that_shrinks_leaves_room_for_more_than_one_turn() -> None:
+    """Filled to the brim, every later turn would compact again and save next to nothing."""
+    narrow = limits(Window(8_000, 1_500), CompressionSettings())
+    messages = [user(), said()] * 12
+    plan = planned(messages, [150] * 24, limits=narrow)
+
+    assert plan is not None
+    assert plan.predicted < narrow.threshold - 3 * 150
+    assert len(plan.tail) >= 4
+
+
+def test_the_strictest_pass_still_says_something_in_a_small_window() -> None:
+    """Where the head has to go, the summary gets the room that this makes, up to its cap."""
+    narrow = limits(Window(8_000, 2_200), CompressionSettings())
+    plan = planned([user(), said()] * 4 + [user()], [700] * 8 + [900], limits=narrow)
+
+    assert plan is not None
+    assert plan.strictness == 3
+    assert plan.summary_budget == narrow.summary_cap
+    assert plan.predicted < narrow.threshold
+
+
 def test_a_long_loop_keeps_its_question_and_its_newest_steps() -> None:
     """The last user message stays in front of the newest groups; the steps between are covered."""
     messages = [user("first"), said(), user("the task")]

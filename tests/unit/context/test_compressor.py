@@ -53,23 +53,38 @@ def just_over(engine: Compressor) -> list:
     return conversation(turns, with_tools=False)
 
 
+def mostly_output() -> list:
+    """A conversation above the threshold whose talk is short and whose tool output is long."""
+    return [
+        row
+        if row.message.role is Role.TOOL
+        else replace(row, message=replace(row.message, content=row.message.text[:80]))
+        for row in conversation(28, words=60)
+    ]
+
+
 def test_pruning_alone_is_enough_when_tool_output_is_most_of_it() -> None:
     """Old output goes, no model is asked, ids stay."""
     model = Model()
     engine = with_model(model)
-    rows = conversation(28, words=60)
-    rows = [
-        row
-        if row.message.role is Role.TOOL
-        else replace(row, message=replace(row.message, content=row.message.text[:80]))
-        for row in rows
-    ]
+    rows = mostly_output()
 
     outcome = engine.compress(rows)
 
     assert isinstance(outcome, Pruned)
     assert model.calls == 0
     check_outcome(engine, rows, outcome)
+
+
+def test_a_summary_is_announced_only_when_one_will_be_written() -> None:
+    """Providers are asked for their text before messages leave, not before mere pruning."""
+    engine = with_model(Model())
+    to_prune, to_summarise = mostly_output(), just_over(engine)
+
+    assert not engine.writes_summary(to_prune)
+    assert not engine.writes_summary(conversation(2))
+    assert engine.writes_summary(to_summarise)
+    assert engine.writes_summary(to_prune, force=True)
 
 
 def test_the_middle_becomes_one_marked_summary() -> None:

@@ -227,6 +227,13 @@ def test_clipping_fits(text: str, budget: int) -> None:
     assert len(clipped(text, budget, count=len)) <= budget
 
 
+def test_a_tiny_summary_keeps_its_ids() -> None:
+    """Words go before ids: they lead to the originals."""
+    sections = {"Goal": ["- " + "set the counters of every shelf " * 6 + "[#12, #40]"]}
+
+    assert cited(fitted(sections, 20, count=lambda text: len(text) // 4)) == {12, 40}
+
+
 @given(st.text(max_size=400))
 def test_any_answer_is_read_without_harm(text: str) -> None:
     """No answer breaks the reader, and what it reads it writes again."""

@@ -15,6 +15,8 @@ from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "queue.sql")
 BATCH = 500
+RECALLS = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
+"""Tools whose answers repeat other messages: found again, the echoes would stand before the originals."""
 _ROLE, _CONTENT, _TOOL_NAME, _TOOL_CALLS = 1, 2, 6, 7
 
 
@@ -22,6 +24,8 @@ def indexed_text(
     message_id: int, role: str, content: str, *, tool_name: str | None, tool_calls: str | None
 ) -> IndexedText:
     """Return what of a row is to be found: talk at full weight, tools below it."""
+    if role == "tool" and tool_name in RECALLS:
+        return IndexedText(message_id, "", tool_name)
     if role == "tool":
         return IndexedText(message_id, "", f"{tool_name or ''} {content}")
     return IndexedText(message_id, content, _called(tool_calls) if tool_calls else "")
