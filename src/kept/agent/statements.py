@@ -39,11 +39,11 @@ _POLITE: Final = (
 )
 _BACKWARD: Final = re.compile(
     r"^\s*(?:please |bitte |por favor )?(?:remember|merk dir|recuerda|souviens-toi de|retiens|记住)"
-    r"(?: that| this| it| das| eso| esto| ça| cela|这个|这一点)?[.!。!]*$",
+    r"(?: that| this| it| das| eso| esto| ça| cela|这个|这一点)?[.!。\uff01]*$",
     re.IGNORECASE,
 )
 """An order that points back: what came before it is meant."""
-_QUESTION: Final = re.compile(r"[??¿]\s*$|^\s*[¿]")
+_QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
 _QUESTION_WORD: Final = re.compile(
     r"^\s*(?:who|what|when|where|why|how|which|whose|do|does|did|is|are|was|were|can|could|have|has|tell me|show me"
     r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que"
@@ -53,7 +53,7 @@ _QUESTION_WORD: Final = re.compile(
 _ASKING_BACK: Final = re.compile(
     r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
     r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
-    r"|(?:记得|记不记得).*(?:吗|么|[??])\s*$|^\s*(?:erinnerst du dich|te acuerdas|tu te souviens)\b",
+    r"|(?:记得|记不记得).*(?:吗|么|[?\uff1f])\s*$|^\s*(?:erinnerst du dich|te acuerdas|tu te souviens)\b",
     _FLAGS,
 )
 
@@ -112,7 +112,7 @@ def is_correction(text: str) -> bool:
 
 def ordered(text: str) -> Statement | None:
     """Return what the person orders to be remembered, in their own words, None when they order nothing."""
-    if _ASKING_BACK.search(text):
+    if _ASKING_BACK.search(text) or _BACKWARD.match(text):
         return None
     for pattern in _table().orders:
         match = pattern.match(text)
@@ -128,11 +128,11 @@ def ordered(text: str) -> Statement | None:
 
 
 def _sentences(text: str) -> list[str]:
-    pieces = re.split(r"(?<=[.!?。!?])\s+|(?<=[。!?])|\n+", text.strip())
+    pieces = re.split(r"(?<=[.!?。\uff01\uff1f])\s+|(?<=[。\uff01\uff1f])|\n+", text.strip())
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def _tidy(text: str) -> str:
     """Return the words without the quotation marks around them and the full stop after them."""
     kept = text.strip().strip('"“”„«»「」').strip()
-    return re.sub(r"(?<![.])[.。!!??]+$", "", kept).strip() or kept
+    return re.sub(r"(?<![.])[.。!?\uff01\uff1f]+$", "", kept).strip() or kept

@@ -37,6 +37,9 @@ def test_every_inferred_rule_matches_its_example(row):
         ("Recuerda que vivo en Madrid", "vivo en Madrid"),
         ("N'oublie pas que j'habite à Lyon", "j'habite à Lyon"),
         ("记住:数据库叫orders", "数据库叫orders"),
+        ("记住\uff1a我的猫叫小黑\uff01", "我的猫叫小黑"),
+        ("请记住\uff0c数据库叫orders\u3002", "数据库叫orders"),
+        ("我们周一发布\uff01记住这一点\u3002", "我们周一发布"),
         ("We ship on Mondays. Remember that.", "We ship on Mondays"),
     ],
 )
@@ -53,6 +56,8 @@ def test_the_words_are_kept_as_said(said, kept):
         "Do you remember when I deploy?",
         "Remember when we met?",
         "你记得我什么时候部署吗?",
+        "你记得我什么时候部署\uff1f",
+        "我喜欢什么\uff1f",
         "What is my name?",
         "Do I prefer tabs?",
         "Thanks, that is great",
