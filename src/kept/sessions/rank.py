@@ -62,6 +62,8 @@ class Weights:
 
 
 WEIGHTS = Weights()
+_WHOLE = 0.999
+"""The share of a weight that counts as all of it, sums of floats being what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,10 @@ class Ranking:
             self._sums[mask] = known
         return known
 
+    def holds_all(self, mask: int) -> bool:
+        """Return whether a message with the terms in `mask` holds every word that was asked for."""
+        return self.sum(mask) >= self.asked * _WHOLE
+
     def base(self, mask: int, length: int) -> float:
         """Return what a message says by its own words: BM25 of the terms it holds, raised by coverage."""
         lift = self._lifts.get(mask)
@@ -258,7 +264,8 @@ class Ranking:
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
         """Return the score of a session and its best message, from the scores of its lines."""
         use = self.weights
-        best = max(scored, key=lambda item: (item.score, item.line.message_id))
+        # the message that was looked for, however long, and not the short one beside it
+        best = max(scored, key=lambda item: (self.holds_all(item.line.mask), item.score, item.line.message_id))
         owns = sorted((item.own for item in scored), reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self.session_sum(session) * best.line.factor

@@ -248,10 +248,11 @@ class _Search:
         messages.sort(key=lambda pair: (-pair[0].score, -pair[0].line.message_id))
         limit = self._request.limit
         found = tuple(self._message(item, each) for item, each in messages[:limit])
+        is_plain = any(self._ranking.holds_all(item.line.mask) for item, _ in messages)
         return Found(
             sessions=tuple(sessions[:limit]),
             messages=found,
-            abstained=not found or abstains(found[0].parts, self._ranking),
+            abstained=not found or (abstains(found[0].parts, self._ranking) and not is_plain),
             terms=tuple(held.text for held in self._terms),
             excluded=Counter(self._filters.excluded),
         )

@@ -204,6 +204,17 @@ def test_what_nobody_said_is_abstained_from(store: SqliteSessionStore) -> None:
     assert near.messages
 
 
+def test_a_word_deep_in_a_long_message_is_found_there(store: SqliteSessionStore) -> None:
+    """Length neither makes the search abstain nor lets a short neighbour stand for the message."""
+    say(store, "other", [f"A short remark, number {number}." for number in range(60)])
+    ids = say(store, "s", ["Fine.", "def f(x): return {'a': [1, 2]}\n" * 80 + "shelf zq17x", "Done.", "Good."])
+
+    found = search(store, "zq17x")
+
+    assert not found.abstained
+    assert found.sessions[0].best_message_id == ids[1]
+
+
 def test_removed_messages_are_not_found(store: SqliteSessionStore) -> None:
     """After removal neither the words nor a substring finds them."""
     from kept.sessions.sqlite import index
