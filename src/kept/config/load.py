@@ -152,8 +152,12 @@ def place(values: Any, key: str, value: Any) -> None:
 
 
 def from_text(key: str, text: str) -> Any:
-    """Read a value as a person types it: JSON where the setting takes that, else the words themselves."""
+    """Read a value as a person types it: JSON, a YAML list or block, words, or words with commas between."""
     readings: list[Any] = [_WORDS.get(text.strip().lower(), text), text]
+    readings.append([word.strip() for word in text.split(",")])
+    if text.lstrip().startswith(("[", "{")):
+        with suppress(ConfigError):
+            readings.insert(0, _plain(parsed(f"value: {text}")["value"]))
     with suppress(ValueError, RecursionError):
         readings.insert(0, json.loads(text))
     for value in readings:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
+from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings, Toolset
 from kept.context.settings import CompressionSettings, ContextSettings
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings
@@ -44,9 +44,9 @@ class Settings:
     """What a chat shows."""
     approvals: Approvals = "ask"
     """Whether commands and writes ask first, run at once, or are refused; dangerous ones always ask."""
-    toolsets: list[str] | None = None
+    toolsets: list[Toolset] | None = None
     """The toolsets to load; null loads all."""
-    platforms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    platforms: dict[str, dict[str, list[Toolset] | None]] = field(default_factory=dict)
     """Per platform: `toolsets` in place of the general ones."""
     mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """MCP servers whose tools the agent gets: `command` and `args`, or `url`."""

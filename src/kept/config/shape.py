@@ -116,6 +116,7 @@ def accepted(annotation: Any) -> str:
     if origin in (list, tuple):
         return f"a list of {accepted(arguments[0])}"
     if origin in (dict, Mapping):
-        return "a block of names and values"
+        inside = accepted(arguments[1])
+        return "a block of names and values" if inside == "any value" else f"a block of names, each with {inside}"
     words = {bool: "true | false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, getattr(annotation, "__name__", "any value"))

@@ -226,6 +226,8 @@ def test_the_first_setting_makes_the_file(home):
         ("memory.memory_char_limit", "0"),
         ("memory.memory_char_limit", "1.5"),
         ("memory.provider", '"\\ud800"'),
+        ("toolsets", "[memroy]"),
+        ("platforms.cli.toolsets", "everything"),
     ],
 )
 def test_a_value_that_is_not_accepted_changes_nothing(home, key, text):
@@ -253,6 +255,10 @@ def test_an_unknown_key_names_the_nearest(home):
         ("memory.provider", '["a", "b"]', ["a", "b"]),
         ("memory.write_approval", "off", "off"),
         ("memory.lock_timeout_seconds", "2", 2),
+        ("toolsets", "[memory, todo]", ["memory", "todo"]),
+        ("toolsets", "memory, todo", ["memory", "todo"]),
+        ("platforms.cli.toolsets", "[memory]", ["memory"]),
+        ("mcp_servers.files.args", "[-m, server]", ["-m", "server"]),
     ],
 )
 def test_values_are_read_as_their_setting_takes_them(home, key, text, value):
