@@ -1,6 +1,8 @@
 """`kept chat` from a pipe, with nothing configured."""
 
+from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
+from kept.testing.loopback_anthropic import LoopbackAnthropic
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 
@@ -73,3 +75,25 @@ def test_a_chat_goes_on_when_nothing_can_be_stored(kept, home):
     assert ran.code == 0
     assert "not being stored" in ran.err
     assert "I deploy on Fridays\n  — USER.md" in ran.out
+
+
+def test_slash_commands_with_a_model(kept):
+    """A chat without a model takes one up, names itself, and tells tokens and money."""
+    priced = Says("hello", usage=Usage(1_000, 500, 400, 100))
+    with LoopbackAnthropic([priced, priced]) as server:
+        lines = ["hi", "/model anthropic/claude-sonnet-5.5", "two", "/title My talk", "/title", "/usage", "/status"]
+
+        ran = kept("chat", "--model", "extractive", stdin="\n".join(lines), env=server.environment)
+
+    assert len(server.requests) == 1
+    assert "> /title\nMy talk\n" in ran.out
+    assert "sent 1,500 tokens (400 from cache, 100 written to it), received 500; $0.0" in ran.out
+    assert "26 % from cache · $0.0" in ran.out
+
+
+def test_a_title_needs_no_spaces(kept):
+    """A long message in a script without spaces gives its beginning as the title."""
+    kept("chat", stdin="数据库" * 40)
+
+    assert "数据库数据库" in kept("sessions", "list").out
+    assert kept("sessions", "list", "--json").json[0]["title"] == "数据库" * 20 + "…"

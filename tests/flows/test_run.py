@@ -256,3 +256,23 @@ def test_incognito_keeps_nothing(kept, server, home):
     assert ran.json["tool_calls"][0]["ok"] is False
     assert kept("sessions", "list", "--json").json in ([], {"sessions": []})
     assert kept("memory", "show", "--json").json["user"]["entries"] == []
+
+
+def test_another_model_or_other_tools_get_a_prompt_of_their_own(kept):
+    """A stored prompt is reused for its own model and tools only, however alike the names are."""
+    with LoopbackOpenAI(["one", "two", "three", "four"], models=("big-mini", "big")) as server:
+        env = server.environment
+        session = kept("run", "a", "--model", "openai/big-mini", "--json", env=env).json["session_id"]
+
+        kept("run", "b", "--resume", session, "--model", "openai/big", env=env)
+        kept("config", "set", "toolsets", "[memory, todo]")
+        kept("run", "c", "--resume", session, "--model", "openai/big", env=env)
+        kept("run", "d", "--resume", session, "--model", "openai/big", env=env)
+
+    prompts = [body["messages"][0]["content"] for body in server.bodies]
+    assert prompts[0].endswith("Model: openai/big-mini")
+    assert prompts[1].endswith("Model: openai/big")
+    assert "session_search" in prompts[1]
+    assert "session_search" not in prompts[2]
+    assert prompts[2] == prompts[3]
+    assert [tool["function"]["name"] for tool in server.bodies[2]["tools"]] == ["memory", "todo"]

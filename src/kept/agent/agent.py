@@ -1,6 +1,7 @@
 """The agent: a conversation that can be opened, talked with, left, taken up again and branched."""
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.jsontypes import JSON
 from kept.core.messages import Link, Role, Session
-from kept.core.ports import ChatModel
 from kept.core.tools import Tool
 from kept.providers.conversation import plain_messages
 
@@ -48,7 +48,7 @@ class Agent:
 
     def __init__(self, parts: Parts, opening: Opening) -> None:
         self.parts = parts
-        self._opening = opening
+        self.opening = opening
         self.live = self._resumed(opening.resume) if opening.resume is not None else self._fresh()
         if parts.providers is not None and not opening.incognito:
             parts.providers.start(self.live.record.session.id)
@@ -163,12 +163,11 @@ class Agent:
         del rows[place:]
         return said
 
-    def use_model(self, model: ChatModel | None) -> None:
-        """Go on with another model; the prompt is built anew."""
-        self.parts = self.live.parts = replace(self.parts, model=model)
+    def use_parts(self, parts: Parts) -> None:
+        """Go on with other parts, those of another model; the prompt is built anew."""
+        self.parts = self.live.parts = parts
         self.live.record.prompt = None
-        if self.parts.engine is not None:
-            self.live.fit_engine()
+        self.live.begin_engine()
 
     def close(self) -> None:
         """End the conversation: providers are told, waited for a little, and shut down."""
@@ -199,7 +198,7 @@ class Agent:
 
     def _fresh(self) -> Live:
         now = self.parts.clock.now()
-        how = self._opening
+        how = self.opening
         session = Session(
             id=new_session_id(now),
             source=how.source or how.platform,
@@ -248,7 +247,7 @@ class Agent:
         return session.id
 
     def _live(self, record: Record, *, root: SessionId) -> Live:
-        how = self._opening
+        how = self.opening
         return Live(
             self.parts, record, root, platform=how.platform, user_id=how.user_id, system_message=how.system_message,
             incognito=how.incognito, approve=how.approve,
@@ -257,4 +256,5 @@ class Agent:
 
 def _fits(prompt: str, model: str) -> bool:
     """Whether a stored prompt was built for this model; another model gets a prompt of its own."""
-    return f"\nModel: {model}" in prompt
+    named = re.search(r"^Conversation id: \S+\nModel: (.*)$", prompt, re.MULTILINE)
+    return named is not None and named[1] == model

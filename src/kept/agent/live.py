@@ -1,6 +1,6 @@
 """A live conversation: the state that outlasts its turns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -102,10 +102,21 @@ class Live:
         """Take up what the conversation was left with."""
         self.lineage |= {self.root, self.record.session.id}
         self.nudges = nudges_from(self.record.noted(self.root, "nudges"))
-        self.frozen = frozen_from(self.record.noted(self.root, "frozen"), self.parts)
+        left_with = self.record.noted(self.root, "frozen")
+        self.frozen = frozen_from(left_with, self.parts)
+        if isinstance(left_with, Mapping) and left_with.get("tools", list(self._tools)) != list(self._tools):
+            self.record.prompt = None  # it speaks of tools that are gone, or not of new ones
         ratio = self.record.noted(self.root, "calibration")
         self.parts.gauge.calibration = Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0)
         self.record.pruning = self.record.noted(self.record.session.id, "pruned")
+        self.begin_engine()
+
+    @property
+    def _tools(self) -> tuple[str, ...]:
+        return tuple(self.parts.toolbox.tools)
+
+    def begin_engine(self) -> None:
+        """Start the context engine with what it was left with."""
         if self.parts.engine is not None:
             state = self.record.noted(self.root, "context")
             self.parts.engine.on_session_start(self.root, state=state)
@@ -232,12 +243,12 @@ class Live:
         """Move the counters on and keep them; decide whether a review is due."""
         self.last_turn = turn
         self._settle_skills(turn)
+        self._keep_frozen()
         if turn.interrupted or self.incognito:
             return
         used = frozenset(call.name for call in turn.calls)
         self.nudges = self.nudges.after_turn(used=used, iterations=max(0, turn.spent.iterations - 1))
         self.record.note_root(self.root, "nudges", self.nudges.as_json())
-        self._keep_frozen()
         if turn.spent.usage.prompt_tokens:
             self.record.note_root(self.root, "calibration", self.parts.gauge.calibration.ratio)
         self._name(turn)
@@ -255,15 +266,16 @@ class Live:
             self.skills_used = []
 
     def _keep_frozen(self) -> None:
-        if self.frozen is not None and self.parts.memory is not None:
-            self.record.note_root(self.root, "frozen", self.frozen.as_json())
+        if self.frozen is not None:
+            self.record.note_root(self.root, "frozen", {**self.frozen.as_json(), "tools": list(self._tools)})
 
     def _name(self, turn: Turn) -> None:
         """Give the session a title from its first words."""
         if self.parts.sessions is None or not self.record.exists or self.turns != 1 or self.record.session.title:
             return
         words = " ".join(turn.text.split())
-        title = words if len(words) <= TITLE_CHARS else words[:TITLE_CHARS].rpartition(" ")[0] + "…"
+        short = words[:TITLE_CHARS]
+        title = words if len(words) <= TITLE_CHARS else f"{short.rpartition(' ')[0] or short}…"
         try:
             if title.strip("… "):
                 self.parts.sessions.rename(self.record.session.id, title)

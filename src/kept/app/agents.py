@@ -13,6 +13,7 @@ from kept.core.jsontypes import JSON
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
     from kept.agent.assistant import Passage
+    from kept.agent.mcp_tools import McpTools
     from kept.agent.parts import Parts
     from kept.agent.toolbox import Toolbox
     from kept.app.root import App
@@ -35,6 +36,7 @@ class AgentBuilder:
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self._mcp: McpTools | None = None
 
     def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
         """Open a conversation; the model is the one asked for, the configured one, or none."""
@@ -42,7 +44,8 @@ class AgentBuilder:
 
         model = self._app.models.chat(model_name)
         sessions = None if opening.incognito else self._app.sessions_or_none()
-        agent = Agent(self._parts(opening, model, sessions), opening)
+        providers = self.providers(opening) if sessions is not None and self._has_memory(opening) else None
+        agent = Agent(self._parts(opening, model, sessions=sessions, providers=providers), opening)
 
         def hear(event: Event, /) -> None:
             agent.live.heard(event)
@@ -50,7 +53,24 @@ class AgentBuilder:
         self._app.listeners.append(hear)
         return agent
 
-    def _parts(self, opening: Opening, model: ChatModel | None, sessions: SqliteSessionStore | None) -> Parts:
+    def use_model(self, agent: Agent, model_name: str) -> None:
+        """Let a conversation go on with another model, and all that depends on it."""
+        model = self._app.models.chat(model_name)
+        sessions = None if agent.opening.incognito else self._app.sessions_or_none()
+        agent.use_parts(self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers))
+
+    def _has_memory(self, opening: Opening) -> bool:
+        toolsets = self._app.toolsets(opening.platform)
+        return toolsets is None or "memory" in toolsets
+
+    def _parts(
+        self,
+        opening: Opening,
+        model: ChatModel | None,
+        *,
+        sessions: SqliteSessionStore | None,
+        providers: ProviderManager | None,
+    ) -> Parts:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
         from kept.agent.settings import AgentSettings
@@ -61,8 +81,6 @@ class AgentBuilder:
         gauge = Gauge()
         engine = self.engine(model, sessions, count=gauge.count) if model is not None else None
         toolsets = self._app.toolsets(opening.platform)
-        has_memory = toolsets is None or "memory" in toolsets
-        providers = self.providers(opening) if has_memory and not opening.incognito and sessions is not None else None
         plugins = [
             *(providers.tools() if providers is not None else ()),
             *(engine.tools() if engine is not None else ()),
@@ -232,10 +250,11 @@ class AgentBuilder:
             return []
         from kept.agent.mcp_tools import McpTools
 
-        servers = McpTools(self._app.settings.mcp_servers, self._app.sink)
-        self._app.on_close(servers.close)
-        servers.connect()
-        return servers.tools
+        if self._mcp is None:
+            self._mcp = McpTools(self._app.settings.mcp_servers, self._app.sink)
+            self._app.on_close(self._mcp.close)
+            self._mcp.connect()
+        return self._mcp.tools
 
     def _looked_up(
         self, sessions: SqliteSessionStore | None

@@ -35,6 +35,7 @@ def chat(
     from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
     from kept.cli.talk import approver, talking
+    from kept.cli.tending import tending
 
     with opened() as kept:
         screen = Screen(kept.settings.display.memory_notifications)
@@ -43,8 +44,10 @@ def chat(
         approve = approver(Workspace(kept.folder), kept.settings.approvals)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
         _tidy(kept)
+        screen.cost_of = agent.parts.cost_of
         _greet(kept, agent.parts.model.name if agent.parts.model is not None else None)
-        with talking(agent, exit_wait_seconds=kept.settings.review.exit_wait_seconds) as talk:
+        wait = kept.settings.review.exit_wait_seconds
+        with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
             from kept.cli.slash import Slash
 
             slash = Slash(kept, talk, screen)
@@ -53,7 +56,7 @@ def chat(
                     continue
                 try:
                     if not slash.handled(line):
-                        _turn(slash, line)
+                        take_turn(slash, line)
                 except KeptError as error:
                     screen.end()
                     note(f"kept: {error.message}" + (f"\n  next: {error.remedy}" if error.remedy else ""))
@@ -81,10 +84,12 @@ def latest_session(kept: "App") -> SessionId:
     raise NotFound("there is no session to go on with", "start one with `kept chat`")
 
 
-def _turn(slash: "object", line: str) -> None:
+def take_turn(slash: "object", line: str) -> None:
+    """Say one message, show the answer and what was saved, and begin the review that is due."""
     from kept.cli.slash import Slash
 
     assert isinstance(slash, Slash)
+    slash.screen.begin()
     answer = slash.talk.turn(line)
     slash.screen.end()
     if answer.interrupted:
@@ -121,7 +126,7 @@ def _greet(kept: "App", model: str | None) -> None:
     if waiting:
         note(f"{waiting} memory write(s) wait for your approval: /memory pending")
     if sys.stdin.isatty():
-        note("/help lists the commands, Ctrl-D leaves.")
+        note("/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves.")
 
 
 def _lines(kept: "App", slash: "object") -> Iterator[str]:

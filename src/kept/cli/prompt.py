@@ -3,11 +3,14 @@
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from kept.cli.frame import say
 from kept.cli.slash import COMMANDS, Slash
+from kept.cli.transcript import printable
 
 
 class Prompt:
@@ -20,7 +23,7 @@ class Prompt:
             completer=WordCompleter([f"/{name}" for name in COMMANDS], sentence=True),
             complete_while_typing=False,
             bottom_toolbar=slash.status_line,
-            key_bindings=_bindings(),
+            key_bindings=_bindings(slash),
         )
 
     def ask(self) -> str | None:
@@ -44,8 +47,12 @@ def _history(path: Path, *, incognito: bool) -> History:
     return FileHistory(str(path))
 
 
-def _bindings() -> KeyBindings:
+def _bindings(slash: Slash) -> KeyBindings:
     bindings = KeyBindings()
+
+    @bindings.add("c-o")
+    def _(_event: KeyPressEvent) -> None:
+        run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool was called in the last turn"))
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

@@ -1,6 +1,7 @@
 """The screen of a chat: what a person sees of the events of a conversation."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,24 +33,47 @@ class Screen:
     quiet: bool = False
     """Whether the answer itself is printed by someone else."""
     usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    """What the calls with a known price cost, in dollars."""
+    cost_of: "Callable[[str, Usage], float | None] | None" = None
     is_terminal: bool = field(default_factory=sys.stdout.isatty)
     _block: str = ""
     _column: int = 0
     _live: "Live | None" = None
+    _tools: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, event: Event, /) -> None:
         """Show what a person should see of `event`."""
         match event:
             case TextStreamed(text):
                 self._stream(text)
-            case ModelCalled(usage=usage):
-                self.usage += usage
+            case ModelCalled():
+                self._count(event)
+            case ToolFinished():
+                self._tools.append((event.name, event.answer))
+                self._tell(event)
             case Reviewed():
                 self._reviewed(event)
             case _:
-                line = _told(event)
-                if line:
-                    self._line(line)
+                self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        line = _told(event)
+        if line:
+            self._line(line)
+
+    def _count(self, event: ModelCalled) -> None:
+        self.usage += event.usage
+        cost = self.cost_of(event.model, event.usage) if self.cost_of is not None else None
+        self.cost += cost or 0.0
+
+    def begin(self) -> None:
+        """Begin a turn: what can be expanded is what this turn does."""
+        self._tools.clear()
+
+    def expanded(self) -> str:
+        """Return the tool answers of the last turn whole, each under the name of its tool."""
+        return "\n".join(f"· {name}\n{answer}" for name, answer in self._tools)
 
     def _reviewed(self, event: Reviewed) -> None:
         if self.notifications == "off":

@@ -11,6 +11,7 @@ from kept.cli.talk import Talk
 from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
+from kept.core.messages import Usage
 from kept.core.refusal import Refused
 from kept.core.search import SearchRequest
 from kept.memory.edits import Target
@@ -111,7 +112,8 @@ class Slash:
         """Name the conversation."""
         agent = self.talk.agent
         if not rest:
-            say(agent.session.title or "untitled")
+            stored = self.kept.sessions.session(agent.session.id) if agent.live.record.exists else None
+            say((stored.title if stored else None) or "untitled")
         elif not agent.live.record.exists:
             raise UsageError("this conversation is not stored yet", "say something first")
         else:
@@ -123,9 +125,9 @@ class Slash:
         if engine is None:
             raise UsageError("without a model there is no context to compress", "connect a model first")
         if rest == "--preview":
-            held = engine.measured(live.record.rows)
-            can = "something" if engine.has_content_to_compress(live.record.rows) else "nothing"
-            say(f"{len(live.record.rows)} messages, {held.total:,} tokens; {can} to compress.")
+            from kept.cli.sessions_compress import previewed
+
+            say(previewed(engine.preview(live.rows_sent), messages=len(live.record.rows)))
             return
         outcome = self.talk.run(self.talk.agent.compress, rest)
         if not outcome.saved:
@@ -195,16 +197,28 @@ class Slash:
         """Show or change the model of this conversation."""
         agent = self.talk.agent
         if rest:
-            self.talk.portal.call(agent.use_model, self.kept.models.chat(rest))
+            self.talk.portal.call(self.kept.agents.use_model, agent, rest)
         say(agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory")
 
     def do_usage(self, _rest: str) -> None:
         """Show what this conversation took."""
-        usage = self.screen.usage
+        usage, cost = self._spent()
+        money = "price unknown" if cost is None else f"${cost:.4f}"
         say(
             f"sent {usage.prompt_tokens:,} tokens ({usage.cache_read_tokens:,} from cache, "
-            f"{usage.cache_write_tokens:,} written to it), received {usage.output_tokens:,}"
+            f"{usage.cache_write_tokens:,} written to it), received {usage.output_tokens:,}; {money}"
         )
+
+    def _spent(self) -> tuple[Usage, float | None]:
+        """Return what all sessions of the conversation took, also in earlier processes."""
+        from kept.sessions.usage import totals
+
+        live = self.talk.agent.live
+        if not live.record.exists:
+            return self.screen.usage, self.screen.cost
+        rows = [row for one in sorted(live.lineage) for row in self.kept.sessions.usage(session_id=SessionId(one))]
+        whole = next(iter(totals(rows, lambda _row: "all")), None)
+        return (Usage(), 0.0) if whole is None else (whole.usage, whole.cost)
 
     def do_status(self, _rest: str) -> None:
         """Show where things stand."""
@@ -219,10 +233,11 @@ class Slash:
         return model.name if model is not None else "none"
 
     def status_line(self) -> str:
-        """Return the line under the prompt: model, tokens, cache share, fill of memory."""
+        """Return the line under the prompt: model, tokens, cache share, cost, fill of memory."""
         usage = self.screen.usage
         share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
         fill = self.kept.memory.page(Target.MEMORY)
         percent = int(len(fill.text) / fill.limit * 100)
         tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
-        return f" {self._model_name()} · {tokens} · memory {percent} % "
+        cost = f" · ${self.screen.cost:.4f}" if self.screen.cost else ""
+        return f" {self._model_name()} · {tokens}{cost} · memory {percent} % "
