@@ -92,26 +92,33 @@ def ready_engine(kept: "App") -> "tuple[ContextEngine, str]":
 
 def taken_up(kept: "App", engine: "ContextEngine", name: str) -> "tuple[SessionId, list[StoredMessage]]":
     """Let `engine` take up a session as it stands, and return its newest id and its context."""
+    from dataclasses import replace
+
+    from kept.agent.parts import Gauge
     from kept.context.prune import pruned_as_marked
     from kept.context.window import Window
-    from kept.llm.tokens import text_tokens, tool_tokens
+    from kept.llm.tokens import Calibration, text_tokens, tool_tokens
 
     store = kept.sessions
     tip = store.tip(store.resolve(name))
-    schemas = [tool.schema for tool in kept.tools().values()]
+    root = _chain(kept, tip)[-1]
+    ratio = store.noted(root, "calibration")
+    gauge = Gauge(Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0))
+    engine.prepare(replace(engine.setup, count=gauge.count))
+    schemas = [tool.schema for tool in (*kept.tools().values(), *engine.tools())]
     overhead = text_tokens(store.system_prompt(tip) or "") + tool_tokens(schemas)
-    engine.update_model(Window(engine.limits.context_length, overhead))
-    root = _root(kept, tip)
+    engine.update_model(Window(engine.limits.context_length, gauge.calibration.applied(overhead)))
     engine.on_session_start(root, state=store.noted(root, "context"))
     return tip, pruned_as_marked(store.context(tip), store.noted(tip, "pruned"))
 
 
-def _root(kept: "App", session_id: "SessionId") -> "SessionId":
-    return _chain(kept, session_id)[-1]
-
-
 def _compactions(kept: "App", session_id: "SessionId") -> int:
-    return len(_chain(kept, session_id)) - 1
+    """Return how often the conversation was compacted, to child sessions and in place."""
+    from kept.context.marker import is_summary
+    from kept.core.messages import Origin
+
+    rows = (row for one in _chain(kept, session_id) for row in kept.sessions.messages(one))
+    return sum(1 for row in rows if row.origin is Origin.SYNTHETIC and is_summary(row.message))
 
 
 def _chain(kept: "App", session_id: "SessionId") -> "list[SessionId]":

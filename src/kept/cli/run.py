@@ -32,6 +32,7 @@ def run(
     from kept.cli.chat import latest_session
     from kept.cli.screen import Screen
     from kept.cli.talk import approver, talking
+    from kept.cli.tending import tending
     from kept.core.ids import SessionId
 
     del yes_to_reads  # reading never asks; the flag is accepted so that scripts written with it run
@@ -44,7 +45,8 @@ def run(
         session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
         approve = approver(Workspace(kept.folder), kept.settings.approvals)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
-        with talking(agent, exit_wait_seconds=kept.settings.review.exit_wait_seconds) as talk:
+        wait = kept.settings.review.exit_wait_seconds
+        with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
             answer = talk.turn(text)
             if as_json:
                 print_json(_as_json(answer))

@@ -1,11 +1,14 @@
 """`kept sessions compress`: a stored conversation made smaller, on demand."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
 from kept.core.jsontypes import JSON
+
+if TYPE_CHECKING:
+    from kept.context.engine import Preview
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,12 +46,19 @@ def _preview(name: str, *, as_json: bool) -> None:
         }
     if as_json:
         print_json(answer)
-    elif found is None:
-        say("nothing lies between the protected head and tail")
     else:
-        shown = ", ".join(f"#{row.id}" for row in found.covered[:8]) + (" …" if len(found.covered) > 8 else "")
-        say(f"{len(found.covered)} of {len(rows)} messages would be summarised: {shown}")
-        say(f"about {found.tokens_before:,} tokens would become at most {found.tokens_at_most:,}")
+        say(previewed(found, messages=len(rows)))
+
+
+def previewed(found: "Preview | None", *, messages: int) -> str:
+    """Return in words what a compaction would do."""
+    if found is None:
+        return f"{messages} messages; nothing lies between the protected head and tail"
+    shown = ", ".join(f"#{row.id}" for row in found.covered[:8]) + (" …" if len(found.covered) > 8 else "")
+    return (
+        f"{len(found.covered)} of {messages} messages would be summarised: {shown}\n"
+        f"about {found.tokens_before:,} tokens would become at most {found.tokens_at_most:,}"
+    )
 
 
 def _compress(name: str, focus: str, *, as_json: bool) -> None:

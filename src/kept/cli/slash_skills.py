@@ -33,6 +33,7 @@ def use_skill(slash: "Slash", name: str, arguments: str) -> bool:
     if slash.talk.agent.parts.model is None:
         say(text)
         return True
-    slash.talk.turn(text)
-    slash.screen.end()
+    from kept.cli.chat import take_turn
+
+    take_turn(slash, text)
     return True

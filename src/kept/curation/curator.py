@@ -112,6 +112,21 @@ class Curator:
                 found.append(Known(folder.name, use, since))
         return found
 
+    def tend(self) -> Report | None:
+        """Run by itself; None when another process did meanwhile.
+
+        A skill that was put here by hand counts from its first such run on, however old its file is.
+        """
+        if not self.due(None):
+            return None
+        seen, now = self._library.usage.read(), iso(self._clock.now())
+        new = [folder.name for folder in home_skills(self._editor) if folder.name not in seen]
+        if new:
+            self._library.usage.change(
+                {name: lambda use: replace(use, created_at=use.created_at or now) for name in new}
+            )
+        return self.run()
+
     def run(self, *, dry_run: bool = False) -> Report:
         """Back up, move what is due, and write a report; a dry run only reports."""
         if dry_run:
