@@ -172,3 +172,18 @@ def test_a_search_finds_what_was_said_and_not_its_own_answers(talk, kept):
 
     assert found["matched_role"] == "user"
     assert "spare key lies on shelf zq17x" in found["snippet"]
+
+
+def test_a_search_finds_the_original_and_not_its_summary(talk, kept):
+    """The summary quotes what was said; what is found is the message itself, under its id."""
+    endpoint = Endpoint()
+    with LoopbackOpenAI(endpoint) as server:
+        say = talk(server, window=8_000, toolsets="[memory, session_search]")
+        say("hello")
+        say("The spare key lies on shelf zq17x. " + "Mind the step. " * 30)
+        while "zq17x" in str(endpoint.bodies[-1]["messages"]) and len(endpoint.bodies) < 40:
+            say("please go on with it. " * 30)
+    [found] = kept("tool", "session_search", '{"query": "zq17x"}').json["results"]
+
+    assert endpoint.errands
+    assert found["snippet"].startswith("The spare key lies on shelf zq17x.")

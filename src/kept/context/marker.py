@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from kept.core.messages import Message, Role, StoredMessage
+from kept.core.messages import SUMMARY_MARKER, Message, Role, StoredMessage
 
-MARKER = "[CONTEXT COMPACTION]"
+MARKER = SUMMARY_MARKER
 BY_RULE = "(Written by rule, without a model: extracts, not conclusions.)"
 _BODY = re.compile(r"^## ", re.MULTILINE)
 

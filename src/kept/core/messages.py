@@ -73,6 +73,10 @@ class State(StrEnum):
     REWOUND = "rewound"
 
 
+SUMMARY_MARKER = "[CONTEXT COMPACTION]"
+"""How the text of a summary of earlier messages begins."""
+
+
 class Origin(StrEnum):
     """What made a message."""
 

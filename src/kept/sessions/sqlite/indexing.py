@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.search import Found, SearchRequest
 from kept.sessions.records import Row
 from kept.sessions.sqlite import index
@@ -17,13 +18,15 @@ SQL = statements("kept.sessions.sqlite", "queue.sql")
 BATCH = 500
 RECALLS = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
 """Tools whose answers repeat other messages: found again, the echoes would stand before the originals."""
-_ROLE, _CONTENT, _TOOL_NAME, _TOOL_CALLS = 1, 2, 6, 7
+_ROLE, _CONTENT, _ORIGIN, _TOOL_NAME, _TOOL_CALLS = 1, 2, 5, 6, 7
 
 
 def indexed_text(
-    message_id: int, role: str, content: str, *, tool_name: str | None, tool_calls: str | None
+    message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
 ) -> IndexedText:
-    """Return what of a row is to be found: talk at full weight, tools below it."""
+    """Return what of a row is to be found: talk at full weight, tools below it, echoes of other messages not."""
+    if origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER):
+        return IndexedText(message_id, "", "")
     if role == "tool" and tool_name in RECALLS:
         return IndexedText(message_id, "", tool_name)
     if role == "tool":
@@ -44,7 +47,14 @@ def add(connection: Connection, rows: Sequence[tuple[int, Row]]) -> None:
     index.add(
         connection,
         [
-            indexed_text(number, row[_ROLE], row[_CONTENT], tool_name=row[_TOOL_NAME], tool_calls=row[_TOOL_CALLS])
+            indexed_text(
+                number,
+                row[_ROLE],
+                content=row[_CONTENT],
+                origin=row[_ORIGIN],
+                tool_name=row[_TOOL_NAME],
+                tool_calls=row[_TOOL_CALLS],
+            )
             for number, row in rows
         ],
     )
@@ -87,8 +97,8 @@ def _drain_batch(connection: Connection) -> int:
 
 def _texts(rows: Iterable[Row]) -> list[IndexedText]:
     return [
-        indexed_text(number, role, content or "", tool_name=tool_name, tool_calls=tool_calls)
-        for number, role, content, tool_name, tool_calls in rows
+        indexed_text(number, role, content=content or "", origin=origin, tool_name=tool_name, tool_calls=tool_calls)
+        for number, role, content, origin, tool_name, tool_calls in rows
     ]
 
 

@@ -2,7 +2,7 @@
 SELECT 1 FROM index_queue LIMIT 1;
 
 -- name: waiting
-SELECT q.message_id, m.session_id, m.role, m.content, m.tool_name, m.tool_calls
+SELECT q.message_id, m.session_id, m.role, m.content, m.origin, m.tool_name, m.tool_calls
 FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id
 ORDER BY q.message_id LIMIT ?;
 
@@ -16,7 +16,7 @@ UPDATE sessions SET
 WHERE id = ?;
 
 -- name: texts_after
-SELECT id, role, content, tool_name, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+SELECT id, role, content, origin, tool_name, tool_calls FROM messages WHERE id > ? ORDER BY id LIMIT ?;
 
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);
