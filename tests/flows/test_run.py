@@ -276,3 +276,22 @@ def test_another_model_or_other_tools_get_a_prompt_of_their_own(kept):
     assert "session_search" not in prompts[2]
     assert prompts[2] == prompts[3]
     assert [tool["function"]["name"] for tool in server.bodies[2]["tools"]] == ["memory", "todo"]
+
+
+def test_a_sub_agent_is_allowed_what_the_conversation_is(kept, work):
+    """Automatic approval holds for sub-agents too, and so do its limits."""
+    script = [
+        Says(tool_calls=(call("delegate_task", task="write the file"),)),
+        Says(tool_calls=(call("write_file", path="inside.txt", content="x"), call("terminal", command="rm -rf ."))),
+        "written",
+        "all done",
+    ]
+    with LoopbackOpenAI(script) as server:
+        kept("config", "set", "approvals", "auto")
+
+        ran = kept("run", "go", "--model", "openai/loopback-model", "--json", env=server.environment)
+
+    assert ran.json["answer"] == "all done"
+    assert (work / "inside.txt").read_text() == "x"
+    answers = [message["content"] for message in server.bodies[2]["messages"] if message["role"] == "tool"]
+    assert "did not allow" in answers[1]

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import anyio
 
 from kept.agent.agent import Agent, Opening
+from kept.agent.answer import Answer
+from kept.agent.live import deny
+from kept.agent.offload import given_up
 from kept.agent.parts import Parts
 from kept.agent.toolbox import Toolbox
 from kept.core.errors import KeptError
@@ -19,6 +22,9 @@ WITHHELD_TOOLSETS = frozenset({"memory", "context"})
 SYSTEM = "You are a sub-agent. Do the one task you are given with your tools, then report what you found or did."
 
 
+_LOOK_SECONDS = 0.2
+
+
 @dataclass(frozen=True, slots=True)
 class Delegation:
     """Starts sub-agents on behalf of a conversation."""
@@ -28,6 +34,8 @@ class Delegation:
     toolbox: Callable[[], Toolbox]
     done: Callable[[str, str, SessionId, SessionId | None], None]
     """Hears task, result, child session and parent session."""
+    approve: Callable[[Tool, dict[str, JSON]], bool] = deny
+    """Who allows the sub-agent's calls: the same as for the conversation."""
 
     def tool(self) -> Tool:
         """Return the tool."""
@@ -55,11 +63,11 @@ class Delegation:
         prompt = f"{task}\n\n{given}" if isinstance(given, str) and given else task
         opening = Opening(
             platform=context.platform, source="subagent", parent=context.session_id, system_message=SYSTEM,
-            user_id=context.user_id,
+            user_id=context.user_id, approve=self.approve,
         )  # fmt: skip
         agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
         try:
-            answer = anyio.run(agent.turn, prompt)
+            answer = anyio.run(_watched, agent, prompt)
         except KeptError as error:
             return {"success": False, "error": f"the sub-agent failed: {error.message}", "remedy": error.remedy}
         finally:
@@ -77,3 +85,18 @@ class Delegation:
             and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
         ]
         return Toolbox(tools).only(chosen)
+
+
+async def _watched(agent: Agent, prompt: str) -> Answer:
+    """Run the sub-agent's turn; it stops when the conversation that asked for it is interrupted."""
+
+    async def watch() -> None:
+        while not given_up():  # noqa: ASYNC110 - the waiting caller lives in another thread's event loop
+            await anyio.sleep(_LOOK_SECONDS)
+        agent.interrupt()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        answer = await agent.turn(prompt)
+        group.cancel_scope.cancel()
+    return answer

@@ -1,10 +1,12 @@
 """The one way from async code to anything that can wait: lock, fsync, SQL, a tool."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 T = TypeVar("T")
@@ -20,3 +22,14 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
         _limiter = anyio.CapacityLimiter(MAX_THREADS)
     call = partial(work, *args, **kwargs)
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=_limiter)
+
+
+def given_up() -> bool:
+    """Whether the caller that this worker thread works for was cancelled; work that lasts asks now and then."""
+    try:
+        anyio.from_thread.check_cancelled()
+    except asyncio.CancelledError:
+        return True
+    except RuntimeError:
+        return False  # no worker thread: nobody can give up
+    return False

@@ -4,12 +4,12 @@ import fnmatch
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from kept.agent import command
 from kept.core.jsontypes import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.storage.files import write_atomically
@@ -19,8 +19,9 @@ MAX_HITS = 200
 TERMINAL_SECONDS = 110.0
 _SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
 _DANGEROUS = re.compile(
-    r"\brm\s+-\w*[rf]|\bsudo\b|\bmkfs|\bdd\s+if=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
-    r"\bcurl\b.*\|\s*(?:ba|z)?sh|\bwget\b.*\|\s*(?:ba|z)?sh|\bgit\s+push\s+.*--force|\bkill(?:all)?\s+-9",
+    r"\brm\s+-(?:\w*[rf]|-(?:recursive|force))|\bfind\b.*\s-delete\b|\bgit\s+(?:reset\s+--hard|clean\s+-\w*[fdx])|"
+    r"\bsudo\b|\bmkfs|\bdd\s+if=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
+    r"\bcurl\b.*\|\s*(?:ba|z)?sh|\bwget\b.*\|\s*(?:ba|z)?sh|\bgit\s+push\b.*\s(?:--force|-f\b|\+)|\bkill(?:all)?\s+-9",
     re.IGNORECASE,
 )
 
@@ -128,16 +129,16 @@ class Workspace:
 
     def terminal(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Run a command in the person's shell."""
-        command = str(arguments.get("command", ""))
+        shell = str(arguments.get("command", ""))
         try:
-            done = subprocess.run(
-                ["/bin/sh", "-c", command], cwd=self.folder, capture_output=True, timeout=TERMINAL_SECONDS, check=False,
-                stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return _failure(f"the command did not end well: {error}")
-        output = (done.stdout + done.stderr).decode("utf-8", "replace")
-        return {"success": done.returncode == 0, "exit_code": done.returncode, "output": output[-MAX_READ_CHARS:]}
+            done = command.run(shell, folder=self.folder, seconds=TERMINAL_SECONDS, most_bytes=4 * MAX_READ_CHARS)
+        except (OSError, ValueError) as error:
+            return _failure(f"the command cannot be run: {error}", "check the command and try again")
+        output = done.output[-MAX_READ_CHARS:]
+        if done.exit_code is None:
+            late = f"the command was ended after at most {TERMINAL_SECONDS:g} s"
+            return {**_failure(late, "run it in the background, or do less at once"), "output": output}
+        return {"success": done.exit_code == 0, "exit_code": done.exit_code, "output": output}
 
     def _path(self, arguments: Mapping[str, JSON]) -> Path:
         return (self.folder / Path(str(arguments.get("path") or ".")).expanduser()).resolve()

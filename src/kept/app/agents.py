@@ -86,7 +86,7 @@ class AgentBuilder:
             *(engine.tools() if engine is not None else ()),
             *(self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else ()),
         ]
-        box = toolbox([*self._app.core_tools(), *self._delegation(lambda: parts)], plugins, toolsets)
+        box = toolbox([*self._app.core_tools(), *self._delegation(lambda: parts, opening)], plugins, toolsets)
         memory = self._app.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
@@ -124,7 +124,7 @@ class AgentBuilder:
         )
         return parts
 
-    def _delegation(self, parts: Callable[[], Parts]) -> list[Tool]:
+    def _delegation(self, parts: Callable[[], Parts], opening: Opening) -> list[Tool]:
         from kept.agent.delegate import Delegation
         from kept.agent.parts import Gauge
 
@@ -140,7 +140,7 @@ class AgentBuilder:
             if manager is not None:
                 manager.delegated(task, result, session_id=parent or "", child_session_id=child)
 
-        return [Delegation(of_child, lambda: parts().toolbox, done).tool()]
+        return [Delegation(of_child, lambda: parts().toolbox, done, opening.approve).tool()]
 
     def engine(
         self, model: ChatModel, sessions: SqliteSessionStore | None, *, count: Callable[..., int]

@@ -10,7 +10,6 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from kept.cli.frame import say
 from kept.cli.slash import COMMANDS, Slash
-from kept.cli.transcript import printable
 
 
 class Prompt:
@@ -52,6 +51,8 @@ def _bindings(slash: Slash) -> KeyBindings:
 
     @bindings.add("c-o")
     def _(_event: KeyPressEvent) -> None:
+        from kept.cli.transcript import printable
+
         run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool was called in the last turn"))
 
     @bindings.add("escape", "enter")

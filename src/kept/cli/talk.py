@@ -1,5 +1,6 @@
 """Running an agent from a terminal: turns in a loop of their own, Ctrl-C, approvals."""
 
+import select
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kept.agent.workspace import Workspace
     from kept.core.jsontypes import JSON
     from kept.core.tools import Tool
+
+
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -93,8 +97,20 @@ def approver(workspace: "Workspace", mode: str) -> "Callable[[Tool, dict[str, JS
             return True
         if not sys.stdin.isatty():
             return False
+        from kept.cli.transcript import printable
+
         shown = arguments.get("command") or arguments.get("path") or ""
-        note(f"\nallow {name}: {shown} ? [y/N]")
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+        note(f"\nallow {name}: {printable(str(shown))} ? [y/N]")
+        return _says_yes()
 
     return approve
+
+
+def _says_yes() -> bool:
+    """Wait for the person's word; a turn that is interrupted meanwhile waits no longer."""
+    from kept.agent.offload import given_up
+
+    while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+        if given_up():
+            return False
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
