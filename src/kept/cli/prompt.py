@@ -1,5 +1,6 @@
 """The prompt of an interactive chat: history, completion, several lines, a status line."""
 
+import time
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -8,8 +9,9 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from kept.cli.frame import say
+from kept.cli.frame import note, say
 from kept.cli.slash import COMMANDS, Slash
+from kept.cli.talk import AGAIN_SECONDS
 
 
 class Prompt:
@@ -30,6 +32,11 @@ class Prompt:
         try:
             return self._session.prompt("› ")
         except KeyboardInterrupt:
+            talk, before = self._slash.talk, self._slash.talk.interrupted_at
+            talk.interrupted_at = time.monotonic()
+            if talk.interrupted_at - before < AGAIN_SECONDS:
+                return None
+            note("(Ctrl-C again to leave)")
             return ""
         except EOFError:
             return None

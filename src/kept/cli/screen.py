@@ -1,5 +1,6 @@
 """The screen of a chat: what a person sees of the events of a conversation."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -105,7 +106,9 @@ class Screen:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(), refresh_per_second=10, vertical_overflow="visible")
+            # the last column stays free: the terminal's own ^C there would begin a line that nobody clears
+            console = Console(width=max(20, shutil.get_terminal_size().columns - 1))
+            self._live = Live(console=console, refresh_per_second=10, vertical_overflow="visible")
             self._live.start()
         return self._live
 

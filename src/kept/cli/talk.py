@@ -2,6 +2,7 @@
 
 import select
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kept.cli.frame import note
+from kept.core.events import Warned
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from kept.core.tools import Tool
 
 
+AGAIN_SECONDS = 2.0
+"""Two presses of Ctrl-C within this time leave."""
 _LOOK_SECONDS = 0.2
 
 
@@ -29,6 +33,8 @@ class Talk:
 
     agent: "Agent"
     portal: "BlockingPortal"
+    interrupted_at: float = -AGAIN_SECONDS
+    """When Ctrl-C was last pressed, on the monotonic clock."""
     _review: "Future[Any] | None" = None
 
     def turn(self, text: str) -> "Answer":
@@ -41,9 +47,14 @@ class Talk:
         try:
             return running.result()
         except KeyboardInterrupt:
-            note("\nstopping … (Ctrl-C again to leave)")
-            self.portal.call(self.agent.interrupt)
+            self.interrupted_at = time.monotonic()
+            self.portal.call(self._stop)
             return running.result()
+
+    def _stop(self) -> None:
+        # told from the loop's own thread, because the answer is being shown from there
+        self.agent.interrupt()
+        self.agent.parts.sink(Warned("stopping …", "Ctrl-C again to leave"))
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
         """Run something of the agent's in its loop."""
