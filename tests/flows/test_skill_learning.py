@@ -72,3 +72,25 @@ def test_a_skill_that_failed_is_patched_used_and_taken_back(kept, server, author
     assert change["origin"] == "background_review"
     assert kept("skills", "undo", "read-report").code == 0
     assert (home / "skills" / "read-report" / "SKILL.md").read_text() == SKILL
+
+
+def test_a_skill_loaded_by_hand_is_counted_and_reviewed_like_any_other(kept, server, author, work):
+    """`/skill-name` in a chat is a use; when its turn fails, the review mends it, and the person is told."""
+    env = {**server.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
+    (work / "draft.md").write_text(SKILL)
+    kept("skills", "create", "read-report", "-f", "draft.md")
+
+    def follow(body):
+        asked = [message for message in body["messages"] if message["role"] == "user"][-1]
+        if "Background review" in json.dumps(asked):
+            return author._review(after=body["messages"][-1]["role"] == "tool")
+        ended = body["messages"][-1]["role"] == "tool"
+        return Says("It is not there.") if ended else Says(tool_calls=(call("read_file", path="old-report.txt"),))
+
+    with LoopbackOpenAI(follow) as endpoint:
+        ran = kept("chat", stdin="/read-report of last week\n", env={**env, **endpoint.environment})
+
+    assert "learned: SKILL.md of 'read-report' patched. (kept skills undo read-report)" in ran.err
+    [stats] = kept("skills", "stats", "--json").json
+    assert [version["failures"] for version in stats["versions"]] == [1]
+    assert "new-report.txt" in kept("skills", "show", "read-report").out

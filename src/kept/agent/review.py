@@ -1,5 +1,6 @@
 """The background review: a restricted fork that looks back and keeps what will matter."""
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,7 @@ class Review:
     group_id: str = field(default_factory=new_group_id)
     saved: list[str] = field(default_factory=list)
     staged: list[str] = field(default_factory=list)
+    skills: list[str] = field(default_factory=list)
     transcript: list[Message] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
 
@@ -79,8 +81,8 @@ async def review(live: "Live", *, memory: bool, skills: bool) -> Review | None:
         log.warning("review_failed", exc_info=True)
         return None
     await offload(_keep, live, done)
-    if done.saved or done.staged:
-        live.parts.sink(Reviewed(done.group_id, tuple(done.saved), tuple(done.staged)))
+    if done.saved or done.staged or done.skills:
+        live.parts.sink(Reviewed(done.group_id, tuple(done.saved), tuple(done.staged), tuple(done.skills)))
     return done
 
 
@@ -107,9 +109,25 @@ async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
         acting = Acting(toolbox, context, quiet, deny, live.parts.settings.limits.tool_seconds)
         acted = await act(response.message.tool_calls, acting)
         done.transcript += [each.message for each in acted]
+        done.skills += [told for each in acted if each.call.name == "skill_manage" and (told := _told(each.message))]
         answers = tuple(each.message for each in acted)
         asked = replace(asked, messages=(*asked.messages, response.message, *answers))
     return done
+
+
+def _told(answer: Message) -> str:
+    """Return in a sentence what `skill_manage` did, with the way back; nothing when it did nothing."""
+    try:
+        row = json.loads(answer.text)
+    except ValueError:
+        return ""
+    if not isinstance(row, dict):
+        return ""
+    if row.get("pending_id"):
+        return f"a change of a skill waits for your approval (kept skills approve {row['pending_id']})"
+    if not row.get("success"):
+        return ""
+    return f"{row.get('message', '')} ({row['undo']})" if row.get("undo") else str(row.get("message", ""))
 
 
 def _first_request(live: "Live", order: str) -> ChatRequest:

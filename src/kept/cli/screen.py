@@ -84,6 +84,8 @@ class Screen:
             self._line(f"kept from this conversation: {kept} (undo: kept memory undo --review {event.group_id})")
         if event.staged:
             self._line(f"{len(event.staged)} waiting for approval: kept memory pending")
+        for told in event.skills:
+            self._line(f"learned: {told}")
 
     def _stream(self, text: str) -> None:
         if self.quiet:

@@ -110,6 +110,9 @@ def _placed(hub: "Hub", prepared: "Prepared", *, category: str, force: bool, yes
     told(hub.install(prepared, category=category, force=force), as_json=as_json)
 
 
+_NOTHING_FOUND = "do nothing that the scan knows of (network, programs, files, variables, packages, rights)"
+
+
 def _described(prepared: "Prepared") -> None:
     package = prepared.package
     note(f"{package.name}: {package.description}")
@@ -118,7 +121,7 @@ def _described(prepared: "Prepared") -> None:
     for finding in prepared.report.findings:
         note(f"    {finding}")
     note(f"  files: {', '.join(sorted(package.files))}")
-    note(f"  its scripts may: {', '.join(prepared.abilities) or 'do nothing, there are none'}")
+    note(f"  its scripts may: {', '.join(prepared.abilities) or _NOTHING_FOUND}")
     for warning in package.warnings:
         note(f"  note: {warning}")
 

@@ -21,16 +21,15 @@ def list_skills(slash: "Slash", query: str) -> None:
 
 def use_skill(slash: "Slash", name: str, arguments: str) -> bool:
     """Load a skill for one turn; without a model it is shown. False when there is no such skill."""
-    from kept.skills.view import invocation
-
-    library = slash.kept.skill_tools.library
-    if library.skill(name) is None:
+    tools, agent = slash.kept.skill_tools, slash.talk.agent
+    if tools.library.skill(name) is None:
         return False
-    text = invocation(library, name, arguments, session_id=slash.talk.agent.session.id)
+    runs = agent.parts.model is not None
+    text = tools.invoked(name, arguments, session_id=agent.session.id, runs=runs)
     if isinstance(text, Refused):
         say(f"{text.error} {text.remedy}")
         return True
-    if slash.talk.agent.parts.model is None:
+    if not runs:
         say(text)
         return True
     from kept.cli.chat import take_turn

@@ -104,6 +104,8 @@ class Reviewed:
     group_id: str
     saved: tuple[str, ...]
     staged: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    """What it did to skills, in a sentence each with the command that takes it back."""
 
 
 Event: TypeAlias = (

@@ -48,7 +48,10 @@ class PendingSkills:
     def stage(
         self, change: Change, author: Author, *, rules: tuple[str, ...] = (), findings: tuple[str, ...] = ()
     ) -> str:
-        """Keep `change` for a person and return its id."""
+        """Keep `change` for a person and return its id; one that waits already is not kept twice."""
+        again = next((item.id for item in self.waiting() if item.change == change), None)
+        if again is not None:
+            return again
         waiting_id = secrets.token_hex(4)
         action = next(name for name, kind in _KINDS.items() if type(change) is kind)
         row = {

@@ -1,6 +1,7 @@
 """The three tools that an agent works with skills through."""
 
 import json
+import logging
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -22,7 +23,9 @@ from kept.skills.pending import PendingSkills
 from kept.skills.places import MAIN
 from kept.skills.similar import near_duplicates, rank
 from kept.skills.usage import usage_error
-from kept.skills.view import view, view_file
+from kept.skills.view import invocation, view, view_file
+
+log = logging.getLogger(__name__)
 
 MOST_LISTED = 50
 _ACTIONS = ("create", "patch", "edit", "delete", "write_file", "remove_file")
@@ -71,6 +74,20 @@ class SkillTools:
     def note_used(self, session_id: str | None, name: str, version: str) -> None:
         """Count a skill as used in the session's turn."""
         self._used.setdefault(session_id or "", {})[name] = version
+
+    def invoked(self, name: str, arguments: str, *, session_id: str, runs: bool = True) -> str | Refused:
+        """Return the text that `/skill-name arguments` puts into a turn; it counts as a use, like any other."""
+        text = invocation(self.library, name, arguments, session_id=session_id)
+        if isinstance(text, Refused):
+            return text
+        shown = view(self.library, name)
+        if runs and not isinstance(shown, Refused):
+            self.note_used(session_id, shown.skill.name, shown.version)
+        try:
+            self.library.usage.viewed(name, used=True)
+        except StorageError as error:
+            log.warning("use of %s not counted: %s", name, error.message)
+        return text
 
     def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
         """Write the outcome row of every skill that the turn used, and return their names."""

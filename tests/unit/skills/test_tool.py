@@ -129,8 +129,9 @@ def test_a_dangerous_text_waits_for_a_person(call, made, tools, folder):
 
     assert (held["success"], held["held"], held["rules"]) == (False, True, ["send_secret_file"])
     assert not (folder / "deploy-app" / "scripts").exists()
+    again = call("skill_manage", action="write_file", name="deploy-app", file_path="scripts/a.sh", file_content=EVIL)
     [waiting] = tools.pending.waiting()
-    assert waiting.id == held["pending_id"]
+    assert waiting.id == held["pending_id"] == again["pending_id"]
     tools.pending.approve(waiting.id, tools.editor)
     assert (folder / "deploy-app" / "scripts" / "a.sh").read_text() == EVIL
     assert tools.pending.waiting() == []
