@@ -41,7 +41,7 @@ class Weights:
     """Length of a message from which the gains of neighbours and session fall."""
     date: float = 1.0
     """Share of the question's weight that a message gains when it was sent on a date that the question names."""
-    meaning: float = 3.0
+    meaning: float = 1.0
     """Share of the question's weight that a message gains by a vector equal to the question's; with vectors only."""
     meaning_floor: float = 0.2
     """Likeness of vectors below which texts have nothing to do with each other."""
@@ -250,15 +250,14 @@ class Ranking:
             falloff = self.falloff(line.length)
             own = self.base(line.mask, line.length)
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
-            own += use.meaning * self.total * line.likeness
-            if own <= 0.0:
+            if own + line.likeness <= 0.0:
                 continue
             own += use.closeness * line.gap
             if line.spoken:
                 own += speaker_gain
             own *= line.factor
-            rest = falloff * session_gain + use.date * line.date * self.total + self.recency(line.age_days)
-            found.append(Scored(line, session.session_id, own, own + rest * line.factor))
+            rest = (falloff * session_gain + self._apart(line)) * line.factor
+            found.append(Scored(line, session.session_id, own, own + rest))
         return found
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
@@ -269,11 +268,13 @@ class Ranking:
         owns = sorted((item.own for item in scored), reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self.session_sum(session) * best.line.factor
-        score += max(
-            (use.date * item.line.date * self.total + self.recency(item.line.age_days)) * item.line.factor
-            for item in scored
-        )
+        score += max(self._apart(item.line) * item.line.factor for item in scored)
         return score, best
+
+    def _apart(self, line: Line) -> float:
+        """Return what a message gains apart from its words: by its meaning, its date and its age."""
+        use = self.weights
+        return self.total * (use.meaning * line.likeness + use.date * line.date) + self.recency(line.age_days)
 
 
 def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:

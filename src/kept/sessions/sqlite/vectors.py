@@ -17,7 +17,7 @@ NEAREST = 200
 MOST = 200_000
 """Newest messages whose vectors are compared; 200,000 of 384 numbers take 300 MB."""
 TEXT_CHARACTERS = 2_000
-_ENDLESS = 9_223_372_036_854_775_807
+BEFORE_CHARACTERS = 400
 
 
 class Vectors:
@@ -42,17 +42,15 @@ class Vectors:
         """Embed up to `limit` messages that have no vector yet, the newest first; return how many."""
         import numpy as np
 
-        rows = connection.execute(
-            SQL.waiting, {"model": self._model.name, "below": _ENDLESS, "limit": limit}
-        ).fetchall()
+        rows = connection.execute(SQL.waiting, {"model": self._model.name, "limit": limit}).fetchall()
         if not rows:
             return 0
-        vectors = self._model.embed([str(text)[:TEXT_CHARACTERS] for _, text in rows])
+        vectors = self._model.embed([_passage(str(text), str(before or "")) for _, text, before in rows])
         connection.executemany(
             SQL.put,
             [
                 (number, self._model.name, np.asarray(vector, np.float16).tobytes())
-                for (number, _), vector in zip(rows, vectors, strict=True)
+                for (number, _, _), vector in zip(rows, vectors, strict=True)
             ],
         )
         return len(rows)
@@ -102,3 +100,9 @@ class Vectors:
             self._matrix = matrix.astype(np.float32) / np.maximum(scale, 1e-9)
         else:
             self._matrix = None
+
+
+def _passage(text: str, before: str) -> str:
+    """Return what is embedded for a message: an answer means little without what it answers."""
+    lead = f"{before[-BEFORE_CHARACTERS:]}\n" if before else ""
+    return lead + text[:TEXT_CHARACTERS]

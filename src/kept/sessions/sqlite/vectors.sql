@@ -6,9 +6,13 @@ CREATE TABLE IF NOT EXISTS message_vectors (
 );
 
 -- name: waiting
-SELECT m.id, m.content FROM messages AS m LEFT JOIN message_vectors AS v ON v.message_id = m.id AND v.model = :model
+SELECT m.id, m.content, (
+  SELECT p.content FROM messages AS p
+  WHERE p.session_id = m.session_id AND p.id < m.id AND p.state <> 'rewound' AND p.role IN ('user', 'assistant')
+  ORDER BY p.id DESC LIMIT 1
+)
+FROM messages AS m LEFT JOIN message_vectors AS v ON v.message_id = m.id AND v.model = :model
 WHERE v.message_id IS NULL AND m.role IN ('user', 'assistant') AND m.content <> '' AND m.state <> 'rewound'
-  AND m.id < :below
 ORDER BY m.id DESC LIMIT :limit;
 
 -- name: waiting_count
