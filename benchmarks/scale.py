@@ -125,7 +125,7 @@ def report(name: str, times: Sequence[Times], reference: float, note: str = "") 
     walls, used = sorted(wall for wall, _ in times), [cpu for _, cpu in times]
     p50, p95, p99 = (walls[min(len(walls) - 1, int(len(walls) * share))] for share in (0.5, 0.95, 0.99))
     print(
-        f"  {name:16} p50 {p50:8.2f}  p95 {p95:8.2f}  p99 {p99:8.2f} ms  processor p50 {statistics.median(used):7.2f} ms"
+        f"  {name:16} p50 {p50:8.2f}  p95 {p95:8.2f}  p99 {p99:8.2f} ms  processor {statistics.median(used):7.2f} ms"
         f"  ratio {p50 / reference / 1e3:7.4f}  {note}",
         flush=True,
     )
