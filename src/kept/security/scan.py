@@ -13,8 +13,11 @@ __all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
 
 _HAN = re.compile("[\u3400-\u9fff]+")
 _PERSONA = "persona"
-_PERSONA_HOLD = 4
-_PERSONA_BLOCK = 8
+_LONG = 700
+"""Weak signals meet by chance in a long text, so that it needs more of them."""
+_PERSONA_SHORT = (3, 6, 1)
+_PERSONA_LONG = (4, 8, 2)
+"""The weights that hold and that block, and how many signals it takes."""
 _KEY_WORD = 4
 """Shorter words fold from ordinary Russian or Greek ones."""
 
@@ -99,7 +102,7 @@ def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
         elif hit:
             signals.append(rule)
             yield from _named(rule)
-    yield from _persona(signals)
+    yield from _persona(signals, _PERSONA_LONG if len(text) > _LONG else _PERSONA_SHORT)
 
 
 def _folded(text: str, rules: Table) -> str:
@@ -142,12 +145,13 @@ def _written(rule: Rule, folded: str, present: frozenset[str]) -> bool | None:
     return None if flooded else False
 
 
-def _persona(matched: list[Rule]) -> Iterator[Finding]:
-    """Yield the jailbreak persona that several weak signals add up to."""
+def _persona(matched: list[Rule], bars: tuple[int, int, int]) -> Iterator[Finding]:
+    """Yield the jailbreak persona that weak signals add up to."""
+    hold, block, least = bars
     signals = [rule.id for rule in matched if rule.weight > 0]
     weight = sum(rule.weight for rule in matched)
-    if weight >= _PERSONA_HOLD and len(signals) > 1:
-        severity = Severity.BLOCK if weight >= _PERSONA_BLOCK else Severity.HOLD
+    if weight >= hold and len(signals) >= least:
+        severity = Severity.BLOCK if weight >= block else Severity.HOLD
         yield Finding(_PERSONA, "role_hijack", severity, ", ".join(signals))
 
 
