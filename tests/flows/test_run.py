@@ -295,3 +295,31 @@ def test_a_sub_agent_is_allowed_what_the_conversation_is(kept, work):
     assert (work / "inside.txt").read_text() == "x"
     answers = [message["content"] for message in server.bodies[2]["messages"] if message["role"] == "tool"]
     assert "did not allow" in answers[1]
+
+
+def test_the_calls_of_a_provider_are_shown_without_their_text(kept):
+    """The audit of a session names every call, its time and its size, never what was said."""
+    with LoopbackOpenAI(["fine"]) as server:
+        kept("config", "set", "memory.provider", "holographic")
+        ran = kept(
+            "run", "the secret word is xyzzy", "--model", "openai/loopback-model", "--json", env=server.environment
+        )
+
+        shown = kept("sessions", "show", ran.json["session_id"], "--audit")
+        listed = kept("sessions", "show", ran.json["session_id"], "--audit", "--json").json
+
+    assert {"initialize", "prefetch", "shutdown"} <= {call["call"] for call in listed["calls"]}
+    assert all(call["outcome"] == "ok" and call["provider"] == "holographic" for call in listed["calls"])
+    assert "holographic prefetch" in shown.out
+    assert "xyzzy" not in shown.out
+
+
+def test_an_address_that_is_none_is_said_at_once(kept):
+    """Nothing is tried again where nothing can be asked."""
+    ran = kept("run", "hi", "--model", "openai/x", env={"OPENAI_BASE_URL": "not a url", "OPENAI_API_KEY": "sk-x"})
+
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        "kept: 'not a url' is no address of a server",
+        "  next: set OPENAI_BASE_URL to one like https://host/v1",
+    ]

@@ -244,6 +244,7 @@ class Live:
         self.last_turn = turn
         self._settle_skills(turn)
         self._keep_frozen()
+        self._name(turn)
         if turn.interrupted or self.incognito:
             return
         used = frozenset(call.name for call in turn.calls)
@@ -251,7 +252,6 @@ class Live:
         self.record.note_root(self.root, "nudges", self.nudges.as_json())
         if turn.spent.usage.prompt_tokens:
             self.record.note_root(self.root, "calibration", self.parts.gauge.calibration.ratio)
-        self._name(turn)
 
     def _settle_skills(self, turn: Turn) -> None:
         if self.parts.skills is None or self.incognito:

@@ -92,10 +92,28 @@ def _skills(kept: "App") -> "Iterator[Check]":
 
 
 def _providers(kept: "App") -> "Iterator[Check]":
-    from kept.curation.doctor import well
+    from kept.cli.providers import status_of
+    from kept.curation.doctor import Check, Health, well
 
     if not kept.settings.memory.provider:
         yield well("providers", "built-in memory only")
+        return
+    try:
+        active = status_of(kept)["active"]
+    except KeptError as error:
+        yield Check("providers", Health.ILL, error.message, error.remedy)
+        return
+    assert isinstance(active, list)
+    for one in active:
+        assert isinstance(one, dict)
+        name, waiting = f"provider {one['name']}", f"{one['waiting']} writes wait"
+        if not one["available"]:
+            yield Check(name, Health.ILL, str(one["problem"]), "`kept providers setup` mends it, `off` goes without")
+        elif one["health"] != "ok":
+            said = f"{one['health']}, {waiting}; last error: {one['last_error']}"
+            yield Check(name, Health.WARNING, said, "`kept providers status` says more")
+        else:
+            yield well(name, f"available, {waiting}")
 
 
 def _model(kept: "App", *, offline: bool) -> "Check":

@@ -133,6 +133,7 @@ def _as_json(chosen: "ChosenStatus") -> dict[str, JSON]:
         "available": chosen.available,
         "problem": chosen.problem,
         "configuration": chosen.configuration,
+        "facts": chosen.facts,
         "missing_variables": list(chosen.missing_variables),
         "health": _health(chosen),
         "failures": health.failures,
@@ -180,6 +181,8 @@ def _say_active(one: Mapping[str, Any]) -> None:
         say(f"  missing variable: {variable}  (set it in .env or the environment)")
     for key, value in one["configuration"].items():
         say(f"  {key} = {value!r}")
+    for key, value in one["facts"].items():
+        say(f"  {key}: {value}")
     if one["last_error"]:
         say(f"  last error: {one['last_error']}  ({one['last_error_at']})")
     say(f"  outbox: {one['waiting']} waiting, {one['delivered']} delivered, {one['dropped']} dropped")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.sessions_audit import show_audit
 from kept.cli.transcript import message_json, say_message, say_session, session_json
 from kept.core.ids import MessageId
 from kept.core.jsontypes import JSON
@@ -55,11 +56,15 @@ def show(
     name: Name,
     first: Annotated[int | None, typer.Option("--first", min=1, help="Only the first N messages.")] = None,
     last: Annotated[int | None, typer.Option("--last", min=1, help="Only the last N messages.")] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="The calls of external memories instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a session with its messages."""
+    """Print a session with its messages, or what external memories were asked and told in it."""
     with opened() as kept:
         store = kept.sessions
+        if audit:
+            show_audit(kept, store.resolve(name), as_json=as_json)
+            return
         session = store.session(store.resolve(name))
         assert session is not None
         if first is None and last is None:

@@ -26,6 +26,15 @@ class Endpoint:
         return urlsplit(self.base_url).hostname or ""
 
     @property
+    def is_address(self) -> bool:
+        """Say whether anything can be asked there at all."""
+        try:
+            parts = urlsplit(self.base_url)
+            return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            return False
+
+    @property
     def shown_url(self) -> str:
         """Return the address without credentials or query, for messages."""
         parts = urlsplit(self.base_url)

@@ -82,6 +82,9 @@ def endpoint_of(provider: str, environment: Mapping[str, str], *, base_url: str 
     url = base_url or environment.get(vendor.url_variable or "") or vendor.base_url
     key = environment.get(vendor.key_variable or "") or ""
     endpoint = Endpoint(provider, url, key or NO_KEY, vendor.key_variable)
+    if not endpoint.is_address:
+        where = "model.base_url" if base_url else vendor.url_variable
+        raise UsageError(f"{url!r} is no address of a server", f"set {where} to one like https://host/v1")
     if vendor.key_variable is not None and not key and not endpoint.is_loopback:
         raise missing_key(provider, vendor.key_variable)
     return endpoint

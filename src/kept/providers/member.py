@@ -28,6 +28,7 @@ class Member:
         self.session_id = ""
         self.tools: list[Tool] = []
         self._is_declared = False
+        self._is_available = False
         self.problem: str | None = None
         """Why it is not in use."""
         self._context = context
@@ -47,6 +48,7 @@ class Member:
         self._is_declared = True
         match self.ask("is_available"):
             case Answered(True):
+                self._is_available = True
                 self.tools = self._declared_tools()
             case Answered():
                 self.problem = "it is not available: its configuration or its package is missing"
@@ -76,7 +78,8 @@ class Member:
         return str(outcome.value or "") if isinstance(outcome, Answered) else ""
 
     def _is_initialised(self) -> bool:
-        if not self.guarded.ready:
+        self.declare()
+        if not self.guarded.ready and self._is_available:
             outcome = self.guarded.call(
                 "initialize",
                 self.session_id,

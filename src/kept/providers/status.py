@@ -1,7 +1,7 @@
 """The status of providers: what is chosen, what it needs, how it is, and what waits for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kept.core.errors import KeptError
@@ -9,13 +9,17 @@ from kept.core.jsontypes import JSON
 from kept.providers.audit import Audit
 from kept.providers.base import MemoryProvider
 from kept.providers.breaker import Health
+from kept.providers.calling import call_hook
 from kept.providers.config import load_values
 from kept.providers.crew import Crew
 from kept.providers.discovery import Found, discover, load
 from kept.providers.outbox import Lane, Outbox
 from kept.providers.setup import Field, declared_fields
+from kept.security.secrets import redact
 
 _CHECK_SECONDS = 5.0
+_LONGEST = 200
+_MOST_FACTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class ChosenStatus:
     paused: bool
     lanes: tuple[Lane, ...]
     """Its queues, one per user."""
+    facts: Mapping[str, JSON] = field(default_factory=dict)
+    """What it tells of itself."""
 
 
 def chosen_status(
@@ -49,8 +55,9 @@ def chosen_status(
         fields = declared_fields(provider)
         problem = _unavailable(provider)
         values = load_values(home, name)
+        facts = _facts(provider, home) if problem is None else {}
     except KeptError as error:
-        problem, values = error.message, {}
+        problem, values, facts = error.message, {}, {}
     secret = {field.key for field in fields if field.secret or field.env_var}
     health = audit.health(name)
     return ChosenStatus(
@@ -65,6 +72,7 @@ def chosen_status(
         health=health,
         paused=health.paused_until > outbox.now(),
         lanes=tuple(lane for lane in outbox.lanes() if lane.provider.partition("/")[0] == name),
+        facts={key: value for key, value in facts.items() if key not in secret},
     )
 
 
@@ -80,3 +88,21 @@ def _unavailable(provider: MemoryProvider) -> str | None:
     if job.error is not None:
         return f"is_available raised {type(job.error).__name__}: {job.error}"
     return None if job.result is True else "it is not available: its configuration or its package is missing"
+
+
+def _facts(provider: MemoryProvider, home: Path) -> dict[str, JSON]:
+    """Return what the provider tells of itself, in short words; one that cannot tell is told of."""
+    asked = {"kept_home": str(home), "hermes_home": str(home)}
+    job = Crew("kept-provider-check").submit(lambda: call_hook(provider, "get_status", (), asked))
+    if not job.wait(_CHECK_SECONDS):
+        return {"status": f"get_status did not answer within {_CHECK_SECONDS:g} s"}
+    if job.error is not None:
+        return {"status": f"get_status raised {type(job.error).__name__}"}
+    told = job.result
+    if not isinstance(told, Mapping):
+        return {} if told is None else {"status": redact(str(told)[:_LONGEST])}
+    return {str(key)[:_LONGEST]: _short(value) for key, value in list(told.items())[:_MOST_FACTS]}
+
+
+def _short(value: object) -> JSON:
+    return value if value is None or isinstance(value, bool | int | float) else redact(str(value)[:_LONGEST])

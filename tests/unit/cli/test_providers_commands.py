@@ -33,7 +33,10 @@ def test_setup_configures_tries_and_switches_on(run, home):
     assert done.code == 0, done.err
     assert json.loads((home / "holographic.json").read_text())["hrr_weight"] == 0.5
     assert json.loads(run("providers", "status", "--json").out)["provider"] == ["holographic"]
-    assert json.loads(run("tool", "fact_store", '{"action": "add", "content": "Deploys run on Tuesday"}').out)["success"] is True
+    assert (
+        json.loads(run("tool", "fact_store", '{"action": "add", "content": "Deploys run on Tuesday"}').out)["success"]
+        is True
+    )
 
 
 def test_writes_to_the_pages_are_mirrored_and_removed_there(run):
@@ -48,7 +51,9 @@ def test_writes_to_the_pages_are_mirrored_and_removed_there(run):
     assert after["results"] == []
 
 
-@pytest.mark.parametrize("arguments", [("nope",), ("holographic", "--set", "nope=1"), ("holographic", "--set", "hrr_dim"), ()])
+@pytest.mark.parametrize(
+    "arguments", [("nope",), ("holographic", "--set", "nope=1"), ("holographic", "--set", "hrr_dim"), ()]
+)
 def test_setup_without_what_it_needs_names_the_next_step(run, arguments):
     """Unknown provider, unknown answer, no answer, no name without a terminal: exit 2 and one instruction."""
     done = run("providers", "setup", *arguments)
@@ -90,6 +95,29 @@ def test_status_shows_a_configured_provider_that_fails(run, broken):
     assert (status["health"], status["missing_variables"]) == ("failing", ["BROKEN_KEY"])
     assert "the server is down" in run("providers", "status").out
     assert run("tool", "memory", '{"action": "add", "target": "memory", "content": "x"}').code == 0
+
+
+def test_a_provider_tells_of_itself_in_its_status(run):
+    """Facts of the provider's own stand in the status, before and after it holds any."""
+    run("config", "set", "memory.provider", "holographic")
+    before = run("providers", "status").out
+    run("tool", "fact_store", '{"action": "add", "content": "The build runs on Mondays"}')
+
+    assert "facts: 0" in before
+    assert json.loads(run("providers", "status", "--json").out)["active"][0]["facts"] == {"facts": 1}
+
+
+def test_doctor_looks_at_the_providers(run):
+    """A configured provider that is not there is an illness with a next step; one that works is well."""
+    run("config", "set", "memory.provider", "nope")
+    ill = run("doctor", "--offline")
+    run("config", "set", "memory.provider", "holographic")
+    well = run("doctor", "--offline")
+
+    assert ill.code == 1
+    assert "✗ provider nope: there is no memory provider 'nope'" in ill.out
+    assert well.code == 0
+    assert "✓ provider holographic: available" in well.out
 
 
 def test_an_unknown_provider_in_the_configuration_is_said_and_survived(run):

@@ -130,11 +130,17 @@ class HolographicProvider(MemoryProvider):
         ]
         return [{**each, "choices": [False, True]} if each["key"] == "auto_extract" else each for each in fields]
 
-    def get_status(self) -> Mapping[str, JSON]:
-        """Return how many facts there are."""
-        if self._store is None:
-            return {}
-        count, _ = self._store.totals(user_id=self._user_id)
+    def get_status(self, *, kept_home: str = "") -> Mapping[str, JSON]:
+        """Return how many facts there are; the home is needed only before it is initialised."""
+        store, place = self._store, Path(kept_home, DATABASE)
+        if store is None and not (kept_home and place.is_file()):
+            return {"facts": 0}
+        opened = store or FactStore(place, clock=self._clock, dim=self._settings.hrr_dim)
+        try:
+            count, _ = opened.totals(user_id=self._user_id)
+        finally:
+            if store is None:
+                opened.close()
         return {"facts": count}
 
     def _open_store(self) -> FactStore:
