@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nlargest
 from itertools import combinations
 
@@ -25,13 +26,13 @@ class Budget:
 
     postings: int = 120_000
     """Entries of term lists that are read whole, rarest term first."""
-    per_list: int = 2_000
+    per_list: int = 1_500
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
     """Blocks of messages dense with the terms of which all messages are considered."""
-    looked: int = 1_500
+    looked: int = 800
     """Messages whose length is looked up."""
-    pool: int = 200
+    pool: int = 160
     """Messages whose rows are read."""
     sessions: int = 24
     """Sessions that are ranked line by line."""
@@ -52,28 +53,107 @@ EXHAUSTIVE = Budget(*[10**9] * 7)
 """Reads and ranks everything that matches, to measure the others by."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where to look: the messages that the filters leave, and those for which an explicit condition holds."""
+
+    messages: frozenset[int] | None = None
+    asked: Container[int] | None = None
+
+
 def pool(
-    postings: Postings, terms: Sequence[Held], ranking: Ranking, *, budget: Budget, allowed: Container[int] | None
+    postings: Postings, terms: Sequence[Held], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
     """Return the most promising messages with a first estimate of their score, best first."""
-    masks = _masks(postings, terms, ranking, budget=budget, allowed=allowed)
-    sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
+    _read(postings, terms, budget=budget, scope=scope)
+    dense = _Dense(terms, ranking, shortest=budget.per_list)
+    strong = _strong(postings, terms, budget=budget)
+    masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
+    if scope.asked is not None:
+        masks = {number: mask for number, mask in masks.items() if number in scope.asked}
+    looked = _promising(masks, ranking, dense=dense, strong=strong, budget=budget, length=int(postings.mean_length))
+    lengths = postings.lengths(looked)
+    near = _neighbours(looked, masks, terms=terms, ranking=ranking)
     estimates = []
-    lengths = postings.lengths(masks)
-    for number, mask in masks.items():
+    for number in looked:
         length = lengths.get(number, 1)
-        near = ranking.neighbours(
-            mask,
-            _mask(number - 1, sets),
-            _mask(number + 1, sets),
-            around=_mask(number - 2, sets) | _mask(number + 2, sets),
-        )
-        estimates.append((ranking.base(mask, length) + ranking.falloff(length) * near, number))
+        estimates.append((ranking.base(masks[number], length) + ranking.falloff(length) * near[number], number))
     estimates.sort(reverse=True)
+    estimates = estimates[: budget.pool * 2]
+    estimates += _between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
     lists = [(held.ids, term.weight) for held, term in zip(terms, ranking.terms, strict=True) if held.ids]
-    best = [(near + _density(number, lists, ranking), number) for near, number in estimates[: budget.pool * 3]]
+    best = [(score + _density(number, lists, ranking), number) for score, number in estimates]
     best.sort(reverse=True)
     return best[: budget.pool]
+
+
+def _between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
+    """Return the messages next to the best that hold no term themselves: answers in other words."""
+    at = _Default(masks).__getitem__
+    beside = {near for number in best for near in (number - 1, number + 1) if near not in masks}
+    return [
+        (ranking.neighbours(0, at(number - 1), at(number + 1), around=at(number - 2) | at(number + 2)), number)
+        for number in beside
+    ]
+
+
+def _read(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: Scope) -> None:
+    """Read the lists of the rarest terms as far as the budget goes; inside a scope all of them, cut to it."""
+    left = budget.postings
+    for held in sorted(terms, key=lambda held: held.holding):
+        if held.ids is None and (held.holding <= left or scope.messages is not None):
+            held.ids = postings.ids(held.expression)
+        left -= len(held.ids or ())
+        if scope.messages is not None and held.ids is not None:
+            held.ids = [number for number in held.ids if number in scope.messages]
+
+
+def _promising(
+    masks: Mapping[int, int],
+    ranking: Ranking,
+    *,
+    dense: "_Dense",
+    strong: Container[int],
+    budget: Budget,
+    length: int,
+) -> list[int]:
+    """Return the messages whose length is worth looking up: by their terms, those beside them and their block."""
+    if len(masks) <= budget.looked:
+        return list(masks)
+    get = masks.get
+    short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
+    usual = {mask: ranking.base(mask, length) for mask in short}
+    share, total = ranking.weights.next, ranking.sum
+    promises = []
+    for number, mask in masks.items():
+        promise = short[mask] if number in strong else usual[mask]
+        beside = (get(number - 1, 0) | get(number + 1, 0)) & ~mask
+        if beside:
+            promise += share * total(beside)
+        promises.append((promise + dense.score(number), number))
+    return [number for _, number in nlargest(budget.looked, promises)]
+
+
+def _neighbours(
+    looked: Iterable[int], masks: Mapping[int, int], *, terms: Sequence[Held], ranking: Ranking
+) -> dict[int, float]:
+    """Return what the messages stored next to each one say."""
+    sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
+    # of few terms the lists themselves can be asked, and they know more
+    at: Callable[[int], int] = partial(_mask, sets=sets) if len(sets) <= _FEW else _Default(masks).__getitem__
+    return {
+        number: ranking.neighbours(
+            masks[number], at(number - 1), at(number + 1), around=at(number - 2) | at(number + 2)
+        )
+        for number in looked
+    }
+
+
+class _Default(dict[int, int]):
+    """Masks in which an absent message holds nothing."""
+
+    def __missing__(self, key: int) -> int:
+        return 0
 
 
 def _mask(number: int, sets: Sequence[tuple[int, Container[int]]]) -> int:
@@ -96,34 +176,13 @@ def _density(number: int, lists: Sequence[tuple[list[int] | None, float]], ranki
     return use.session * gain
 
 
-def _masks(
-    postings: Postings, terms: Sequence[Held], ranking: Ranking, *, budget: Budget, allowed: Container[int] | None
-) -> dict[int, int]:
-    """Return the messages to look at, and which terms each holds, as far as the budget reads."""
-    left = budget.postings
-    for held in sorted(terms, key=lambda held: held.holding):
-        if held.ids is None and held.holding <= left:
-            held.ids = postings.ids(held.expression)
-        left -= len(held.ids or ())
-    dense = _Dense(terms, ranking, shortest=budget.per_list)
-    strong = _strong(postings, terms, budget=budget)
-    chosen = _chosen(terms, budget=budget) | strong
-    chosen.update(dense.messages(budget.blocks))
-    if allowed is not None:
-        chosen = {number for number in chosen if number in allowed}
+def _masks(postings: Postings, terms: Sequence[Held], *, chosen: set[int], budget: Budget) -> dict[int, int]:
+    """Return the messages to consider, and which terms each holds, as far as the lists were read."""
     sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
-    masks = {number: _mask(number, sets) for number in chosen}
+    masks = {number: _mask(number, sets) for number in chosen | _chosen(terms, budget=budget)}
     for number, flags in _common(postings, terms, budget=budget).items():
-        if allowed is None or number in allowed:
-            masks[number] = masks.get(number, 0) | flags
-    if len(masks) <= budget.looked:
-        return masks
-
-    def promise(number: int) -> float:
-        length = _SHORT if number in strong else int(postings.mean_length)
-        return ranking.base(masks[number], length) + dense.score(number)
-
-    return {number: masks[number] for number in nlargest(budget.looked, masks, key=promise)}
+        masks[number] = masks.get(number, 0) | flags
+    return masks
 
 
 def _chosen(terms: Sequence[Held], *, budget: Budget) -> set[int]:

@@ -19,12 +19,36 @@ class Condition:
     expression: str
     """Matches every message that may hold it, and no more unless `has_phrase`."""
     has_phrase: bool
+    substrings: str
+    """Text that every such message holds letter by letter; empty when there is none."""
 
 
 def condition(postings: Postings, node: Node) -> Condition | None:
     """Return `node` ready to be asked, or None when it excludes but asks for nothing."""
     expression = _expression(postings, node)
-    return None if expression is None else Condition(node, expression, _has_phrase(node))
+    return None if expression is None else Condition(node, expression, _has_phrase(node), _required_phrase(node))
+
+
+def is_any(node: Node) -> bool:
+    """Return whether `node` asks for no more than any one of some words."""
+    match node:
+        case Term():
+            return node.kind is not Kind.PHRASE
+        case Any(nodes):
+            return all(is_any(child) for child in nodes)
+        case _:
+            return False
+
+
+def _required_phrase(node: Node) -> str:
+    """Return the longest phrase that must hold; the substring index knows no scripts without spaces."""
+    match node:
+        case Term(text, Kind.PHRASE):
+            return text if text.isascii() else ""
+        case All(nodes):
+            return max((_required_phrase(child) for child in nodes), key=len, default="")
+        case _:
+            return ""
 
 
 def _has_phrase(node: Node) -> bool:

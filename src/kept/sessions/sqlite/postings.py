@@ -13,6 +13,7 @@ SQL = statements("kept.sessions.sqlite", "search.sql")
 TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
 _QUERY = 0x0001
 _STALE_SHARE = 0.02
+_TRIPLES = 8
 _CACHE_KIB = 32_768
 """Pages that a connection which searches may keep; SQLite's own 2 MiB holds no common word's list."""
 
@@ -125,14 +126,18 @@ class Postings:
     def containing(self, text: str, limit: int) -> list[int]:
         """Return the newest messages whose text holds `text` anywhere, case ignored; three characters at least."""
         folded = text.lower()
-        if len(folded) < 3:
-            return []
-        marks = [folded[place : place + 3] for place in range(len(folded) - 2)]
-        chosen = marks if len(marks) <= 8 else marks[:: max(1, len(marks) // 8)]
-        expression = " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
-        ids = [int(row[0]) for row in self.connection.execute(SQL.substring_ids, (expression, limit))]
+        ids = self.newest_containing(folded, limit)
         texts = self.texts(ids)
         return sorted(number for number in ids if folded in texts.get(number, "").lower())
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that hold all the letter triples of `text`: more than hold the text itself."""
+        marks = [text[place : place + 3] for place in range(len(text) - 2)]
+        if not marks:
+            return []
+        chosen = marks if len(marks) <= _TRIPLES else marks[:: len(marks) // _TRIPLES]
+        expression = " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
+        return [number for (number,) in self.connection.execute(SQL.substring_ids, (expression, limit))]
 
     def lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Return how many words each message has."""

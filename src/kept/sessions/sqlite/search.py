@@ -10,8 +10,8 @@ from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.sessions.dates import DAY_SECONDS, Span
 from kept.sessions.query import Query, parse
 from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, term_weights
-from kept.sessions.sqlite.candidates import Budget, pool
-from kept.sessions.sqlite.conditions import Condition, condition, holds
+from kept.sessions.sqlite.candidates import Budget, Scope, pool
+from kept.sessions.sqlite.conditions import Condition, condition, holds, is_any
 from kept.sessions.sqlite.filters import Filters, Head, SessionHead
 from kept.sessions.sqlite.postings import Postings
 from kept.sessions.sqlite.terms import Held, held_terms, speakers, unknown_weight
@@ -82,6 +82,7 @@ class _Search:
             unknown=unknown_weight(query, terms),
         )
         self._asked: set[int] | None = None
+        self._needs_words = False
         self._likeness: dict[int, float] = {}
         self._filters = Filters(request, postings.connection)
 
@@ -95,27 +96,29 @@ class _Search:
 
     def _heads(self) -> tuple[dict[int, Head], dict[int, float]]:
         """Return the rows of promising messages that pass the condition and the filters."""
-        allowed = self._allowed()
+        scope = self._scope()
         budget = self._budget
         if self._filters.are_wide:
             budget = replace(budget, pool=max(budget.pool, 3_000), looked=max(budget.looked, 6_000))
-        best = pool(self._postings, self._terms, self._ranking, budget=budget, allowed=allowed)
+        best = pool(self._postings, self._terms, self._ranking, budget=budget, scope=scope)
         estimates = {number: estimate for estimate, number in best}
         gain = self._ranking.weights.meaning * self._ranking.total
         for number, value in self._likeness.items():
-            if allowed is None or number in allowed:
+            if scope.messages is None or number in scope.messages:
                 estimates[number] = estimates.get(number, 0.0) + gain * value
         return self._filters.passing(list(estimates)), estimates
 
-    def _allowed(self) -> frozenset[int] | set[int] | None:
-        """Return the only messages that may be found, or None when that is not known beforehand."""
-        allowed = self._filters.messages()
+    def _scope(self) -> Scope:
+        """Return the only messages that may be found, as far as that is known beforehand."""
+        left = self._filters.messages()
         node = self._query.condition
+        if node is not None and is_any(node):
+            self._needs_words = True  # every candidate that holds a term holds the condition
+            return Scope(left, None)
         asked = condition(self._postings, node) if node is not None else None
-        if asked is None:
-            return allowed
-        ids = self._asked = self._holding(asked, allowed)
-        return ids
+        if asked is not None:
+            self._asked = self._holding(asked, left)
+        return Scope(left, self._asked)
 
     def _holding(self, asked: Condition, allowed: frozenset[int] | None) -> set[int]:
         newest = self._postings.newest_ids(asked.expression, self._budget.postings)
@@ -123,21 +126,29 @@ class _Search:
             newest = [number for number in newest if number in allowed]
         if not asked.has_phrase:
             return set(newest)
+        if len(newest) > _VERIFIED and asked.substrings:
+            spelt = set(self._postings.newest_containing(asked.substrings, self._budget.postings))
+            newest = [number for number in newest if number in spelt]
         texts = self._postings.texts(newest[-_VERIFIED:])
         return {number for number, text in texts.items() if holds(self._postings, asked.node, text)}
 
     def _best_sessions(self, heads: Mapping[int, Head], estimates: Mapping[int, float]) -> list[tuple[str, list[int]]]:
         """Return the sessions whose messages promise most, each with those messages."""
         by_session: dict[str, list[int]] = {}
-        for number in heads:
+        for number in sorted(heads, key=estimates.__getitem__, reverse=True):
             by_session.setdefault(heads[number].session_id, []).append(number)
         promise = {}
-        for session_id, numbers in by_session.items():
-            top = sorted((estimates[number] for number in numbers), reverse=True)[:2]
-            promise[session_id] = top[0] + self._ranking.weights.runner_up * sum(top[1:])
-            promise[session_id] += self._session_date(self._filters.sessions[session_id])
-        names = sorted(promise, key=lambda name: (promise[name], max(by_session[name])), reverse=True)
-        return [(name, by_session[name]) for name in names[: self._budget.sessions]]
+        for name, numbers in by_session.items():
+            one, *more = (estimates[number] for number in numbers[:2])
+            date = self._session_date(self._filters.sessions[name])
+            promise[name] = one + self._ranking.weights.runner_up * sum(more) + date
+        names = sorted(promise, key=lambda name: promise[name], reverse=True)
+        # half for the best sessions, half for those of the best messages, which may stand alone in theirs
+        half = self._budget.sessions // 2
+        chosen = dict.fromkeys(names[:half])
+        chosen |= dict.fromkeys(list(by_session)[:half])
+        chosen |= dict.fromkeys(names[half : self._budget.sessions])
+        return [(name, by_session[name]) for name in list(chosen)[: self._budget.sessions]]
 
     def _session_date(self, head: SessionHead) -> float:
         spans = (Span(min(span.start, head.last_active), max(span.end, head.started)) for span in self._query.dates)
@@ -194,14 +205,14 @@ class _Search:
     def _complete(self, ranked: Sequence[_Ranked]) -> None:
         """Add what only the rows say (time, role, words in order) to the best lines, and score those again."""
         best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
-        wanted = best[: max(self._budget.texts * 4, self._request.limit * 4)]
+        wanted = best[: max(self._budget.texts * 2, self._request.limit * 4)]
         passing = self._filters.passing([item.line.message_id for item in wanted])
         texts = self._postings.texts([item.line.message_id for item in wanted[: self._budget.texts]])
         stems = self._stems()
         for item in wanted:
             line = item.line
             head = passing.get(line.message_id)
-            if head is None or (self._asked is not None and line.message_id not in self._asked):
+            if head is None or not self._may_be_shown(line):
                 line.factor = 0.0
                 continue
             line.factor *= self._filters.role_factor(head.role)
@@ -214,6 +225,11 @@ class _Search:
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
             each.scored = self._ranking.scored(each.session)
+
+    def _may_be_shown(self, line: Line) -> bool:
+        if self._needs_words and not line.mask:
+            return False
+        return self._asked is None or line.message_id in self._asked
 
     def _stems(self) -> list[str]:
         return [self._postings.stem(held.text) for held in self._terms]
