@@ -125,9 +125,12 @@ def _named(rule: Rule) -> Iterator[Finding]:
 def _structured(rules: Table, scope: Scope, folded: str) -> set[str]:
     """Return the ids of the rules of which a structure is found."""
     found: set[str] = set()
+    keyed = rules.keyed[scope]
+    nothing: frozenset[int] = frozenset()
     for passage in passages(rules.lexicon.skeleton(folded)):
         holds = rules.lexicon.holds(passage)
-        for needs, structure, rule in rules.structures[scope]:
+        for place in nothing.union(*[keyed[char] for char in keyed.keys() & set(passage)]):
+            needs, structure, rule = rules.structures[place]
             if needs & holds == needs and rule not in found and structure.matches(passage):
                 found.add(rule)
     return found

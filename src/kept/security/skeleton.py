@@ -15,13 +15,15 @@ _TOKEN = re.compile(
 _SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[ .\-_*]{1,3}[a-z0-9](?![a-z0-9])){5,}")
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+"""A word of more digits than letters is a number, not a disguise."""
 _CONTRACTIONS = (("'re ", " are "), ("'ll ", " will "), ("n't ", " not "), ("'ve ", " have "), ("'m ", " am "))
 _LONGEST_MEMO = 20_000
 _LONGEST_KEY = 17
 _SHORTEST_RUN = 14
 _LONGEST_RUN = 96
 _HEAD = 4
-_TESTED_ELEMENTS = 3
+_TESTED_ELEMENTS = 5
 _PASSAGE = 200
 
 
@@ -113,7 +115,7 @@ class Lexicon:
 
     def _disguised(self, token: str) -> str | None:
         """Look behind an elided article (`l'ordre`) and digits that stand for letters."""
-        if token.isalpha():
+        if token.isalpha() or len(token.translate(_NO_DIGITS)) * 2 < len(token):
             return None
         found = self._lookup(token.rpartition("'")[2]) if "'" in token else self._lookup(token.translate(_LEET_I))
         if found is None and "1" in token:
@@ -197,6 +199,8 @@ class Structure:
         elements = [part for part in source.split() if part[0] not in ".^?!"]
         for part in sorted(elements, key=len)[:_TESTED_ELEMENTS]:
             self.needs |= lexicon.bit(part)
+        self.key = min(map(lexicon.element, elements), key=len)
+        """The characters of the element that the fewest words stand for."""
         self._lexicon = lexicon
         self._regex: re.Pattern[str] | None = None
 

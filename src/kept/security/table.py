@@ -114,8 +114,10 @@ class Table:
     """All rules, with the lexicon that their structures are written in."""
 
     rules: tuple[Rule, ...]
-    structures: Mapping[Scope, tuple[tuple[int, Structure, str], ...]]
-    """The structures of each scope: what a text must hold for one, and the id of its rule."""
+    structures: tuple[tuple[int, Structure, str], ...]
+    """Every structure: what a text must hold for it, and the id of its rule."""
+    keyed: Mapping[Scope, Mapping[str, frozenset[int]]]
+    """The places in `structures` of those of each scope, under the characters of their keys."""
     lexicon: Lexicon
     anchors: Mapping[str, tuple[str, ...]]
     """Every anchor of the expressions, under its rarest character."""
@@ -158,11 +160,22 @@ def parsed(data: Mapping[str, object]) -> Table:
     translations = sorted(((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]))
     rules = tuple(_rule(row, lexicon) for row in rows)
     anchors = {anchor for rule in rules for pattern in rule.texts for anchor in pattern.anchors}
-    structures = {
-        scope: tuple((each.needs, each, rule.id) for rule in rules if scope in rule.scopes for each in rule.structures)
+    structures = tuple((each.needs, each, rule.id) for rule in rules for each in rule.structures)
+    scopes = {rule.id: rule.scopes for rule in rules}
+    keyed = {
+        scope: _by_key({place: row[1] for place, row in enumerate(structures) if scope in scopes[row[2]]})
         for scope in Scope
     }
-    return Table(rules, structures, lexicon, _by_rarest(anchors), tuple(translations))
+    return Table(rules, structures, keyed, lexicon, _by_rarest(anchors), tuple(translations))
+
+
+def _by_key(structures: Mapping[int, Structure]) -> dict[str, frozenset[int]]:
+    """Group the places of `structures` by each character of their keys."""
+    groups: dict[str, set[int]] = {}
+    for place, structure in structures.items():
+        for char in structure.key:
+            groups.setdefault(char, set()).add(place)
+    return {char: frozenset(group) for char, group in groups.items()}
 
 
 def _by_rarest(anchors: set[str]) -> dict[str, tuple[str, ...]]:
