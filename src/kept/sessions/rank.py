@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,8 @@ class SessionLines:
     lines: list[Line] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A message with the parts of its score; `own` is what it and its neighbours say."""
+class Scored(NamedTuple):
+    """A message with its score; `own` is what it and its neighbours say. A tuple, because a search makes thousands."""
 
     line: Line
     session_id: str
@@ -248,16 +248,17 @@ class Ranking:
         found = []
         for line in session.lines:
             falloff = self.falloff(line.length)
-            own = self.base(line.mask, line.length)
+            own = self.base(line.mask, line.length) if line.mask else 0.0
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
             if own + line.likeness <= 0.0:
                 continue
             own += use.closeness * line.gap
             if line.spoken:
                 own += speaker_gain
-            own *= line.factor
-            rest = (falloff * session_gain + self._apart(line)) * line.factor
-            found.append(Scored(line, session.session_id, own, own + rest))
+            rest = falloff * session_gain
+            if line.age_days is not None or line.likeness:
+                rest += self._apart(line)
+            found.append(Scored(line, session.session_id, own * line.factor, (own + rest) * line.factor))
         return found
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:

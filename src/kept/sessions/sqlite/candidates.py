@@ -30,9 +30,9 @@ class Budget:
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
     """Blocks of messages dense with the terms of which all messages are considered."""
-    looked: int = 800
+    looked: int = 600
     """Messages whose length is looked up."""
-    pool: int = 160
+    pool: int = 140
     """Messages whose rows are read."""
     sessions: int = 24
     """Sessions that are ranked line by line."""

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
@@ -207,7 +208,8 @@ class _Search:
         best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
         wanted = best[: max(self._budget.texts * 2, self._request.limit * 4)]
         passing = self._filters.passing([item.line.message_id for item in wanted])
-        texts = self._postings.texts([item.line.message_id for item in wanted[: self._budget.texts]])
+        several = (item.line.message_id for item in wanted if item.line.mask & item.line.mask - 1)
+        texts = self._postings.texts(list(islice(several, self._budget.texts)))  # one term alone is close to nothing
         stems = self._stems()
         for item in wanted:
             line = item.line
@@ -219,7 +221,7 @@ class _Search:
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
             line.date = max((_nearness(span, head.timestamp) for span in self._query.dates), default=0.0)
             text = texts.get(line.message_id)
-            if text is not None and line.mask & line.mask - 1:  # at least two terms
+            if text is not None:
                 line.gap = self._gap(text, stems)
         done = {item.line.message_id for item in wanted}
         for each in ranked:

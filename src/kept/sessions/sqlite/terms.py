@@ -9,7 +9,7 @@ from kept.sessions.sqlite.conditions import beginning
 from kept.sessions.sqlite.postings import Postings, quoted
 from kept.sessions.text import SPEAKER, STRONG, WHOLE
 
-SUBSTRING_LIMIT = 250
+SUBSTRING_LIMIT = 160
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
 _SAME_START = 3
