@@ -120,7 +120,9 @@ class Live:
         if self.parts.engine is not None:
             state = self.record.noted(self.root, "context")
             self.parts.engine.on_session_start(self.root, state=state)
-            self.fit_engine()
+            # a conversation without a word yet gets its prompt with the first one: a chat is ready sooner
+            if self.record.rows:
+                self.fit_engine()
 
     def fit_engine(self) -> None:
         """Tell the engine how much of the window is spoken for."""

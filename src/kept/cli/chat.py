@@ -1,6 +1,7 @@
 """`kept chat`: talk with an agent that remembers."""
 
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,11 +138,23 @@ def _lines(kept: "App", slash: "object") -> Iterator[str]:
     from kept.cli.slash import Slash
 
     assert isinstance(slash, Slash)
-    prompt = Prompt(kept.home.path / "chat_history", slash)
-    if slash.talk.agent.parts.model is not None:
-        kept.models.warm(slash.talk.agent.parts.model.name)
+    model = slash.talk.agent.parts.model
+
+    def warm() -> None:
+        if model is not None:
+            kept.models.warm(model.name)
+        threading.Thread(target=_warm_rules, name="kept-warm-rules", daemon=True).start()
+
+    # only once the prompt stands: imports in another thread would hold it up
+    prompt = Prompt(kept.home.path / "chat_history", slash, when_shown=warm)
     while (line := prompt.ask()) is not None:
         yield line
+
+
+def _warm_rules() -> None:
+    from kept.security.table import table
+
+    table()
 
 
 def _piped() -> Iterator[str]:

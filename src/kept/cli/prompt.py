@@ -1,10 +1,11 @@
 """The prompt of an interactive chat: history, completion, several lines, a status line."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -17,7 +18,7 @@ from kept.cli.talk import AGAIN_SECONDS
 class Prompt:
     """Asks a person for the next message."""
 
-    def __init__(self, history: Path, slash: Slash) -> None:
+    def __init__(self, history: Path, slash: Slash, *, when_shown: Callable[[], object]) -> None:
         self._slash = slash
         self._session: PromptSession[str] = PromptSession(
             history=_history(history, incognito=slash.talk.agent.live.incognito),
@@ -26,6 +27,14 @@ class Prompt:
             bottom_toolbar=slash.status_line,
             key_bindings=_bindings(slash),
         )
+        self._first_time(when_shown)
+
+    def _first_time(self, when_shown: Callable[[], object]) -> None:
+        def rendered(app: Application[str]) -> None:
+            app.after_render.remove_handler(rendered)
+            when_shown()
+
+        self._session.app.after_render.add_handler(rendered)
 
     def ask(self) -> str | None:
         """Return the next message, None at the end; Alt-Enter adds a line."""
