@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -28,7 +29,7 @@ def resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def answers(body: Mapping[str, object]) -> Says:
+def answers(body: Mapping[str, Any]) -> Says:
     """Return the next answer: each turn searches and takes a note, each third one writes to a page."""
     messages = body["messages"]
     last = messages[-1]

@@ -19,13 +19,11 @@ BROAD_CATCHES = {
     "providers/manager.py",
     "agent/mcp_tools.py",
     "context/lookup.py",
-    "context/guarded.py",
     # tool call
     "agent/act.py",
     # background task
     "context/deadline.py",
     "agent/review.py",
-    "agent/background.py",
     "providers/courier.py",
     # process entry
     "cli/main.py",

@@ -15,12 +15,28 @@ from kept.testing.provider_bench import Bench, ListedLedger, eventually
 from kept.testing.recording_provider import RecordingProvider
 
 HOOKS = [
-    "is_available", "initialize", "get_tool_schemas", "handle_tool_call", "system_prompt_block", "prefetch", "queue_prefetch",
-    "sync_turn", "on_turn_start", "on_session_end", "on_session_switch", "on_pre_compress", "on_memory_write", "on_delegation", "shutdown",
+    "is_available",
+    "initialize",
+    "get_tool_schemas",
+    "handle_tool_call",
+    "system_prompt_block",
+    "prefetch",
+    "queue_prefetch",
+    "sync_turn",
+    "on_turn_start",
+    "on_session_end",
+    "on_session_switch",
+    "on_pre_compress",
+    "on_memory_write",
+    "on_delegation",
+    "shutdown",
 ]
 MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
 QUICK = {
-    "prefetch_timeout_seconds": 0.3, "start_timeout_seconds": 0.3, "tool_timeout_seconds": 0.3, "delivery_timeout_seconds": 0.3,
+    "prefetch_timeout_seconds": 0.3,
+    "start_timeout_seconds": 0.3,
+    "tool_timeout_seconds": 0.3,
+    "delivery_timeout_seconds": 0.3,
     "switch_wait_seconds": 0.3,
 }
 
@@ -71,7 +87,10 @@ def a_whole_life(bench, provider, healthy):
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
     """The turn, the other provider and the exit go on; the failure is counted and shown."""
-    broken, healthy = RecordingProvider("broken", tools=("broken_add",)), RecordingProvider("healthy", recalled="known", tools=("healthy_add",))
+    broken, healthy = (
+        RecordingProvider("broken", tools=("broken_add",)),
+        RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
+    )
     broken.faults[hook] = fault
     manager, recalled, answers = a_whole_life(bench, broken, healthy)
 
@@ -90,7 +109,10 @@ def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hang_in_any_hook_delays_by_its_time_out_at_most(bench, released, hook):
     """No boundary waits longer than the time-outs allow, and the other provider is served."""
-    hanging, healthy = RecordingProvider("hanging", tools=("hanging_add",)), RecordingProvider("healthy", recalled="known", tools=("healthy_add",))
+    hanging, healthy = (
+        RecordingProvider("hanging", tools=("hanging_add",)),
+        RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
+    )
     hanging.faults[hook] = lambda: released.wait(30) and None
 
     begun = time.monotonic()
@@ -135,10 +157,15 @@ def test_five_failures_pause_a_provider_in_the_next_process_too(bench):
 
 
 @pytest.mark.parametrize("garbage", [b"bytes", {"a": 1}, 7, ["x"], object()])
-@pytest.mark.parametrize("hook", ["prefetch", "system_prompt_block", "on_pre_compress", "get_tool_schemas", "handle_tool_call"])
+@pytest.mark.parametrize(
+    "hook", ["prefetch", "system_prompt_block", "on_pre_compress", "get_tool_schemas", "handle_tool_call"]
+)
 def test_garbage_answers_break_nothing(bench, hook, garbage):
     """A wrong type is a failure of the provider, never of the turn."""
-    broken, healthy = RecordingProvider("broken", tools=("broken_add",)), RecordingProvider("healthy", recalled="known", tools=("healthy_add",))
+    broken, healthy = (
+        RecordingProvider("broken", tools=("broken_add",)),
+        RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
+    )
     broken.faults[hook] = lambda: garbage
     _, recalled, answers = a_whole_life(bench, broken, healthy)
 

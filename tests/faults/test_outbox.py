@@ -52,7 +52,9 @@ time.sleep(60)
 
 def finished(bench):
     with bench.database.reading() as unit:
-        return sorted(int(key.partition(":")[2]) for (key,) in unit.execute("SELECT key FROM state_meta WHERE key LIKE 'turn:%'"))
+        return sorted(
+            int(key.partition(":")[2]) for (key,) in unit.execute("SELECT key FROM state_meta WHERE key LIKE 'turn:%'")
+        )
 
 
 def run_until_killed(home, first, last, *, rng):
@@ -70,7 +72,9 @@ def test_every_finished_turn_arrives_over_kills(tmp_path):
     total = 1_000 if os.environ.get("KEPT_HEAVY") else 60
     rng = random.Random(7)
     backend = apsw.Connection(str(tmp_path / "backend.db"))
-    backend.execute("CREATE TABLE deliveries (key TEXT, session TEXT); CREATE TABLE facts (key TEXT PRIMARY KEY, text TEXT)")
+    backend.execute(
+        "CREATE TABLE deliveries (key TEXT, session TEXT); CREATE TABLE facts (key TEXT PRIMARY KEY, text TEXT)"
+    )
     bench = Bench(tmp_path)
     done = []
     while len(done) < total:
@@ -109,7 +113,10 @@ def test_two_processes_drain_one_lane_without_overlap(tmp_path):
 
     first, second = bench.manager(Slow()), bench.manager(Slow())
     for number in range(40):
-        bench.settle(random.choice([first, second]), FinishedTurn(session_id="s1", key=str(number), user=str(number), assistant="a"))
+        bench.settle(
+            random.choice([first, second]),
+            FinishedTurn(session_id="s1", key=str(number), user=str(number), assistant="a"),
+        )
     eventually(lambda: bench.outbox.items() == [], seconds=30)
     bench.close()
 

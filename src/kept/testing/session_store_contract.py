@@ -297,7 +297,7 @@ class LineageContract(SessionStoreContract):
 
     def test_compaction_in_place_keeps_the_id(self) -> None:
         """In place the session goes on under its id, the summary standing between head and tail."""
-        store, name, ids = self.filled(8)
+        store, name, _ = self.filled(8)
 
         for turn in range(2):
             summary = Message(Role.USER, f"summary{turn}")

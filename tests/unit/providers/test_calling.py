@@ -50,7 +50,10 @@ def test_a_three_argument_memory_write_hook_works():
 def test_metadata_reaches_hooks_that_take_it():
     """By name, or as the fourth argument under another name."""
     assert call_hook(New(), "on_memory_write", WRITE, {"metadata": {"ledger_id": 1}}) == ("new", {"ledger_id": 1})
-    assert call_hook(Positional(), "on_memory_write", WRITE, {"metadata": {"ledger_id": 1}}) == ("positional", {"ledger_id": 1})
+    assert call_hook(Positional(), "on_memory_write", WRITE, {"metadata": {"ledger_id": 1}}) == (
+        "positional",
+        {"ledger_id": 1},
+    )
 
 
 def test_a_hook_of_the_base_class_does_not_count_as_offered():

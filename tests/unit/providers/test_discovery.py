@@ -80,8 +80,12 @@ def test_an_entry_point_is_found(tmp_path, monkeypatch):
     """An installed package brings a provider under its entry point's name."""
     site = tmp_path / "site"
     (site / "thirdparty-1.0.dist-info").mkdir(parents=True)
-    (site / "thirdparty-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: thirdparty\nVersion: 1.0\n")
-    (site / "thirdparty-1.0.dist-info" / "entry_points.txt").write_text("[kept.memory_providers]\npointed = thirdparty_memory:Mine\n")
+    (site / "thirdparty-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: thirdparty\nVersion: 1.0\n"
+    )
+    (site / "thirdparty-1.0.dist-info" / "entry_points.txt").write_text(
+        "[kept.memory_providers]\npointed = thirdparty_memory:Mine\n"
+    )
     (site / "thirdparty_memory.py").write_text(DEFINING.replace("NAME", "pointed"))
     monkeypatch.syspath_prepend(str(site))
 

@@ -30,8 +30,19 @@ def test_a_provider_is_told_where_it_runs(bench):
     assert call.args == ("s1",)
     assert call.keywords["kept_home"] == call.keywords["hermes_home"] == str(bench.home)
     assert set(call.keywords) >= {
-        "platform", "agent_context", "agent_identity", "agent_workspace", "parent_session_id", "user_id", "user_name",
-        "chat_id", "chat_name", "chat_type", "thread_id", "gateway_session_key", "session_title",
+        "platform",
+        "agent_context",
+        "agent_identity",
+        "agent_workspace",
+        "parent_session_id",
+        "user_id",
+        "user_name",
+        "chat_id",
+        "chat_name",
+        "chat_type",
+        "thread_id",
+        "gateway_session_key",
+        "session_title",
     }
 
 
@@ -52,13 +63,16 @@ def test_recall_begins_the_turn_then_fetches(bench):
 
     assert text == "likes tea"
     assert [(call.hook, call.args) for call in provider.calls[-2:]] == [
-        ("on_turn_start", (3, "what do I like?")), ("prefetch", ("what do I like?",)),
+        ("on_turn_start", (3, "what do I like?")),
+        ("prefetch", ("what do I like?",)),
     ]
 
 
 def test_a_fence_that_a_provider_returns_is_taken_off(bench):
     """The block is put on once, by us."""
-    manager = bench.manager(RecordingProvider(recalled="<memory-context>\n[System note: theirs]\n\nlikes tea\n</memory-context>"))
+    manager = bench.manager(
+        RecordingProvider(recalled="<memory-context>\n[System note: theirs]\n\nlikes tea\n</memory-context>")
+    )
 
     assert manager.recall("q", session_id="s1", turn=1) == "likes tea"
 
@@ -67,7 +81,9 @@ def test_a_finished_turn_is_synced_and_the_next_recall_warmed(bench):
     """Through the outbox, with its session id, its key, and without recalled text or secrets."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    bench.settle(manager, turn(user="hello<memory-context>old</memory-context>", assistant="key sk-proj-" + "a1B2" * 12))
+    bench.settle(
+        manager, turn(user="hello<memory-context>old</memory-context>", assistant="key sk-proj-" + "a1B2" * 12)
+    )
 
     eventually(lambda: provider.told("sync_turn") and provider.told("queue_prefetch"))
     (call,) = provider.told("sync_turn")
@@ -104,7 +120,9 @@ def test_memory_writes_are_mirrored_in_order(bench):
 
     eventually(lambda: len(provider.told("on_memory_write")) == 3)
     assert [call.args for call in provider.told("on_memory_write")] == [
-        ("add", "user", "a"), ("replace", "user", "b"), ("remove", "user", "b"),
+        ("add", "user", "a"),
+        ("replace", "user", "b"),
+        ("remove", "user", "b"),
     ]
     assert provider.told("on_memory_write")[1].keywords["metadata"]["before"] == "a"
 
@@ -123,9 +141,14 @@ def test_writes_of_another_process_are_caught_up_at_start(bench):
 def test_nothing_is_written_outside_primary_contexts(bench):
     """A scheduled run may recall, but leaves no trace in a provider."""
     provider = RecordingProvider(recalled="known")
-    around = bench.surroundings(context=StartContext(kept_home=str(bench.home), agent_context="cron"), ledger=ListedLedger([
-        LedgerRow(ledger_id=1, action="add", target="user", before=None, after="a", origin="agent"),
-    ]))
+    around = bench.surroundings(
+        context=StartContext(kept_home=str(bench.home), agent_context="cron"),
+        ledger=ListedLedger(
+            [
+                LedgerRow(ledger_id=1, action="add", target="user", before=None, after="a", origin="agent"),
+            ]
+        ),
+    )
     manager = bench.manager(provider, surroundings=around)
     bench.settle(manager, turn())
     manager.leave("s1", MESSAGES)
@@ -148,9 +171,15 @@ def test_leaving_ends_the_session_then_the_engine_then_shuts_down(bench):
 @pytest.mark.parametrize(
     ("move", "expected"),
     [
-        (lambda manager: manager.begun_anew("s2", reason="reset"), {"parent_session_id": "s1", "reset": True, "reason": "reset"}),
+        (
+            lambda manager: manager.begun_anew("s2", reason="reset"),
+            {"parent_session_id": "s1", "reset": True, "reason": "reset"},
+        ),
         (lambda manager: manager.resumed("s2"), {"parent_session_id": "s1", "reset": False, "reason": "resume"}),
-        (lambda manager: manager.branched("s2", origin="s0"), {"parent_session_id": "s0", "reset": False, "reason": "branch"}),
+        (
+            lambda manager: manager.branched("s2", origin="s0"),
+            {"parent_session_id": "s0", "reset": False, "reason": "branch"},
+        ),
         (lambda manager: manager.compacted("s2"), {"parent_session_id": "s1", "reset": False, "reason": "compression"}),
     ],
 )
@@ -282,7 +311,14 @@ def test_every_call_leaves_one_row_without_text(bench):
     manager.shutdown()
 
     rows = bench.audit.of_session("s1")
-    assert [row.call for row in rows] == ["is_available", "get_tool_schemas", "initialize", "on_turn_start", "prefetch", "shutdown"]
+    assert [row.call for row in rows] == [
+        "is_available",
+        "get_tool_schemas",
+        "initialize",
+        "on_turn_start",
+        "prefetch",
+        "shutdown",
+    ]
     fetched = rows[4]
     assert (fetched.provider, fetched.outcome, fetched.bytes_out, fetched.bytes_in) == ("recording", "ok", 15, 9)
     assert "tea" not in repr(rows)

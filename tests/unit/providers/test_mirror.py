@@ -8,7 +8,16 @@ from kept.testing.provider_bench import ListedLedger
 
 
 def row(number, action, before, after, user_id=None):
-    return LedgerRow(ledger_id=number, action=action, target="memory", before=before, after=after, origin="agent", session_id="s1", user_id=user_id)
+    return LedgerRow(
+        ledger_id=number,
+        action=action,
+        target="memory",
+        before=before,
+        after=after,
+        origin="agent",
+        session_id="s1",
+        user_id=user_id,
+    )
 
 
 ROWS = [row(1, "add", None, "a"), row(2, "add", None, "b"), row(3, "replace", "a", "c"), row(4, "remove", "b", None)]
@@ -20,7 +29,10 @@ def ledger():
 
 
 def told(bench, lane="p"):
-    return [(item.payload["action"], item.payload["content"], item.payload["metadata"]["before"]) for item in bench.outbox.items(lane)]
+    return [
+        (item.payload["action"], item.payload["content"], item.payload["metadata"]["before"])
+        for item in bench.outbox.items(lane)
+    ]
 
 
 def test_every_later_write_is_queued_once(bench, ledger):
@@ -58,7 +70,15 @@ def test_metadata_names_the_write(bench):
 
     (item,) = bench.outbox.items("p")
     assert item.idempotency_key == "ledger:1"
-    assert set(item.payload["metadata"]) == {"ledger_id", "origin", "session_id", "user_id", "platform", "tool_name", "before"}
+    assert set(item.payload["metadata"]) == {
+        "ledger_id",
+        "origin",
+        "session_id",
+        "user_id",
+        "platform",
+        "tool_name",
+        "before",
+    }
 
 
 def test_standing_follows_replacements():

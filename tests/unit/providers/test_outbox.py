@@ -34,7 +34,9 @@ def outbox(tmp_path, clock):
 
 
 def write(number, session="s1"):
-    return Write(hook="sync_turn", session_id=session, idempotency_key=f"turn:{session}:{number}", payload={"user": str(number)})
+    return Write(
+        hook="sync_turn", session_id=session, idempotency_key=f"turn:{session}:{number}", payload={"user": str(number)}
+    )
 
 
 def test_writes_go_out_in_the_order_they_came(outbox):
@@ -53,6 +55,7 @@ def test_writes_go_out_in_the_order_they_came(outbox):
 
 def test_a_write_commits_with_the_unit_it_is_part_of(outbox):
     """A turn that is rolled back leaves nothing to deliver."""
+
     def interrupted_settle():
         with outbox.unit() as unit:
             outbox.enqueue(unit, "a", [write(1)])

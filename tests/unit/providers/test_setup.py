@@ -16,10 +16,19 @@ from kept.testing.recording_provider import RecordingProvider
 
 SCHEMA = [
     {"key": "mode", "description": "Where", "default": "cloud", "choices": ["cloud", "local"]},
-    {"key": "api_key", "description": "Key", "secret": True, "env_var": "MINE_API_KEY", "url": "https://example.org", "required": True, "when": {"mode": "cloud"}},
+    {
+        "key": "api_key",
+        "description": "Key",
+        "secret": True,
+        "env_var": "MINE_API_KEY",
+        "url": "https://example.org",
+        "required": True,
+        "when": {"mode": "cloud"},
+    },
     {"key": "port", "description": "Port", "default": 8000, "when": {"mode": "local"}},
     {"key": "verbose", "description": "Talk", "default": False},
-    "garbage", {"description": "no key"},
+    "garbage",
+    {"description": "no key"},
 ]
 
 
@@ -49,7 +58,12 @@ def test_answers_are_typed_like_their_defaults_and_split_by_secrecy(fields):
 
 @pytest.mark.parametrize(
     ("given", "word"),
-    [({"mode": "moon", "api_key": "k"}, "moon"), ({}, "api_key"), ({"mode": "local", "port": "x"}, "port"), ({"api_key": "k", "verbose": "maybe"}, "verbose")],
+    [
+        ({"mode": "moon", "api_key": "k"}, "moon"),
+        ({}, "api_key"),
+        ({"mode": "local", "port": "x"}, "port"),
+        ({"api_key": "k", "verbose": "maybe"}, "verbose"),
+    ],
 )
 def test_a_wrong_or_missing_answer_is_refused_with_the_next_step(fields, given, word):
     """The setting is named, and what is accepted."""
@@ -68,7 +82,12 @@ def test_a_required_secret_may_stand_in_the_environment(fields):
 def test_secrets_go_to_the_secrets_file_and_the_rest_to_the_providers_file(tmp_path):
     """The secrets file is private, and the other file holds no secret."""
     env = tmp_path / ".env"
-    save(Configured("mine"), Answers({"mode": "cloud"}, {"MINE_API_KEY": "k1"}), home=tmp_path, save_secret=lambda key, value: set_secret(env, key, value))
+    save(
+        Configured("mine"),
+        Answers({"mode": "cloud"}, {"MINE_API_KEY": "k1"}),
+        home=tmp_path,
+        save_secret=lambda key, value: set_secret(env, key, value),
+    )
 
     assert read_secrets(env) == {"MINE_API_KEY": "k1"}
     assert env.stat().st_mode & 0o777 == 0o600
@@ -121,10 +140,15 @@ def test_the_choice_is_read_from_the_setting(setting, names):
 
 def test_packages_of_a_plugin():
     """What is missing is named; what looks like an option or a path is never passed to an installer."""
-    found = Found("x", "folder", "x", {
-        "pip_dependencies": ["pytest>=1", "surely-not-installed>=2", "--index-url=http://evil", 7],
-        "external_dependencies": [{"name": "brv", "install": "npm i -g brv", "check": "brv --version"}, "garbage"],
-    })
+    found = Found(
+        "x",
+        "folder",
+        "x",
+        {
+            "pip_dependencies": ["pytest>=1", "surely-not-installed>=2", "--index-url=http://evil", 7],
+            "external_dependencies": [{"name": "brv", "install": "npm i -g brv", "check": "brv --version"}, "garbage"],
+        },
+    )
 
     assert missing_packages(found) == ["surely-not-installed>=2"]
     assert external_hints(found) == ["needs brv; install: npm i -g brv; check: brv --version"]

@@ -19,7 +19,17 @@ def test_both_common_forms_of_a_schema_are_understood():
 
 @pytest.mark.parametrize(
     "garbage",
-    [None, 7, "text", {"name": "x"}, [None], [{"name": "no spaces allowed"}], [{"name": 7}], [{**GOOD, "parameters": [1]}], [{**GOOD, "parameters": {"x": object()}}]],
+    [
+        None,
+        7,
+        "text",
+        {"name": "x"},
+        [None],
+        [{"name": "no spaces allowed"}],
+        [{"name": 7}],
+        [{**GOOD, "parameters": [1]}],
+        [{**GOOD, "parameters": {"x": object()}}],
+    ],
 )
 def test_garbage_schemas_are_skipped(garbage, caplog):
     """Nothing unusable reaches a model, and the log says so."""
@@ -30,7 +40,9 @@ def test_garbage_schemas_are_skipped(garbage, caplog):
 def test_a_search_tool_is_known_by_its_name():
     """With several providers these give way to one neutral tool."""
     names = ["honcho_search", "hindsight_recall", "brv_query", "fact_store", "mem0_add"]
-    found = [schema.name for schema in tool_schemas("p", [{**GOOD, "name": name} for name in names]) if is_search(schema)]
+    found = [
+        schema.name for schema in tool_schemas("p", [{**GOOD, "name": name} for name in names]) if is_search(schema)
+    ]
 
     assert found == ["honcho_search", "hindsight_recall", "brv_query"]
 

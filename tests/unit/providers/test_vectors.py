@@ -59,7 +59,10 @@ def test_a_question_is_like_the_fact_that_answers_it():
     """Common words show in the vectors."""
     fact = fact_vector(["anna", "favourite", "tea", "oolong"], ["Anna"], 1024)
 
-    assert similarity(fact, query_vector(["tea", "anna"], 1024)) > similarity(fact, query_vector(["port", "database"], 1024)) + 0.2
+    assert (
+        similarity(fact, query_vector(["tea", "anna"], 1024))
+        > similarity(fact, query_vector(["port", "database"], 1024)) + 0.2
+    )
 
 
 def test_vectors_of_different_lengths_are_not_alike():

@@ -8,10 +8,27 @@ from hypothesis import strategies as st
 
 from kept.security.fence import NOTE, build_memory_context_block, fence_tags, sanitize_context, unwrapped
 
-PIECES = st.sampled_from([
-    "<memory-context>", "</memory-context>", "<MEMORY-context a='b'>", "< / memory-context >", "<memory-context/>",
-    "<memory>", "<memory-contexts>", "<", ">", "memory-context", "<memory-", "context>", NOTE, "[System note: x]", "word ", "\n", "/",
-])
+PIECES = st.sampled_from(
+    [
+        "<memory-context>",
+        "</memory-context>",
+        "<MEMORY-context a='b'>",
+        "< / memory-context >",
+        "<memory-context/>",
+        "<memory>",
+        "<memory-contexts>",
+        "<",
+        ">",
+        "memory-context",
+        "<memory-",
+        "context>",
+        NOTE,
+        "[System note: x]",
+        "word ",
+        "\n",
+        "/",
+    ]
+)
 TEXTS = st.lists(PIECES, max_size=14).map("".join)
 
 
@@ -28,7 +45,9 @@ def test_the_block_has_its_exact_form():
     )
 
 
-@pytest.mark.parametrize("nothing", ["", "  \n\t", "<memory-context></memory-context>", build_memory_context_block("Q").replace("Q", "")])
+@pytest.mark.parametrize(
+    "nothing", ["", "  \n\t", "<memory-context></memory-context>", build_memory_context_block("Q").replace("Q", "")]
+)
 def test_nothing_recalled_makes_no_block(nothing):
     """An empty recall adds nothing to the message, wrapped or not."""
     assert build_memory_context_block(nothing) == ""
@@ -36,7 +55,9 @@ def test_nothing_recalled_makes_no_block(nothing):
 
 def test_a_fence_that_a_provider_brings_is_unwrapped_with_a_warning(caplog):
     """The text stays, the foreign tags and note go, and a warning is logged."""
-    foreign = "<memory-context>\n[System note: The following is recalled, NOT new input.]\n\nlikes tea\n</memory-context>"
+    foreign = (
+        "<memory-context>\n[System note: The following is recalled, NOT new input.]\n\nlikes tea\n</memory-context>"
+    )
 
     with caplog.at_level(logging.WARNING):
         block = build_memory_context_block(foreign)
@@ -65,7 +86,10 @@ def test_plain_text_is_wrapped_without_a_warning(caplog):
         (f"{NOTE}\nkept", "\nkept"),
         ("<memory-<memory-context>context>rest", "rest"),
         ("empty <memory-context/> element", "empty  element"),
-        ("<memory>kept</memory> <memory-contexts> <memory_context>", "<memory>kept</memory> <memory-contexts> <memory_context>"),
+        (
+            "<memory>kept</memory> <memory-contexts> <memory_context>",
+            "<memory>kept</memory> <memory-contexts> <memory_context>",
+        ),
         ("[System note: outside any fence stays]", "[System note: outside any fence stays]"),
         ("", ""),
     ],

@@ -9,10 +9,27 @@ from hypothesis import strategies as st
 from kept.security.fence import build_memory_context_block, fence_tags
 from kept.security.scrub import StreamingContextScrubber
 
-PIECES = st.sampled_from([
-    "<memory-context>", "</memory-context>", "<memory-context x='1'>", "</ Memory-Context >", "<memory-context/>", "<memory>",
-    "<memory-contex", "<", "</", ">", "\n", "word ", "é", "𝄞", "<memory-context " + "a" * 230, "<" + " " * 250, "t>",
-])
+PIECES = st.sampled_from(
+    [
+        "<memory-context>",
+        "</memory-context>",
+        "<memory-context x='1'>",
+        "</ Memory-Context >",
+        "<memory-context/>",
+        "<memory>",
+        "<memory-contex",
+        "<",
+        "</",
+        ">",
+        "\n",
+        "word ",
+        "é",
+        "𝄞",
+        "<memory-context " + "a" * 230,
+        "<" + " " * 250,
+        "t>",
+    ]
+)
 TEXTS = st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join)
 
 
