@@ -179,7 +179,6 @@ class Ledger:
         with self._db.writing() as connection:
             return [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
 
-
     def blank_holding(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that holds any of `words`, in any case, keeping ids and hashes; return the rows."""
         folded = [word.casefold() for word in words if word.strip()]
