@@ -82,7 +82,7 @@ def _compress(name: str, focus: str, *, as_json: bool) -> None:
     if isinstance(outcome, Unchanged):
         if as_json:
             print_json({"session_id": session_id, "changed": False, "reason": outcome.reason.value})
-        note(f"nothing was changed: {outcome.reason.value.replace('_', ' ')}")
+        note(f"nothing was changed: {outcome.note or outcome.reason.value.replace('_', ' ')}")
         raise typer.Exit(0 if not outcome.note else 1)
     if as_json:
         answer: dict[str, JSON] = {"session_id": session_id, "changed": True}

@@ -114,7 +114,9 @@ class SummarisingEngine(ContextEngine):
         notes = []
         if done.tokens_after >= self.limits.threshold:
             notes.append(self._at_minimum(done.tokens_after))
-        self._count(done.saved / done.tokens_before, force=force, by_rule=bool(text.note))
+        # a summary by rule while the model is left alone does not end the cool-down, nor its place in the row
+        waiting = text.by_rule and self._is_cooling()
+        self._count(done.saved / done.tokens_before, force=force, by_rule=bool(text.note) or waiting)
         if self.pace.by_rule == 1:
             notes.append(text.note)
         if self.pace.ineffective == 2:

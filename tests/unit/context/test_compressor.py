@@ -178,6 +178,20 @@ def test_close_to_overflow_an_outage_does_not_stop_the_compaction() -> None:
     assert "out of reach" in outcome.note
 
 
+def test_a_summary_by_rule_within_a_cool_down_does_not_end_it() -> None:
+    """The model stays alone until its time is over, and the person is not told again."""
+    clock, model = FixedClock(), Model(ModelBusy("503"))
+    engine = with_model(model, clock=clock)
+    engine.compress(just_over(engine))
+    waits_until = engine.pace.cool_until
+
+    outcome = engine.compress(conversation(60, with_tools=False), current_tokens=15_000)
+
+    assert isinstance(outcome, Compaction)
+    assert (outcome.by_rule, outcome.note, model.calls) == (True, "", 1)
+    assert (engine.pace.cool_until, engine.pace.failures) == (waits_until, 1)
+
+
 def test_a_hanging_model_is_left_behind() -> None:
     """After the deadline the compaction counts as an outage."""
     model = Model(hangs=True)
