@@ -48,9 +48,13 @@ def _ids(path: Path) -> str:
     return str(path.relative_to(SRC))
 
 
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+"""Parsed when tests are collected: CPython 3.11 can lose count of its recursion in a process full of event loops."""
+
+
 @pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+    return TREES
 
 
 def test_modules_are_short() -> None:

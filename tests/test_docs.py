@@ -37,8 +37,7 @@ def test_examples_run(code, tmp_path, monkeypatch):
     assert heard.getvalue().splitlines() == [line.rstrip() for line in _ARROW.findall(code)]
 
 
-@pytest.fixture(scope="module")
-def generate():
+def _generator():
     """The generator of the reference, loaded from beside its pages."""
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     module = importlib.util.module_from_spec(spec)
@@ -46,9 +45,19 @@ def generate():
     return module
 
 
+GENERATOR = _generator()
+PAGES = GENERATOR.pages()
+"""Made when tests are collected, for the reason that `test_architecture.TREES` gives."""
+
+
 @pytest.fixture(scope="module")
-def reference(generate):
-    return generate.pages()
+def generate():
+    return GENERATOR
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return PAGES
 
 
 def test_the_reference_is_fresh(reference):

@@ -73,7 +73,7 @@ def parse(text: str, folder: str) -> Document | BadHead:
     if isinstance(head, BadHead):
         return head
     name, description = _line(head.fields.get("name", "")), _line(head.fields.get("description", ""))
-    if not description or description in {"~", "null"}:
+    if _is_nothing(description):
         return BadHead("there is no description", "add `description:` with what it does and when to use it")
     warnings = [*head.warnings, *_bent(name, description, folder)]
     return Document(
@@ -149,12 +149,17 @@ def strictly(text: str, name: str) -> str | Refused:
     return render(fields) + body
 
 
+def _is_nothing(description: str) -> bool:
+    """Whether a description says nothing: the words that YAML has for nothing count as none."""
+    return not description or description in {"~", "null"}
+
+
 def _wrong(fields: Mapping[str, Field], name: str) -> Refused | None:
     given, description = _line(fields.get("name", "")), fields.get("description", "")
     if given and given != name:
         remedy = f"write `name: {name}`; a skill is renamed by creating it under the new name and deleting the old one"
         return Refused(Reason.INVALID, f"the frontmatter names {given[:80]!r}, the skill is {name!r}", remedy)
-    if not isinstance(description, str) or not description.strip():
+    if not isinstance(description, str) or _is_nothing(description.strip()):
         return Refused(
             Reason.INVALID, "there is no description", "add `description:` with what it does and when to use it"
         )

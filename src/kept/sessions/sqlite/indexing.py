@@ -66,6 +66,11 @@ def remove(connection: Connection, message_ids: Sequence[int]) -> None:
     connection.executemany(SQL.done, [(number,) for number in message_ids])
 
 
+def queue(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Have messages indexed again, as their state now asks, before the next search."""
+    connection.executemany(SQL.again, [(number,) for number in message_ids])
+
+
 def drain(database: Database, *, seconds: float = 3.0) -> int:
     """Index the rows that other programs wrote, for at most that long; return how many."""
     if not _is_waiting(database.connection):
