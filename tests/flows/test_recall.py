@@ -55,7 +55,14 @@ def test_recalled_facts_reach_the_model_and_nothing_else(kept, server):
     model = server(Says(echo, piece_length=3), Says("You are welcome.", piece_length=5))
     first = kept("run", QUESTION, "--model", "openai/loopback-model", "--json", env=model.environment)
     second = kept(
-        "run", "Thanks", "--resume", first.json["session_id"], "--model", "openai/loopback-model", "--json", env=model.environment
+        "run",
+        "Thanks",
+        "--resume",
+        first.json["session_id"],
+        "--model",
+        "openai/loopback-model",
+        "--json",
+        env=model.environment,
     )
 
     sent = last_user(model.requests[0].body)
@@ -73,7 +80,9 @@ def test_recalled_facts_reach_the_model_and_nothing_else(kept, server):
 def test_a_provider_tool_is_called_by_the_model(kept, server):
     """The tools of the provider are offered, and their answers go back."""
     kept("providers", "setup", "holographic")
-    model = server(Says("", tool_calls=(call("fact_store", action="add", content="Deploys run on Tuesday"),)), Says("Kept."))
+    model = server(
+        Says("", tool_calls=(call("fact_store", action="add", content="Deploys run on Tuesday"),)), Says("Kept.")
+    )
     ran = kept("run", "Keep it", "--model", "openai/loopback-model", "--json", env=model.environment)
 
     assert ran.json["tool_calls"][0]["ok"] is True, ran.err
@@ -86,7 +95,9 @@ def test_a_provider_that_hangs_and_throws_costs_its_time_out_and_loses_no_turn(k
     folder = home / "plugins" / "slow"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(HANGING)
-    (home / "config.yaml").write_text("memory:\n  provider: slow\nproviders:\n  prefetch_timeout_seconds: 0.5\n  switch_wait_seconds: 1\n")
+    (home / "config.yaml").write_text(
+        "memory:\n  provider: slow\nproviders:\n  prefetch_timeout_seconds: 0.5\n  switch_wait_seconds: 1\n"
+    )
     model = server(Says("Here I am."))
 
     begun = time.monotonic()

@@ -21,10 +21,10 @@ from kept.context.prune import pruned_as_marked
 from kept.context.window import Window
 from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ContextOverflow, StorageError
-from kept.core.events import Event, MemoryStaged, MemoryWritten
+from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.jsontypes import JSON
-from kept.core.messages import Message, StoredMessage
+from kept.core.messages import Message, StoredMessage, Usage
 from kept.core.ports import EventSink
 from kept.core.tools import Tool
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
@@ -175,11 +175,13 @@ class Live:
             self._scope.cancel()
 
     def heard(self, event: Event) -> None:
-        """Take down what this conversation's turn or review wrote to the pages."""
+        """Take down what this conversation's turn or review wrote to the pages, and what errands took."""
         match event:
             case MemoryWritten(origin="background_review") | MemoryStaged(origin="background_review"):
                 if self.reviewing is not None:
                     self.reviewing(event)
+            case ModelCalled(task, model, usage) if task not in {"main", "review"}:
+                self._add_usage(task, model, usage)
             case MemoryWritten(after=str(after), session_id=session_id) if session_id == self.record.session.id:
                 if self.current is not None and self.parts.model is not None:
                     self.current.saved.append(Kept(event.ledger_id, event.target, after))
@@ -228,16 +230,14 @@ class Live:
             self.parts.gauge.learn(estimated=estimated, reported=usage.prompt_tokens)
         if self.parts.engine is not None:
             self.parts.engine.update_from_response(usage)
-        self._add_usage("main", response)
+        self._add_usage("main", response.model, response.usage)
 
-    def _add_usage(self, task: str, response: ChatResponse) -> None:
+    def _add_usage(self, task: str, model: str, usage: Usage) -> None:
         if self.parts.sessions is None or not self.record.exists:
             return
-        cost = self.parts.cost_of(response.model, response.usage)
+        cost = self.parts.cost_of(model, usage)
         try:
-            self.parts.sessions.add_usage(
-                self.record.session.id, task=task, model=response.model, usage=response.usage, cost=cost
-            )
+            self.parts.sessions.add_usage(self.record.session.id, task=task, model=model, usage=usage, cost=cost)
         except StorageError:
             return  # the record has said already that nothing can be stored
 

@@ -19,12 +19,12 @@ from kept.core.errors import StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from kept.core.ids import SessionId, new_group_id, new_session_id
 from kept.core.jsontypes import JSON
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
+from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
 from kept.core.ports import EventSink
 from kept.core.tools import Tool, ToolContext
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
-from kept.security.fence import sanitize_context
+from kept.security.fence import looks_fenced, sanitize_context, unwrapped
 
 if TYPE_CHECKING:
     from kept.agent.live import Live
@@ -132,11 +132,19 @@ def _told(answer: Message) -> str:
 
 def _first_request(live: "Live", order: str) -> ChatRequest:
     """Return the conversation, clean of recalled text, with the order at its end; the prefix stays cacheable."""
-    rows = [replace(row, api_content=None) for row in live.record.rows]
+    rows = [_unrecalled(row) for row in live.record.rows]
     asked = request(
         live.prompt, rows, tools=live.parts.toolbox.schemas, pruning=live.record.pruning, conversation_id=live.root
     )
     return replace(asked, messages=repaired([*asked.messages, Message(Role.USER, order)]))
+
+
+def _unrecalled(row: StoredMessage) -> StoredMessage:
+    """Return the row without recalled text; thinking that quotes it goes, too."""
+    reasoning = row.message.reasoning
+    if reasoning is not None and looks_fenced(reasoning):
+        row = replace(row, message=replace(row.message, reasoning=None))
+    return replace(row, api_content=None)
 
 
 def _digest_request(live: "Live", order: str) -> ChatRequest:
@@ -161,7 +169,10 @@ def _guarded(tool: Tool, live: "Live") -> Tool:
     """Return the tool without what was recalled: recalled memory must not come back as new."""
     if tool.schema.name != "memory":
         return tool
-    recalled = {" ".join(line.split()).casefold() for text in live.recalled_texts for line in text.splitlines()}
+    # what earlier processes recalled stands in the rows only
+    stored = [unwrapped(row.api_content.removeprefix(row.message.text)) for row in live.record.rows if row.api_content]
+    texts = [*live.recalled_texts, *stored]
+    recalled = {" ".join(line.split()).casefold() for text in texts for line in text.splitlines()}
 
     def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         texts = [arguments.get("content")]

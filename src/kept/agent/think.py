@@ -1,15 +1,18 @@
 """Thinking: one model call, streamed through the scrubber."""
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled, TextStreamed
+from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Message, Role
 from kept.core.ports import ChatModel, EventSink
-from kept.security.fence import sanitize_context
-from kept.security.scrub import StreamingContextScrubber
+from kept.security.fence import looks_fenced
+from kept.security.scrub import StreamingContextScrubber, scrubbed
 
 
 @dataclass(slots=True)
@@ -50,9 +53,36 @@ def _show(text: str, sink: EventSink, heard: Heard) -> None:
 
 
 def _clean(message: Message) -> Message:
-    """Return the answer as it is kept: what the model echoed of recalled memory is not part of it."""
-    text = message.text
-    clean = sanitize_context(text)
-    if message.role is not Role.ASSISTANT or clean == text or not isinstance(message.content, str):
+    """Return the answer as it is kept: what the model echoed of recalled memory is not part of it.
+
+    Signed thinking stays as it came, because its endpoint takes it back only unchanged.
+    """
+    if message.role is not Role.ASSISTANT:
         return message
-    return replace(message, content=clean)
+    content = scrubbed(message.content) if isinstance(message.content, str) else message.content
+    calls = tuple(replace(call, arguments=_clean_arguments(call.arguments)) for call in message.tool_calls)
+    reasoning = message.reasoning
+    if reasoning is not None and not reasoning.startswith("["):
+        reasoning = scrubbed(reasoning)
+    return replace(message, content=content, tool_calls=calls, reasoning=reasoning)
+
+
+def _clean_arguments(text: str) -> str:
+    if not looks_fenced(text):
+        return text
+    try:
+        return dumps(_clean_value(json.loads(text)))
+    except ValueError:
+        return scrubbed(text)
+
+
+def _clean_value(value: JSON) -> JSON:
+    match value:
+        case str():
+            return scrubbed(value)
+        case Mapping():
+            return {key: _clean_value(inner) for key, inner in value.items()}
+        case list():
+            return [_clean_value(inner) for inner in value]
+        case _:
+            return value

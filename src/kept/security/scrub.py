@@ -1,6 +1,12 @@
 """The scrubber: keeps recalled memory out of a streamed answer, wherever the stream is cut."""
 
-from kept.security.fence import Tag, fence_tags, looks_fenced, may_become_tag
+from kept.security.fence import Tag, fence_tags, looks_fenced, may_become_tag, sanitize_context
+
+
+def scrubbed(text: str) -> str:
+    """Return a whole text as its stream would have been shown, without the note that may stand alone."""
+    scrubber = StreamingContextScrubber()
+    return sanitize_context(scrubber.feed(text) + scrubber.flush())
 
 
 class StreamingContextScrubber:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.security.fence import build_memory_context_block, fence_tags
+from kept.security.fence import build_memory_context_block, fence_tags, sanitize_context
 from kept.security.scrub import StreamingContextScrubber
+from kept.security.scrub import scrubbed as scrubbed_whole
 
 PIECES = st.sampled_from(
     [
@@ -104,3 +105,12 @@ def test_a_flush_makes_it_ready_for_the_next_stream():
     scrubber.flush()
 
     assert scrubber.feed("next answer") == "next answer"
+
+
+@given(st.text(alphabet="<>/memory-context \nxS[]:ystem note", max_size=80))
+def test_a_whole_text_is_kept_as_it_was_shown(text):
+    """Nothing that the stream held back comes back with the whole text."""
+    shown = StreamingContextScrubber()
+    streamed = "".join(shown.feed(piece) for piece in text) + shown.flush()
+
+    assert scrubbed_whole(text) == sanitize_context(streamed)
