@@ -46,7 +46,7 @@ def _generator():
 
 
 GENERATOR = _generator()
-PAGES = GENERATOR.pages()
+REFERENCE = GENERATOR.pages()
 """Made when tests are collected, for the reason that `test_architecture.TREES` gives."""
 
 
@@ -57,7 +57,7 @@ def generate():
 
 @pytest.fixture(scope="module")
 def reference():
-    return PAGES
+    return REFERENCE
 
 
 def test_the_reference_is_fresh(reference):

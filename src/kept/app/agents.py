@@ -209,9 +209,11 @@ class AgentBuilder:
 
     def provider_tools(self) -> list[Tool]:
         """Return the tools of the providers for calls outside a conversation; the first call starts them."""
+        if not self._app.settings.memory.provider:
+            return []
         from kept.agent.agent import Opening
 
-        manager = self.providers(Opening()) if self._app.settings.memory.provider else None
+        manager = self.providers(Opening())
         if manager is None:
             return []
 
