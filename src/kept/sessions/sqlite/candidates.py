@@ -15,6 +15,8 @@ from kept.sessions.sqlite.terms import Held
 _BLOCK = 32
 """Messages stored together stand in for their session, which is not read yet."""
 _NEIGHBOURHOOD = 20
+_BLOCKS = 8_000
+_COMMON = 15_000
 _FEW = 2
 _SHORT = 8
 """Length that a short message is taken to have before its own is looked up."""
@@ -30,25 +32,29 @@ class Budget:
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
     """Blocks of messages dense with the terms of which all messages are considered."""
-    looked: int = 600
+    looked: int = 1_200
     """Messages whose length is looked up."""
-    pool: int = 140
+    pool: int = 200
     """Messages whose rows are read."""
-    sessions: int = 24
+    sessions: int = 28
     """Sessions that are ranked line by line."""
     texts: int = 60
     """Messages whose text is read for closeness."""
 
-    def for_limit(self, limit: int) -> "Budget":
-        """Return a budget that fills lists of this length."""
+    def fitting(self, limit: int, documents: int) -> "Budget":
+        """Return a budget that fills lists of this length from a store of this size."""
+        large = min(1.0, documents / LARGE)
         return replace(
             self,
-            pool=max(self.pool, 12 * limit),
-            sessions=max(self.sessions, limit + limit // 2),
+            looked=round(self.looked * (0.5 + 0.5 * large)),
+            pool=max(round(self.pool * (0.7 + 0.3 * large)), 12 * limit),
+            sessions=max(self.sessions - round(4 * (1.0 - large)), limit + limit // 2),
             texts=max(self.texts, limit),
         )
 
 
+LARGE = 1_000_000
+"""Messages from which on the whole budget is used; among fewer the best are found with less."""
 EXHAUSTIVE = Budget(*[10**9] * 7)
 """Reads and ranks everything that matches, to measure the others by."""
 
@@ -218,25 +224,26 @@ def _strong(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> set
 
 
 class _Dense:
-    """Blocks of messages and how much they say by one or two terms with long lists; of more, pairs say it."""
+    """Blocks of messages and how much they say as sessions would; read only where some term has a long list."""
 
     def __init__(self, terms: Sequence[Held], ranking: Ranking, *, shortest: int) -> None:
         use = ranking.weights
         pairs = zip(terms, ranking.terms, strict=True)
-        long = [(held.ids, term.weight) for held, term in pairs if held.ids and len(held.ids) > shortest]
-        if len(long) > _FEW:
-            long = []
-        self._lists = [ids for ids, _ in long]
+        read = sorted(((held.ids, term.weight) for held, term in pairs if held.ids), key=lambda item: len(item[0]))
+        if not read or len(read[-1][0]) <= shortest:
+            read = []
+        self._lists = [ids for ids, _ in read]
         self._scores: dict[int, float] = {}
-        for ids, weight in long:
+        for place, (ids, weight) in enumerate(read):
+            if place and len(ids) > _COMMON:
+                break  # beside rarer terms, one this common says little and costs most
             full = use.session * weight * (1.0 + use.session_saturation)
             gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
             counts = Counter([number // _BLOCK for number in ids])
-            if self._scores:
-                for block, count in counts.items():
-                    self._scores[block] = self._scores.get(block, 0.0) + gains[count]
-            else:
-                self._scores = {block: gains[count] for block, count in counts.items()}
+            # a block that holds none of the rarer terms is not raised by the commonest alone
+            blocks = counts.keys() if len(self._scores) < _BLOCKS else counts.keys() & self._scores.keys()
+            for block in blocks:
+                self._scores[block] = self._scores.get(block, 0.0) + gains[counts[block]]
 
     def score(self, number: int) -> float:
         """Return what the block of a message says."""

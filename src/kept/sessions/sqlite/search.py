@@ -43,7 +43,7 @@ def find(
     terms = held_terms(postings, query) if postings.documents else []
     if not terms and not likeness:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
-    budget = budget or Budget().for_limit(request.limit)
+    budget = budget or Budget().fitting(request.limit, postings.documents)
     return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness or {})
 
 
