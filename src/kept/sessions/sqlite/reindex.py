@@ -1,10 +1,10 @@
 """Both indexes built anew beside the old ones, in small steps, and swapped in at the end."""
 
 import os
-import secrets
 
 from kept.core.errors import Busy
 from kept.core.events import Progressed
+from kept.core.ids import random_hex
 from kept.core.ports import Clock, EventSink
 from kept.sessions.sqlite import index, indexing, notes
 from kept.sessions.text import prepared
@@ -37,7 +37,7 @@ def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
 
 def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
     """Index every message anew; others read and write meanwhile, and find through the old index until the end."""
-    holder = f"{os.getpid()}-{secrets.token_hex(4)}"
+    holder = f"{os.getpid()}-{random_hex(4)}"
     try:
         total = _begin(database, holder, clock)
         return _build(database, holder, clock=clock, sink=sink, total=total)
@@ -78,7 +78,7 @@ def _hold(connection: Connection, holder: str, clock: Clock) -> None:
 
 def _step(connection: Connection, last: int) -> tuple[int, int]:
     batch = [prepared(text) for text in indexing.texts_after(connection, last, limit=_STEP)]
-    connection.executemany(SQL.add_next_words, [(row.message_id, row.words) for row in batch])
+    connection.executemany(SQL.add_next_words, [(row.message_id, row.words, row.marks) for row in batch])
     connection.executemany(SQL.add_next_substrings, [(row.message_id, row.substrings) for row in batch])
     return (batch[-1].message_id if batch else last), len(batch)
 

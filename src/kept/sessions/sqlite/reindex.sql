@@ -18,7 +18,7 @@ DROP TABLE IF EXISTS next_words;
 DROP TABLE IF EXISTS next_substrings;
 
 -- name: add_next_words
-INSERT INTO next_words (rowid, words) VALUES (?, ?);
+INSERT INTO next_words (rowid, words, marks) VALUES (?, ?, ?);
 
 -- name: add_next_substrings
 INSERT INTO next_substrings (rowid, text) VALUES (?, ?);

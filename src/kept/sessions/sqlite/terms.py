@@ -56,7 +56,7 @@ def held_terms(postings: Postings, query: Query) -> list[Held]:
         known = found.get(held.expression)
         if known is None or known.given < held.given:
             found[held.expression] = held
-    terms = list(found.values())
+    terms = [held for held in found.values() if held.holding or held.speaking]
     if terms and all(held.speaking for held in terms):
         # only names were asked for: what these people say counts as well, less than what is said of them
         terms += [_spoken(postings, held) for held in terms]
