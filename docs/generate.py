@@ -35,9 +35,9 @@ def commands() -> str:
     """Return the page of the command line: every command with its arguments and options."""
     from typer.main import get_command
 
-    from kept.cli.main import build
+    from kept.cli.main import whole
 
-    program: Any = get_command(build([]))
+    program: Any = get_command(whole())
     parts = [
         _head("Commands", "Every command of `kept`. `--home`, `--profile` and `--debug` may stand anywhere."),
         _exits(),

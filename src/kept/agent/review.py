@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from kept.agent.act import Acting, act
@@ -21,6 +20,7 @@ from kept.core.ids import SessionId, new_group_id, new_session_id
 from kept.core.jsontypes import JSON
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
 from kept.core.ports import EventSink
+from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
@@ -61,13 +61,12 @@ class Review:
 
 def instruction(*, memory: bool, skills: bool) -> str:
     """Return what the fork is asked."""
-    text = files("kept.agent").joinpath
     tasks = [
-        text(name).read_text(encoding="utf-8").strip()
+        shipped_text("kept.agent", name).strip()
         for name, wanted in (("review_memory.md", memory), ("review_skills.md", skills))
         if wanted
     ]
-    return text("review.md").read_text(encoding="utf-8").replace("{tasks}", "\n\n".join(tasks)).strip()
+    return shipped_text("kept.agent", "review.md").replace("{tasks}", "\n\n".join(tasks)).strip()
 
 
 async def review(live: "Live", *, memory: bool, skills: bool) -> Review | None:

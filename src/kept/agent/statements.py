@@ -8,9 +8,9 @@ import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
+from kept.core.resources import shipped_text
 from kept.memory.edits import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
@@ -73,7 +73,7 @@ class _Table:
 
 @cache
 def _table() -> _Table:
-    rows = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(encoding="utf-8"))
+    rows = tomllib.loads(shipped_text("kept.agent", "statements.toml"))
     return _Table(
         tuple(re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS) for row in rows["order"]),
         tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"]),

@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from kept.agent import command
 from kept.core.jsontypes import JSON
+from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.storage.files import write_atomically
 
@@ -42,7 +42,7 @@ class Workspace:
             "search_files": self.search,
             "terminal": self.terminal,
         }
-        rows = json.loads(files("kept.agent").joinpath("workspace.json").read_text(encoding="utf-8"))
+        rows = json.loads(shipped_text("kept.agent", "workspace.json"))
         return [
             Tool(
                 ToolSchema(row["name"], row["description"], row["parameters"], row["toolset"]),

@@ -1,15 +1,15 @@
 """Merging narrow skills into wider ones: a model proposes, a person decides."""
 
 import json
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from kept.core.ids import random_hex
 from kept.core.ports import Completes
 from kept.core.refusal import Reason, Refused
+from kept.core.resources import shipped_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
 from kept.skills import guard
 from kept.skills.changes import Create, Edit
@@ -58,7 +58,7 @@ def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]
         return Refused(
             Reason.EMPTY, "there are fewer than two skills to merge", "pinned, hub and external skills are left alone"
         )
-    system = files("kept.curation").joinpath("texts", "consolidate.md").read_text(encoding="utf-8")
+    system = shipped_text("kept.curation", "texts", "consolidate.md")
     prompt = _listing(editor, list(eligible.values()), model.context_length)
     answer = _parsed(model.complete(system, prompt, max_output_tokens=_MOST_OUTPUT_TOKENS))
     if answer is None:
@@ -71,7 +71,7 @@ def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]
             dropped.append(merge)
         else:
             merges.append(merge)
-    plan = Plan(secrets.token_hex(4), tuple(merges), tuple(dropped))
+    plan = Plan(random_hex(4), tuple(merges), tuple(dropped))
     make_folder(_folder(editor))
     write_atomically(
         _folder(editor) / f"{plan.id}.json", json.dumps(asdict(plan), indent=1, ensure_ascii=False).encode()

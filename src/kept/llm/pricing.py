@@ -5,10 +5,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from kept.core.messages import Usage
+from kept.core.resources import shipped_text
 
 DEFAULT_CONTEXT_LENGTH = 128_000
 """The window that is assumed of a model nobody knows; `model.context_length` corrects it."""
@@ -116,4 +116,4 @@ def _price(known: Mapping[str, Any]) -> Price:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("kept.llm").joinpath("models.toml").read_text("utf-8"))
+    return tomllib.loads(shipped_text("kept.llm", "models.toml"))

@@ -1,7 +1,6 @@
 """Writes that wait for a person: staged as files, approved through the same checks, never lost."""
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import MemoryStaged
-from kept.core.ids import SessionId, UserId
+from kept.core.ids import SessionId, UserId, random_hex
 from kept.core.jsontypes import JSON, dumps
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Step, Target
@@ -57,7 +56,7 @@ class Approvals:
             if waiting.target is target and waiting.edits == tuple(edits):
                 return waiting
         pending = Pending(
-            secrets.token_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
+            random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
             tuple(rules), author.session_id, author.user_id,
         )  # fmt: skip
         make_folder(self._folder)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 from kept.core.errors import KeptError, StorageError
 from kept.core.ids import new_group_id
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
+from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target
@@ -178,7 +178,7 @@ def schema(*, may_read: bool) -> ToolSchema:
     }
     return ToolSchema(
         "memory",
-        files("kept.memory").joinpath("tool.md").read_text(encoding="utf-8").strip(),
+        shipped_text("kept.memory", "tool.md").strip(),
         {
             "type": "object",
             "properties": {

@@ -1,25 +1,34 @@
-"""The log file of a home: rotated, without secrets, quiet on the terminal."""
+"""The log of a home: a rotated file without secrets, quiet on the terminal."""
 
 import logging
-from logging.handlers import RotatingFileHandler
+from functools import cached_property
 from pathlib import Path
 
-MAX_BYTES = 2_000_000
-BACKUPS = 3
 
+class _FirstLineOpens(logging.Handler):
+    """Hands records to the rotating file, and loads what that needs with the first: most commands log nothing."""
 
-class _LazyFileHandler(RotatingFileHandler):
-    """A rotating file that is created with its folder when the first line is written."""
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    @cached_property
+    def _file(self) -> logging.Handler:
+        from kept.observe.rotating import RotatingLog
+
+        file = RotatingLog(self._path)
+        file.setFormatter(self.formatter)
+        return file
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            Path(self.baseFilename).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            super().emit(record)
-        except OSError:  # a home that cannot be written must not stop a command that only reads
-            return
+        """Hand one record on."""
+        self._file.emit(record)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's signature
-        """Stay silent: a log that cannot be written is reported by `kept doctor`."""
+    def close(self) -> None:
+        """Close the file, if a line was ever written."""
+        if "_file" in self.__dict__:
+            self._file.close()
+        super().close()
 
 
 def configure(folder: Path, *, debug: bool) -> None:
@@ -29,9 +38,7 @@ def configure(folder: Path, *, debug: bool) -> None:
     root.setLevel(logging.DEBUG if debug else logging.INFO)
     root.propagate = False
     form = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handlers: list[logging.Handler] = [
-        _LazyFileHandler(folder / "kept.log", maxBytes=MAX_BYTES, backupCount=BACKUPS, delay=True, encoding="utf-8")
-    ]
+    handlers: list[logging.Handler] = [_FirstLineOpens(folder / "kept.log")]
     if debug:
         handlers.append(logging.StreamHandler())
     for handler in handlers:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.resources import files
+
+from kept.core.resources import shipped
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
@@ -64,5 +65,5 @@ def _volatile(inputs: PromptInputs) -> list[str]:
 @cache
 def guidance(name: str) -> str:
     """Return one guidance text, byte-stable; nothing where the part is not installed."""
-    file = files("kept.prompt").joinpath("guidance", f"{name}.md")
+    file = shipped("kept.prompt", "guidance", f"{name}.md")
     return file.read_text(encoding="utf-8").strip("\n") if file.is_file() else ""

@@ -3,13 +3,13 @@
 import json
 import logging
 import os
-import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kept.core.ids import random_hex
 from kept.core.jsontypes import JSON, dumps
 from kept.core.ports import Clock, UnitOfWork
 from kept.storage.sqlite import Database
@@ -215,7 +215,7 @@ class Outbox:
 
 def new_holder() -> str:
     """Return a name for whoever drains a lane; it tells which process of which machine that is."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}:{os.getpid()}:{random_hex(4)}"
 
 
 def _is_gone(holder: str) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import TypedDict, cast
 
+from kept.core.resources import shipped_text
 from kept.security.skeleton import Lexicon, Structure, split_part
 
 _LITERALS = "="
@@ -145,7 +145,7 @@ class _Row(TypedDict, total=False):
 @cache
 def table() -> Table:
     """Return the shipped table; read once per process."""
-    source = files("kept.security").joinpath("rules.toml").read_text(encoding="utf-8")
+    source = shipped_text("kept.security", "rules.toml")
     return parsed(tomllib.loads(source))
 
 

@@ -4,13 +4,13 @@ import logging
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 from kept.core.errors import ModelError
 from kept.core.ids import MessageId
 from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
+from kept.core.resources import shipped_text
 from kept.sessions.recall import Readable, said, when
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _CITED = re.compile(r"\[(\d{1,18})\]")
 @cache
 def instructions() -> str:
     """Return what the model is told."""
-    return files("kept.sessions").joinpath("prompts/summary.md").read_text(encoding="utf-8").strip()
+    return shipped_text("kept.sessions", "prompts/summary.md").strip()
 
 
 def summarized(answer: Mapping[str, JSON], store: Readable, *, query: str, model: Completes | None) -> dict[str, JSON]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
 
 from kept.core.errors import KeptError, StorageError
 from kept.core.jsontypes import JSON
 from kept.core.ports import Clock, Completes
 from kept.core.refusal import Refused
+from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.sessions import discovery, reading, summarize
 from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, read
@@ -21,7 +21,7 @@ NAME = "session_search"
 @cache
 def schema() -> ToolSchema:
     """Return the tool's schema; its text never changes within a session."""
-    text = files("kept.sessions").joinpath("prompts/session_search.md").read_text(encoding="utf-8").strip()
+    text = shipped_text("kept.sessions", "prompts/session_search.md").strip()
     return ToolSchema(NAME, text, _PARAMETERS, "session_search")
 
 

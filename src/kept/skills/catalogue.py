@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 
+from kept.core.resources import shipped_text
 from kept.skills.index import Skill
 from kept.skills.roots import Kind
 from kept.skills.usage import Use
@@ -48,7 +48,7 @@ def catalogue(
 
 
 def _header() -> str:
-    return files("kept.skills").joinpath("texts", "catalogue.md").read_text(encoding="utf-8").strip()
+    return shipped_text("kept.skills", "texts", "catalogue.md").strip()
 
 
 def _priority(skill: Skill, use: Use | None) -> tuple[int, str, str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
+from kept.core.resources import shipped_text
 from kept.security import encoded, secrets, unicode
 from kept.security.scan import Finding as Threat
 from kept.security.scan import Scope, scan
@@ -120,7 +120,7 @@ class Rule:
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the table, compiled."""
-    rows = tomllib.loads(files("kept.skills").joinpath("guard_rules.toml").read_text(encoding="utf-8"))["rule"]
+    rows = tomllib.loads(shipped_text("kept.skills", "guard_rules.toml"))["rule"]
     flags = re.IGNORECASE | re.MULTILINE
     return tuple(
         Rule(

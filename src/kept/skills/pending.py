@@ -2,13 +2,13 @@
 
 import json
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from kept.core.clock import iso
+from kept.core.ids import random_hex
 from kept.core.ports import Clock
 from kept.core.refusal import Reason, Refused
 from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
@@ -52,7 +52,7 @@ class PendingSkills:
         again = next((item.id for item in self.waiting() if item.change == change), None)
         if again is not None:
             return again
-        waiting_id = secrets.token_hex(4)
+        waiting_id = random_hex(4)
         action = next(name for name, kind in _KINDS.items() if type(change) is kind)
         row = {
             "id": waiting_id, "created_at": iso(self._clock.now()), "action": action, "change": asdict(change),

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
 
+from kept.core.resources import shipped
 from kept.skills.places import read_regular
 from kept.storage.files import read_bytes, write_atomically
 from kept.storage.locks import locked
@@ -64,7 +64,7 @@ def standard_roots(
 
 def bundled_folder() -> Path:
     """Return the folder of the skills that come with kept."""
-    return Path(str(files("kept.skills").joinpath("bundled")))
+    return shipped("kept.skills", "bundled")
 
 
 def plugin_roots() -> Iterator[Root]:

@@ -4,12 +4,12 @@ import json
 import logging
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 from kept.core.errors import StorageError
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
+from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.skills.catalogue import catalogue
 from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
@@ -355,6 +355,6 @@ def _categories(skills: list[Skill]) -> dict[str, JSON]:
 @cache
 def _schema(name: str) -> ToolSchema:
     """Return a tool's schema from its resource: the description, then the parameters as JSON."""
-    text = files("kept.skills").joinpath("texts", f"{name}.md").read_text(encoding="utf-8")
+    text = shipped_text("kept.skills", "texts", f"{name}.md")
     description, _, parameters = text.partition("```json\n")
     return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), "skills")

@@ -3,13 +3,13 @@
 import errno
 import glob
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kept.core.errors import StorageError, Unreadable
+from kept.core.ids import random_hex
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space, then try again; nothing was changed",
@@ -73,7 +73,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         target = followed(path)
         if target.is_dir():
             raise StorageError(f"cannot write {str(path)!r}: a folder stands in its place", _REMEDIES[errno.EISDIR])
-        temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{secrets.token_hex(4)}")
+        temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{random_hex(4)}")
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(target.stat().st_mode)
         try:

@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeAlias
 
 import apsw
+
+from kept.core.resources import shipped
 
 Step: TypeAlias = str | Callable[[apsw.Connection], None]
 
@@ -25,7 +26,7 @@ class Migration:
 def sql_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
     """Return the migrations of `package`, files `NNNN_name.sql`; a first line `-- rewrites` asks for a backup."""
     found = []
-    for file in files(package).joinpath(folder).iterdir():
+    for file in shipped(package, folder).iterdir():
         number, _, rest = file.name.partition("_")
         if number.isdigit() and rest.endswith(".sql"):
             text = file.read_text(encoding="utf-8")

@@ -2,7 +2,8 @@
 
 import re
 from functools import cache
-from importlib.resources import files
+
+from kept.core.resources import shipped_text
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
@@ -25,4 +26,4 @@ class Statements:
 @cache
 def statements(package: str, file: str) -> Statements:
     """Return the statements of `file` in `package`, each begun by a line `-- name: NAME`."""
-    return Statements(f"{package}/{file}", files(package).joinpath(file).read_text(encoding="utf-8"))
+    return Statements(f"{package}/{file}", shipped_text(package, file))

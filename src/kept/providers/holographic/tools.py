@@ -1,9 +1,9 @@
 """The two tools of the holographic provider: their schemas, and what each action does."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 
 from kept.core.jsontypes import JSON
+from kept.core.resources import shipped_text
 from kept.providers.holographic.contradict import contradictions
 from kept.providers.holographic.search import FactSearch, Hit
 from kept.providers.holographic.settings import HolographicSettings
@@ -207,7 +207,7 @@ class FactTools:
 
 
 def _schema(name: str, properties: Mapping[str, JSON], required: list[str]) -> Mapping[str, JSON]:
-    text = files("kept.providers.holographic").joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
+    text = shipped_text("kept.providers.holographic", f"{name}.md").strip()
     parameters: Mapping[str, JSON] = {"type": "object", "properties": properties, "required": required}
     return {"name": name, "description": text, "parameters": parameters}
 

@@ -2,7 +2,8 @@
 
 import re
 from functools import cache
-from importlib.resources import files
+
+from kept.core.resources import shipped_text
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -49,4 +50,4 @@ def _cut(run: re.Match[str]) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("kept.providers.holographic").joinpath(name).read_text(encoding="utf-8")
+    return shipped_text("kept.providers.holographic", name)

@@ -1,8 +1,8 @@
 """Marks left where something was forgotten, so that an import does not bring it back; they hold hashes only."""
 
 import hashlib
-import secrets
 
+from kept.core.ids import random_hex
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -17,7 +17,7 @@ def salt(connection: Connection) -> str:
 
 def make_salt(connection: Connection) -> str:
     """Return the secret of this file, made at the first need."""
-    connection.execute(SQL.make_salt, (secrets.token_hex(16),))
+    connection.execute(SQL.make_salt, (random_hex(16),))
     return salt(connection)
 
 

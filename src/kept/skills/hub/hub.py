@@ -1,12 +1,12 @@
 """Installing, updating, removing and auditing skills that come from elsewhere."""
 
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.clock import iso
+from kept.core.ids import random_hex
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.skills import guard
@@ -229,7 +229,7 @@ class Hub:
         for old in base.iterdir():
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:
                 emptied(old)
-        folder = base / secrets.token_hex(6)
+        folder = base / random_hex(6)
         make_folder(folder)
         return folder
 
