@@ -1,115 +1,169 @@
-"""A long conversation on a loopback model: whether the process stays small and the turns stay quick."""
+"""A long conversation on loopback models: whether the process stays small and the turns stay quick."""
 
 import argparse
-import gc
-import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import anyio
 
 from kept.agent.agent import Agent, Opening
-from kept.app import open_app
-from kept.core.messages import Usage
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.app import App, open_app
+from kept.core.errors import KeptError
+from kept.core.events import Compacted, Event, Reviewed, Warned
+from kept.core.ids import SessionId
 
-SETTLED_SHARE = 0.2
-"""The part of the run after which growth counts: caches and pools fill in the beginning."""
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.soak_gauge import Bounds, Sample, sample, table, verdict
+from benchmarks.soak_model import TURN, models
 
-
-def resident_mb() -> float:
-    """Return the resident set of this process."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+MAIN, VISITOR = "openai/loopback-model", "anthropic/loopback-model"
 
 
-def answers(body: Mapping[str, Any]) -> Says:
-    """Return the next answer: each turn searches and takes a note, each third one writes to a page."""
-    messages = body["messages"]
-    last = messages[-1]
-    text = str(last.get("content"))
-    sent = sum(len(str(message)) for message in messages) // 4
-    usage = Usage(input_tokens=max(1, sent // 10), output_tokens=60, cache_read_tokens=sent - sent // 10)
-    if last["role"] == "tool" or not text.startswith("Turn "):
-        return Says("Here is what I found. " * 20, usage=usage, piece_length=200)
-    number = int(text.split()[1])
-    calls = [call("session_search", query=f"question about topic {number % 50}"), call("list_files", path=".")]
-    if number % 3 == 0:
-        action = {"action": "add", "target": "memory", "content": f"Topic {number} was settled"}
-        calls.append(call("memory", **action))
-    return Says("Let me look.", tool_calls=tuple(calls), usage=usage, piece_length=200)
+@dataclass(slots=True)
+class Soak:
+    """The run: what was done, and how the process looked meanwhile."""
 
+    app: App
+    agent: Agent
+    home: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    times: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    earlier: list[SessionId] = field(default_factory=list)
 
-async def talk(agent: Agent, *, seconds: float) -> tuple[list[float], list[tuple[float, float]]]:
-    """Take turns until the time is over; return their times, and the resident set over time."""
-    times: list[float] = []
-    sizes: list[tuple[float, float]] = []
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
+    def hear(self, event: Event, /) -> None:
+        """Count what happens behind the turns."""
+        if isinstance(event, Compacted | Reviewed | Warned):
+            self.counts[type(event).__name__.lower()] += 1
+
+    async def talk(self, *, seconds: float, turns_per_second: float, sample_seconds: float) -> None:
+        """Take turns at an even pace until the time is over."""
+        due = sampled = self.began
+        while (now := time.monotonic()) - self.began < seconds:
+            await self._turn(self.counts["turns"])
+            self._switch(self.counts["turns"])
+            if self.counts["turns"] % 45 == 0:
+                await self._visit()
+            if now - sampled >= sample_seconds:
+                sampled = now
+                self.samples.append(sample(self.home, began=self.began, turns=self.counts["turns"]))
+            due = max(due + 1 / turns_per_second, time.monotonic() - 5)
+            await anyio.sleep(max(0.0, due - time.monotonic()))
+        self.samples.append(sample(self.home, began=self.began, turns=self.counts["turns"]))
+
+    async def _turn(self, number: int) -> None:
+        slow = number % 37 == 36
+        text = f"{TURN}{number} of the soak{', slowly' if slow else ''}: what was said about topic {number % 50}?"
         start = time.perf_counter()
-        await agent.turn(f"Turn {len(times)} of the soak: what was said about topic {len(times) % 50}?")
-        times.append(time.perf_counter() - start)
-        await agent.after_turn()
-        if len(times) % 20 == 0:
-            sizes.append((time.monotonic() - began, resident_mb()))
-    gc.collect()
-    sizes.append((time.monotonic() - began, resident_mb()))
-    return times, sizes
+        try:
+            async with anyio.create_task_group() as group:
+                if slow:
+                    group.start_soon(self._interrupt)
+                answer = await self.agent.turn(text)
+            self.counts["interrupted"] += answer.interrupted
+            self.counts["tool calls"] += len(answer.tool_calls)
+        except* KeptError:
+            self.counts["failed"] += 1
+        if not slow:
+            self.times.append(time.perf_counter() - start)
+        self.counts["turns"] += 1
+        await self.agent.after_turn()
+
+    async def _interrupt(self) -> None:
+        await anyio.sleep(0.15)
+        self.agent.interrupt()
+
+    def _switch(self, number: int) -> None:
+        """Go from one conversation to another, as people do."""
+        if number % 160 == 0:
+            self.earlier = [*self.earlier, self.agent.session.id][-20:]
+            self.agent.new()
+            self.counts["new"] += 1
+        elif number % 160 == 60 and self.earlier:
+            self.agent.resume(self.earlier[number % len(self.earlier)])
+            self.counts["resumed"] += 1
+        elif number % 160 == 110:
+            self.agent.branch()
+            self.counts["branched"] += 1
+        elif number % 160 == 130:
+            self.agent.undo()
+            self.counts["taken back"] += 1
+
+    async def _visit(self) -> None:
+        """Hold a short conversation beside the long one, with the other vendor, and close it."""
+        visitor = self.app.agent(Opening(), model_name=VISITOR)
+        for _ in range(2):
+            await visitor.turn(f"{TURN}{self.counts['turns']} of a visitor: what was said about topic 7?")
+        await anyio.to_thread.run_sync(visitor.close)
+        self.counts["visitors"] += 1
 
 
 def main() -> None:
-    """Run the soak and print what it did."""
+    """Run the soak, print what it did, and fail where something grew."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--turns-per-second", type=float, default=2.0)
     parser.add_argument("--provider", default="holographic", help="an external memory, or an empty word for none")
-    parser.add_argument("--window", type=int, default=128_000, help="the model's window in tokens")
-    parser.add_argument("--most-mb-per-hour", type=float, default=None, help="fail above this growth")
+    parser.add_argument("--window", type=int, default=32_000, help="the model's window in tokens")
+    parser.add_argument("--sample-seconds", type=float, default=20.0)
+    parser.add_argument("--most-mb-per-hour", type=float, default=20.0)
+    parser.add_argument("--most-objects-per-hour", type=float, default=50_000.0)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, LoopbackOpenAI(answers) as server:
-        variables = {
-            "HOME": folder,
-            **server.environment,
-            "KEPT_MODEL__CONTEXT_LENGTH": str(asked.window),
-            "KEPT_MEMORY__OVERFLOW": "archive",
-            **({"KEPT_MEMORY__PROVIDER": asked.provider} if asked.provider else {}),
-        }
-        app = open_app(folder, environ=variables)
-        agent = app.agent(Opening(), model_name="openai/loopback-model")
-        forgetting = threading.Thread(target=_forget, args=(server,), daemon=True)
-        forgetting.start()
-        times, sizes = anyio.run(lambda: talk(agent, seconds=asked.minutes * 60))
-        sessions = len(agent.live.lineage)
-        agent.close()
-        app.close()
-    _report(asked, times, sizes, sessions=sessions)
+    with tempfile.TemporaryDirectory() as folder, models() as variables:
+        soak = _opened(folder, variables, asked)
+        anyio.run(
+            lambda: soak.talk(
+                seconds=asked.minutes * 60,
+                turns_per_second=asked.turns_per_second,
+                sample_seconds=asked.sample_seconds,
+            )
+        )
+        soak.agent.close()
+        soak.app.close()
+    bounds = Bounds(
+        mb_per_hour=asked.most_mb_per_hour,
+        objects_per_hour=asked.most_objects_per_hour,
+        open_files=150,
+        threads=60,
+        wal_mb=32,
+    )
+    sys.exit(_report(soak, bounds, asked))
 
 
-def _forget(server: LoopbackOpenAI) -> None:
-    """Throw away what the server recorded, which would otherwise be most of the growth."""
-    while True:
-        time.sleep(1.0)
-        server.requests.clear()
+def _opened(folder: str, variables: dict[str, str], asked: argparse.Namespace) -> Soak:
+    home = Path(folder) / "home"
+    environ = {
+        "HOME": folder,
+        **variables,
+        "KEPT_MODEL__CONTEXT_LENGTH": str(asked.window),
+        "KEPT_MEMORY__OVERFLOW": "archive",
+        "KEPT_REVIEW__MAX_TOKENS_PER_DAY": "1000000000",
+        **({"KEPT_MEMORY__PROVIDER": asked.provider} if asked.provider else {}),
+    }
+    app = open_app(str(home), environ=environ)
+    app.folder = Path(folder)
+    soak = Soak(app, app.agent(Opening(), model_name=MAIN), home)
+    app.listeners.append(soak.hear)
+    return soak
 
 
-def _report(asked: argparse.Namespace, times: list[float], sizes: list[tuple[float, float]], *, sessions: int) -> None:
-    settled = [each for each in sizes if each[0] >= asked.minutes * 60 * SETTLED_SHARE] or sizes
-    (first_at, first), (last_at, last) = settled[0], settled[-1]
-    hours = max(1e-9, (last_at - first_at) / 3600)
+def _report(soak: Soak, bounds: Bounds, asked: argparse.Namespace) -> int:
+    times, last = soak.times, soak.samples[-1]
     tenth = max(1, len(times) // 10)
     print(f"soak of {asked.minutes:g} minutes, provider {asked.provider or 'none'}, window {asked.window:,} tokens")
-    print(f"  {len(times):,} turns in {sessions} sessions of one conversation ({sessions - 1} compactions)")
+    print("  " + ", ".join(f"{count:,} {what}" for what, count in soak.counts.items()))
     print(f"  turn p50: first tenth {_ms(times[:tenth])}, last tenth {_ms(times[-tenth:])}")
-    print(f"  resident: {sizes[0][1]:.1f} MB at first, {first:.1f} MB settled, {last:.1f} MB at the end")
-    print(f"  growth after settling: {last - first:+.1f} MB over {len(settled) and hours * 60:.1f} minutes")
-    print(f"  growth per 1,000 turns: {(last - first) / max(1, len(times) * (1 - SETTLED_SHARE)) * 1000:+.2f} MB")
-    if asked.most_mb_per_hour is not None and (last - first) / hours > asked.most_mb_per_hour:
-        sys.exit(f"grew by more than {asked.most_mb_per_hour:g} MB per hour")
+    print(f"  processor: {last.processor_seconds / last.seconds:.0%} of one core")
+    print(table(soak.samples))
+    lines, is_bounded = verdict(soak.samples, bounds)
+    print("\n".join(lines))
+    return 0 if is_bounded else 1
 
 
 def _ms(times: list[float]) -> str:
