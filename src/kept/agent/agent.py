@@ -49,6 +49,8 @@ class Agent:
     def __init__(self, parts: Parts, opening: Opening) -> None:
         self.parts = parts
         self.opening = opening
+        self.when_closed: Callable[[], None] = lambda: None
+        """Lets go of what was opened for this agent alone."""
         self.live = self._resumed(opening.resume) if opening.resume is not None else self._fresh()
         if parts.providers is not None and not opening.incognito:
             parts.providers.start(self.live.record.session.id)
@@ -171,6 +173,12 @@ class Agent:
 
     def close(self) -> None:
         """End the conversation: providers are told, waited for a little, and shut down."""
+        try:
+            self._leave()
+        finally:
+            self.when_closed()
+
+    def _leave(self) -> None:
         live = self.live
         messages = plain_messages([row.message for row in live.record.rows])
         if self.parts.sessions is not None and live.record.exists and live.record.rows:

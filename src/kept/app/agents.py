@@ -37,6 +37,8 @@ class AgentBuilder:
     def __init__(self, app: App) -> None:
         self._app = app
         self._mcp: McpTools | None = None
+        self._managers: set[ProviderManager] = set()
+        app.on_close(self._close_managers)
 
     def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
         """Open a conversation; the model is the one asked for, the configured one, or none."""
@@ -50,8 +52,20 @@ class AgentBuilder:
         def hear(event: Event, /) -> None:
             agent.live.heard(event)
 
+        def let_go() -> None:
+            if hear in self._app.listeners:
+                self._app.listeners.remove(hear)
+            if providers is not None:
+                providers.close()
+                self._managers.discard(providers)
+
         self._app.listeners.append(hear)
+        agent.when_closed = let_go
         return agent
+
+    def _close_managers(self) -> None:
+        for manager in self._managers:
+            manager.close()
 
     def use_model(self, agent: Agent, model_name: str) -> None:
         """Let a conversation go on with another model, and all that depends on it."""
@@ -204,7 +218,7 @@ class AgentBuilder:
             environ=self._app.environ,
         )
         if manager is not None:
-            self._app.on_close(manager.close)
+            self._managers.add(manager)
         return manager
 
     def provider_tools(self) -> list[Tool]:

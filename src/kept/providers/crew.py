@@ -36,7 +36,8 @@ class Crew:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._idle: list[SimpleQueue[Job[object]]] = []
+        self._idle: list[SimpleQueue[Job[object] | None]] = []
+        self._is_closed = False
         self._guard = threading.Lock()
 
     def submit(self, work: Callable[[], object]) -> Job[object]:
@@ -50,8 +51,19 @@ class Crew:
         inbox.put(job)
         return job
 
-    def _serve(self, inbox: "SimpleQueue[Job[object]]") -> None:
-        while True:
-            inbox.get().run()
+    def close(self) -> None:
+        """Let the idle threads end, and each busy one after what it does."""
+        with self._guard:
+            self._is_closed = True
+            for inbox in self._idle:
+                inbox.put(None)
+            self._idle.clear()
+
+    def _serve(self, inbox: "SimpleQueue[Job[object] | None]") -> None:
+        while (job := inbox.get()) is not None:
+            job.run()
+            del job  # an idle thread must not keep the last answer alive
             with self._guard:
+                if self._is_closed:
+                    return
                 self._idle.append(inbox)

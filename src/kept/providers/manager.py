@@ -298,6 +298,7 @@ class ProviderManager:
     def close(self) -> None:
         """Shut down if that was not done, and end the record of calls; comes before the database is closed."""
         self.shutdown()
+        self._crew.close()
         self._audit.close()
 
     @property

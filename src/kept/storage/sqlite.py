@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import quote
+from weakref import WeakSet
 
 import apsw
 
@@ -71,7 +72,8 @@ class Database:
         self.is_read_only = self._read_only = read_only
         self._prepare = prepare
         self._local = threading.local()
-        self._all: list[Connection] = []
+        # a connection lives as long as its thread: worker threads come and go in a long conversation
+        self._all: WeakSet[Connection] = WeakSet()
         self._guard = threading.Lock()
         with explained_sql(path):
             self._open_first()
@@ -114,7 +116,7 @@ class Database:
     def close(self) -> None:
         """Close every connection; the last one folds the WAL back into the file."""
         with self._guard:
-            for connection in self._all:
+            for connection in list(self._all):
                 with suppress(apsw.Error):
                     connection.close()
             self._all.clear()
@@ -152,7 +154,7 @@ class Database:
         if self._prepare is not None:
             self._prepare(connection)
         with self._guard:
-            self._all.append(connection)
+            self._all.add(connection)
         return connection
 
     def _refuse_foreign_header(self) -> None:
