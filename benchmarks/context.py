@@ -41,7 +41,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session, Store
 from kept.core.search import SearchRequest
 from kept.core.tools import ToolContext
 from kept.llm.pricing import price_of
-from kept.llm.tokens import _counted, message_tokens
+from kept.llm.tokens import message_tokens, text_tokens
 from kept.security.secrets import redact
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
@@ -313,7 +313,7 @@ def planning_seconds(*, cold: bool) -> float:
     best = float("inf")
     for _ in range(5):
         if cold:
-            _counted.cache_clear()
+            text_tokens.forget()
         start = time.perf_counter()
         preview = engine.preview(rows)
         best = min(best, time.perf_counter() - start)

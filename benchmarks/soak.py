@@ -52,10 +52,15 @@ class Soak:
                 await self._visit()
             if now - sampled >= sample_seconds:
                 sampled = now
-                self.samples.append(sample(self.home, began=self.began, turns=self.counts["turns"]))
+                self._sample()
             due = max(due + 1 / turns_per_second, time.monotonic() - 5)
             await anyio.sleep(max(0.0, due - time.monotonic()))
+        self._sample()
+
+    def _sample(self) -> None:
         self.samples.append(sample(self.home, began=self.began, turns=self.counts["turns"]))
+        if len(self.samples) % 15 == 0:
+            print(table(self.samples[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
 
     async def _turn(self, number: int) -> None:
         slow = number % 37 == 36
@@ -110,9 +115,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--turns-per-second", type=float, default=2.0)
     parser.add_argument("--provider", default="holographic", help="an external memory, or an empty word for none")
-    parser.add_argument("--window", type=int, default=32_000, help="the model's window in tokens")
+    parser.add_argument("--window", type=int, default=64_000, help="the model's window in tokens")
     parser.add_argument("--sample-seconds", type=float, default=20.0)
     parser.add_argument("--most-mb-per-hour", type=float, default=20.0)
+    parser.add_argument("--most-sqlite-mb", type=float, default=200.0)
     parser.add_argument("--most-objects-per-hour", type=float, default=50_000.0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, models() as variables:
@@ -128,6 +134,7 @@ def main() -> None:
         soak.app.close()
     bounds = Bounds(
         mb_per_hour=asked.most_mb_per_hour,
+        sqlite_mb=asked.most_sqlite_mb,
         objects_per_hour=asked.most_objects_per_hour,
         open_files=150,
         threads=60,

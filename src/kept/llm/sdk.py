@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
@@ -82,8 +83,21 @@ def timeouts(seconds: float) -> Any:
 
 
 def http_client(sdk: ModuleType, endpoint: Endpoint) -> Any:
-    """Return the client to use for `endpoint`: a server on this machine is never asked through a proxy."""
-    return sdk.DefaultAsyncHttpxClient(trust_env=False) if endpoint.is_loopback else None
+    """Return the client to use for `endpoint`: a server on this machine is never asked through a proxy.
+
+    The certificates are read once per process, and not at all for plain HTTP on this machine: that takes
+    longer than everything else about a client.
+    """
+    if endpoint.is_loopback and endpoint.base_url.startswith("http://"):
+        return sdk.DefaultAsyncHttpxClient(trust_env=False, verify=False, follow_redirects=False)
+    return sdk.DefaultAsyncHttpxClient(trust_env=not endpoint.is_loopback, verify=_certificates())
+
+
+@cache
+def _certificates() -> Any:
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def as_bytes(body: Mapping[str, Any]) -> bytes:

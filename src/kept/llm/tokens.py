@@ -3,13 +3,13 @@
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
 
 from kept.core.chat import ChatRequest
 from kept.core.jsontypes import dumps
 from kept.core.messages import ImagePart, Message
 from kept.core.tools import ToolSchema
+from kept.llm.remembered import Remembered
 
 IMAGE_TOKENS = 1_600
 MESSAGE_TOKENS = 4
@@ -27,20 +27,13 @@ _CLASSES: tuple[tuple[bytes, float], ...] = (
 )
 """Tokens per character by class. Beyond ASCII the first byte of a character in UTF-8 tells its class."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
-_REMEMBERED_CHARS = 20_000
-"""Longer texts are counted each time, so that the memory of counts stays small."""
 _PUNCTUATION = 0.35
 """ASCII that is in no class above: punctuation and control characters."""
 
 
+@Remembered
 def text_tokens(text: str) -> int:
-    """Return the estimate for `text`; a history that is sent again is not counted again."""
-    return _counted(text) if len(text) <= _REMEMBERED_CHARS else _counted.__wrapped__(text)
-
-
-@lru_cache(maxsize=16_384)
-def _counted(text: str) -> int:
-    """Count the bytes by class, in C, at memory speed."""
+    """Return the estimate for `text`: its bytes counted by class, in C, at memory speed."""
     rest = text.encode("utf-8", "surrogatepass")
     if not rest:
         return 0

@@ -1,6 +1,7 @@
 """Token estimates: the figures by character class, speed, and what is learned from reports."""
 
 import time
+import weakref
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from kept.core.chat import ChatRequest
 from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from kept.core.tools import ToolSchema
+from kept.llm.remembered import MOST, Remembered
 from kept.llm.tokens import IMAGE_TOKENS, Calibration, message_tokens, request_tokens, text_tokens
 
 
@@ -73,3 +75,29 @@ def test_calibration_follows_the_reports_within_bounds():
     assert learned.learned(estimated=1000, reported=0) == learned
     assert Calibration().learned(estimated=1, reported=10**9).ratio == Calibration.MOST
     assert Calibration().learned(estimated=10**9, reported=1).ratio == Calibration.LEAST
+
+
+def test_a_count_is_remembered_without_its_text():
+    """The same text is counted once, and nothing keeps it alive; a full memory begins anew."""
+    counted = []
+
+    class Text(str):
+        __slots__ = ("__weakref__",)
+
+    def count(text: str) -> int:
+        counted.append(len(text))
+        return len(text)
+
+    remembering = Remembered(count)
+    text = Text("a history " * 1_000)
+    watched = weakref.ref(text)
+
+    assert remembering(text) == remembering("a history " * 1_000) == 10_000
+    assert len(counted) == 1
+    del text
+    assert watched() is None
+
+    for number in range(MOST + 1):
+        remembering(str(number))
+    assert remembering("a history " * 1_000) == 10_000
+    assert counted.count(10_000) == 2
