@@ -240,3 +240,24 @@ def test_a_warning_names_an_unknown_provider(opened):
 
     assert answer.text == "still here"
     assert any(isinstance(event, Warned) and "nosuch" in event.message for event in agent.told)
+
+
+def test_a_closed_conversation_leaves_nothing_behind(opened):
+    """An app that opens one conversation after another keeps no thread, listener or manager of those that ended."""
+    first = opened(lambda _request: "ok", config="memory: {provider: holographic}\n")
+    app = first.app
+    anyio.run(first.turn, "hello")
+    before = {thread.name for thread in threading.enumerate() if thread.name.startswith("kept-")}
+    listeners = len(app.listeners)
+    for number in range(3):
+        agent = app.agent(Opening())
+        anyio.run(agent.turn, f"visit {number}")
+        agent.close()
+    time.sleep(0.2)
+
+    after = [thread.name for thread in threading.enumerate() if thread.name.startswith("kept-")]
+    assert before
+    assert set(after) <= before
+    assert len(app.listeners) == listeners
+    assert len([name for name in after if name == "kept-audit"]) == 1
+    assert anyio.run(first.turn, "still there?").text == "ok"

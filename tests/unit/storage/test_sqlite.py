@@ -1,5 +1,6 @@
 """SQLite: units of work, migrations, and files that are not ours."""
 
+import gc
 import hashlib
 import sqlite3
 import stat
@@ -237,6 +238,20 @@ def test_the_fallback_of_the_log_is_a_rollback_journal(tmp_path):
     use_wal(connection, tmp_path)
 
     assert connection.pragma("journal_mode") in {"memory", "delete"}
+
+
+def test_connections_end_with_their_threads(open_database):
+    """A process of many short threads keeps no connection of a thread that is gone."""
+    database = open_database()
+
+    for _ in range(20):
+        thread = threading.Thread(target=insert, args=(database, "from a thread"))
+        thread.start()
+        thread.join()
+    gc.collect()
+
+    assert len(database._all) == 1
+    assert len(database.connection.execute("SELECT 1 FROM facts").fetchall()) == 20
 
 
 def test_a_copy_is_whole_while_another_writes(open_database, tmp_path):
