@@ -1,12 +1,15 @@
 """`kept run`: one turn for scripts, the answer on stdout."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kept.cli.frame import JsonFlag, fail, opened, print_json, say
 from kept.core.jsontypes import JSON
+
+if TYPE_CHECKING:
+    from kept.agent.answer import Answer
 
 
 def register(program: typer.Typer) -> None:
@@ -57,10 +60,7 @@ def run(
             raise typer.Exit(130)
 
 
-def _as_json(answer: "object") -> dict[str, JSON]:
-    from kept.agent.answer import Answer
-
-    assert isinstance(answer, Answer)
+def _as_json(answer: "Answer") -> dict[str, JSON]:
     usage = answer.usage
     return {
         "answer": answer.text,
