@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_json, read_input, refuse, say
 from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import Unreadable, UsageError
@@ -34,10 +34,11 @@ def register(program: typer.Typer) -> None:
 @cache
 def _add_the_rest() -> None:
     """Add them once, however many programs are built in one process."""
-    from kept.cli import memory_history, memory_pages, providers
+    from kept.cli import memory_history, memory_pages, memory_pending, providers
 
     memory_history.add_to(app)
     memory_pages.add_to(app)
+    memory_pending.add_to(app)
     providers.add_to(app)
 
 
@@ -227,55 +228,3 @@ def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
         return
     if any(blocks.values()):
         say("\n\n".join(block for block in blocks.values() if block is not None))
-
-
-@app.command()
-def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
-    """List writes that wait for approval."""
-    from kept.memory.approval import as_json as pending_json
-
-    with opened() as kept:
-        waiting = [item for item in kept.approvals.waiting() if target in (None, item.target)]
-    if as_json:
-        print_json([pending_json(item) for item in waiting])
-        return
-    for item in waiting:
-        day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
-        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
-    say(f"{len(waiting)} waiting." + (" `kept memory approve ID` or `reject ID`." if waiting else ""))
-
-
-@app.command()
-def approve(
-    pending_id: Annotated[str, typer.Argument(help="The id, or `all`.")],
-    target: TargetOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Accept a waiting write: it is checked again, then applied."""
-    with opened() as kept:
-        ids = [item.id for item in kept.approvals.waiting() if target in (None, item.target)]
-        chosen = ids if pending_id == "all" else [pending_id]
-        if not chosen:
-            fail("nothing waits for approval", code=1)
-        for one in chosen:
-            show_outcome(kept.approvals.approve(one), as_json=as_json)
-
-
-@app.command()
-def reject(
-    pending_id: Annotated[str, typer.Argument(help="The id, or `all`.")],
-    target: TargetOption = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Turn a waiting write down; its text goes to the archive."""
-    with opened() as kept:
-        ids = [item.id for item in kept.approvals.waiting() if target in (None, item.target)]
-        for one in ids if pending_id == "all" else [pending_id]:
-            item = kept.approvals.reject(one)
-            if isinstance(item, Refused):
-                show_outcome(item, as_json=as_json)
-                continue
-            if as_json:
-                print_json({"success": True, "rejected": item.id})
-            else:
-                say(f"Rejected {item.id}: {item.summary}")

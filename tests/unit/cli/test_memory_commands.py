@@ -173,6 +173,21 @@ def test_waiting_writes_are_listed_approved_and_rejected(run, home):
     assert run("memory", "approve", "all").code == 1
 
 
+def test_approving_all_goes_past_a_refusal(run, home):
+    """One write that cannot be applied keeps no other waiting, and the exit code tells of it."""
+    replacing = {"action": "replace", "target": "memory", "old_text": "old", "content": f"{ORDER} first"}
+    run("memory", "add", "old")
+    run("tool", "memory", json.dumps(replacing))
+    run("tool", "memory", json.dumps({"action": "add", "target": "memory", "content": ORDER}))
+    run("memory", "remove", "old")
+
+    decided = run("memory", "approve", "all")
+
+    assert decided.code == 1
+    assert ORDER in page(home).decode()
+    assert len(as_json(run("memory", "pending", "--json"))) == 1
+
+
 def test_repair_shows_and_writes(run, home):
     """Drift is refused with the command; the command mends it."""
     run("memory", "add", "one")
