@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.agent import command
 from kept.core.jsontypes import JSON
 from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
@@ -129,6 +128,8 @@ class Workspace:
 
     def terminal(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Run a command in the person's shell."""
+        from kept.agent import command  # draws in the event loop, which `kept tool` needs for nothing else
+
         shell = str(arguments.get("command", ""))
         try:
             done = command.run(shell, folder=self.folder, seconds=TERMINAL_SECONDS, most_bytes=4 * MAX_READ_CHARS)
