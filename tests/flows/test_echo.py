@@ -7,7 +7,7 @@ import pytest
 
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_anthropic import LoopbackAnthropic
+from kept.testing.loopback_anthropic import SIGNATURE, LoopbackAnthropic
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 FACT = "Anna's favourite tea is oolong from Taiwan"
@@ -75,6 +75,26 @@ def test_a_review_never_sees_what_was_recalled(recalling, home):
     assert "Taiwan" not in json.dumps(server.bodies[2]["messages"])
     assert "Background review" in json.dumps(server.bodies[2]["messages"][-1])
     assert recalling("memory", "show", "--json").json["user"]["entries"] == []
+
+
+def test_an_export_shows_no_thought_that_quotes_what_was_recalled(recalling, home):
+    """Signed thoughts go back to their endpoint unchanged, and into an export only with --raw."""
+    thought = f"They gave me {FENCED} so the answer is clear."
+    script = [Says("Oolong.", thinking=thought), Says("You are welcome.", thinking="Nothing to do.")]
+    model = ("--model", "anthropic/claude-loopback")
+    with LoopbackAnthropic(script) as server:
+        first = recalling("run", QUESTION, *model, "--json", env=server.environment)
+        session = first.json["session_id"]
+        recalling("run", "Thanks", "--resume", session, *model, env=server.environment)
+    exports = [recalling("sessions", "export", session, *raw).out for raw in ((), ("--raw",))]
+    shown = recalling("sessions", "show", session).out + recalling("sessions", "show", session, "--json").out
+
+    block = server.bodies[1]["messages"][1]["content"][0]
+    assert (block["thinking"], block["signature"]) == (thought, SIGNATURE)
+    assert "Taiwan" not in exports[0] + shown
+    assert "so the answer is clear" in exports[0]
+    assert "Nothing to do." in exports[0]
+    assert "Taiwan" in exports[1]
 
 
 def test_errands_are_counted(kept):

@@ -24,7 +24,8 @@ from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
-from kept.security.fence import looks_fenced, sanitize_context, unwrapped
+from kept.security.fence import sanitize_context, unwrapped
+from kept.security.thoughts import shown_thinking
 
 if TYPE_CHECKING:
     from kept.agent.live import Live
@@ -139,10 +140,10 @@ def _first_request(live: "Live", order: str) -> ChatRequest:
 
 
 def _unrecalled(row: StoredMessage) -> StoredMessage:
-    """Return the row without recalled text; thinking that quotes it goes, too."""
-    reasoning = row.message.reasoning
-    if reasoning is not None and looks_fenced(reasoning):
-        row = replace(row, message=replace(row.message, reasoning=None))
+    """Return the row without recalled text, in words and thoughts."""
+    thought = shown_thinking(row.message.reasoning)
+    if thought != row.message.reasoning:
+        row = replace(row, message=replace(row.message, reasoning=thought))
     return replace(row, api_content=None)
 
 

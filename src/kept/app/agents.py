@@ -38,7 +38,7 @@ class AgentBuilder:
         self._app = app
         self._mcp: McpTools | None = None
         self._managers: set[ProviderManager] = set()
-        app.on_close(self._close_managers)
+        self._closes_managers = False
 
     def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
         """Open a conversation; the model is the one asked for, the configured one, or none."""
@@ -219,6 +219,9 @@ class AgentBuilder:
         )
         if manager is not None:
             self._managers.add(manager)
+            if not self._closes_managers:  # only now, so that they are closed before what they write to
+                self._closes_managers = True
+                self._app.on_close(self._close_managers)
         return manager
 
     def provider_tools(self) -> list[Tool]:

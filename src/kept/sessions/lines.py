@@ -21,6 +21,7 @@ from kept.core.messages import (
     TextPart,
     ToolCall,
 )
+from kept.security.thoughts import shown_thinking
 from kept.sessions.moments import from_program
 from kept.sessions.records import storable
 
@@ -297,7 +298,7 @@ def session_line(line: SessionLine) -> dict[str, JSON]:
 
 
 def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
-    """Return a message as export writes it; the text that was sent to the model only when `raw`."""
+    """Return a message as export writes it; what only the model was sent, and quotes of it, only when `raw`."""
     message = stored.message
     is_default = stored.origin is _ORIGINS.get(message.role, Origin.SYNTHETIC)
     value: dict[str, JSON] = {
@@ -313,7 +314,7 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
         ] or None,
         "tool_call_id": message.tool_call_id,
         "tool_name": message.tool_name,
-        "reasoning": message.reasoning,
+        "reasoning": message.reasoning if raw else shown_thinking(message.reasoning),
         "token_count": stored.token_count,
         "external_id": stored.external_id,
         "interrupted": stored.interrupted or None,
