@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from kept.security import encoded, secrets, unicode
 from kept.security.credentials import SHAPES
-from kept.security.skeleton import passages
+from kept.security.skeleton import OTHER_SCRIPT
 from kept.security.table import Rule, Scope, Severity, Table, table
 
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
 
 _HAN = re.compile("[\u3400-\u9fff]+")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
 _LONG = 700
 """Weak signals meet by chance in a long text, so that it needs more of them."""
@@ -63,7 +64,8 @@ class Verdict:
 def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ()) -> Verdict:
     """Return what the rules of `scope` find in `text`, the `allow`ed rules left out."""
     rules = table()
-    found = [*_unicode(text, rules), *_matches(text, rules, scope)]
+    foreign = unicode.foreign(text)
+    found = [*_unicode(text, rules, foreign), *_matches(text, rules, scope, foreign=foreign)]
     for payload in encoded.payloads(text):
         found.extend(_hidden(payload, rules, scope))
     for rule, certain in secrets.shapes(text):
@@ -78,74 +80,38 @@ def rule_ids() -> frozenset[str]:
     return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in SHAPES)})
 
 
-def _unicode(text: str, rules: Table) -> Iterator[Finding]:
-    for point, in_word in unicode.invisible(text):
+def _unicode(text: str, rules: Table, foreign: frozenset[str]) -> Iterator[Finding]:
+    for point, in_word in unicode.invisible(text, foreign):
         severity = Severity.BLOCK if in_word else Severity.HOLD
         yield Finding("invisible_unicode", "invisible_unicode", severity, point)
-    for word, mixed in unicode.lookalike_words(text):
+    for word, mixed in unicode.lookalike_words(text, foreign):
         if len(word) >= _KEY_WORD and word.isascii() and rules.lexicon.is_key(word):
             detail = "mixed scripts" if mixed else "look-alike letters"
             yield Finding("mixed_script", "mixed_script", Severity.BLOCK, detail)
 
 
-def _matches(text: str, rules: Table, scope: Scope) -> Iterator[Finding]:
-    folded = _folded(text, rules)
-    present = rules.anchors_in(folded)
-    structured = _structured(rules, scope, folded)
+def _matches(text: str, rules: Table, scope: Scope, *, foreign: frozenset[str] | None = None) -> Iterator[Finding]:
     signals: list[Rule] = []
-    for rule in rules.rules:
-        if scope not in rule.scopes:
-            continue
-        hit = rule.id in structured or _written(rule, folded, present)
-        if hit is None:
+    for rule, certain in rules.matching(_folded(text, rules, foreign), scope):
+        if not certain:
             yield Finding("flood", "obfuscation", Severity.HOLD, rule.id)
-        elif hit:
-            signals.append(rule)
-            yield from _named(rule)
+            continue
+        signals.append(rule)
+        if rule.severity is not None:
+            yield Finding(rule.id, rule.category, rule.severity)
     yield from _persona(signals, _PERSONA_LONG if len(text) > _LONG else _PERSONA_SHORT)
 
 
-def _folded(text: str, rules: Table) -> str:
-    folded = unicode.fold(text)
-    return folded if folded.isascii() else _HAN.sub(lambda run: _in_english(run[0], rules), folded)
-
-
-def _in_english(run: str, rules: Table) -> str:
-    for word, english in rules.translations:
-        if word in run:
-            run = run.replace(word, f" {english} ")
-    return run
-
-
-def _named(rule: Rule) -> Iterator[Finding]:
-    if rule.severity is not None:
-        yield Finding(rule.id, rule.category, rule.severity)
-
-
-def _structured(rules: Table, scope: Scope, folded: str) -> set[str]:
-    """Return the ids of the rules of which a structure is found."""
-    found: set[str] = set()
-    keyed = rules.keyed[scope]
-    nothing: frozenset[int] = frozenset()
-    for passage in passages(rules.lexicon.skeleton(folded)):
-        holds = rules.lexicon.holds(passage)
-        for place in nothing.union(*[keyed[char] for char in keyed.keys() & set(passage)]):
-            needs, structure, rule = rules.structures[place]
-            if needs & holds == needs and rule not in found and structure.matches(passage):
-                found.add(rule)
-    return found
-
-
-def _written(rule: Rule, folded: str, present: frozenset[str]) -> bool | None:
-    """Tell whether an expression of `rule` is found; None when one could not be tried everywhere."""
-    flooded = False
-    for pattern in rule.texts:
-        match pattern.matches(folded, present):
-            case True:
-                return True
-            case None:
-                flooded = True
-    return None if flooded else False
+def _folded(text: str, rules: Table, foreign: frozenset[str] | None) -> str:
+    """Return `text` in ASCII, with the words of scripts without spaces in English."""
+    folded = unicode.fold(text, foreign)
+    if folded.isascii():
+        return folded
+    han = " ".join(set(_HAN.findall(folded)))
+    for word, english in rules.translations if han else ():
+        if word in han:
+            folded = folded.replace(word, f" {english} ")
+    return _NOT_ASCII.sub(OTHER_SCRIPT, folded)
 
 
 def _persona(matched: list[Rule], bars: tuple[int, int, int]) -> Iterator[Finding]:

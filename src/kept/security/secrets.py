@@ -61,7 +61,13 @@ def _redacted_field(key: str, value: JSON) -> JSON:
 def shapes(text: str) -> tuple[tuple[str, bool], ...]:
     """Return the rules whose shape occurs in `text`, and whether the shape alone is proof."""
     lowered = _lowered(text)
-    found = {shape.rule: not shape.vague for shape in SHAPES if next(_found(text, lowered, shape), None)}
+    found: dict[str, bool] = {}
+    for shape in SHAPES:
+        haystack = lowered if shape.vague else text
+        for anchor in shape.anchors:
+            if anchor in haystack and next(_found(text, lowered, shape), None):
+                found[shape.rule] = not shape.vague
+                break
     return tuple(found.items())
 
 

@@ -1,37 +1,47 @@
 """Text as a string of word classes, so that a rule matches structure in any wording."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 START = "^"
 BREAK = "|"
 COLON = ":"
 FILLER = "x"
+OTHER_SCRIPT = "\x7f"
+"""What stands for a run of letters or signs that no rule is written in."""
+_LETTER = "s"
+"""A character that stands alone; six of them in a row are a word that was spaced out."""
 _FIRST_SYMBOL = 0x100
 _TOKEN = re.compile(
-    r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7f]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
+    r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
 )
-_SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[ .\-_*]{1,3}[a-z0-9](?![a-z0-9])){5,}")
+_SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,3}[a-z0-9](?![a-z0-9])){5,}")
+_NO_LETTER = re.compile("[^a-z0-9]+")
+_CONTEXT = 80
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 """A word of more digits than letters is a number, not a disguise."""
-_CONTRACTIONS = (("'re ", " are "), ("'ll ", " will "), ("n't ", " not "), ("'ve ", " have "), ("'m ", " am "))
+_SHORT_FORMS = {"re": "are", "ll": "will", "ve": "have", "m": "am", "d": "would"}
 _LONGEST_MEMO = 20_000
 _LONGEST_KEY = 17
 _SHORTEST_RUN = 14
-_LONGEST_RUN = 96
+_LONGEST_RUN = 240
 _HEAD = 4
-_TESTED_ELEMENTS = 5
-_PASSAGE = 200
+_LONGEST_PIECE = 240
+_OVERLAP = 72
+"""More words than any structure spans, so that a cut loses none."""
 
 
 class Lexicon:
     """The words that rules look for, and the characters that stand for them in a skeleton."""
 
-    def __init__(self, classes: Mapping[str, Sequence[str]]) -> None:
-        """Take the words of each class; `stem*` stands for every word that begins so."""
+    def __init__(self, classes: Mapping[str, Sequence[str]], misspelt: Iterable[str] = ()) -> None:
+        """Take the words of each class; `stem*` stands for every word that begins so.
+
+        A `misspelt` word is known with one letter wrong, missing, doubled or swapped too.
+        """
         self._classes = classes
         words = dict.fromkeys(chain.from_iterable(classes.values()))
         symbols = {word: chr(_FIRST_SYMBOL + place) for place, word in enumerate(words)}
@@ -42,9 +52,13 @@ class Lexicon:
         self._heads = {word[:_HEAD] for word in self._exact if len(word) > _HEAD}
         self._under = self._words_under_stems()
         self._by_class: dict[str, str] = {}
-        self._bits: dict[str, int] = {}
-        self._holds: dict[str, int] = {}
-        self._memo = _Memo(self)
+        self._by_part: dict[str, str] = {}
+        self._near: dict[str, list[str]] = {}
+        for word in misspelt:
+            self._near.setdefault(word[0] + word[-1], []).append(word)
+        alone = "".join(symbol for word, symbol in self._exact.items() if len(word) == 1)
+        self._spaced = re.compile(f"[{_LETTER}{alone}]{{6}}")
+        self._memo = _Memo(self.classify)
 
     def _words_under_stems(self) -> dict[str, str]:
         """Return the symbols of each stem: its own, and those of the known words it covers."""
@@ -59,44 +73,41 @@ class Lexicon:
 
     def element(self, part: str) -> str:
         """Return every character that a pattern's element may stand for."""
-        if part == COLON:
-            return COLON
-        names, literal = split_part(part)
-        return "".join(map(self._class_symbols, names)) + "".join([self._exact[word] for word in literal])
+        symbols = self._by_part.get(part)
+        if symbols is None:
+            names, literal = split_part(part)
+            known = [self._class_symbols(name) for name in names] + [self._exact[word] for word in literal]
+            symbols = self._by_part[part] = COLON if part == COLON else "".join(known)
+        return symbols
 
     def _class_symbols(self, name: str) -> str:
+        if name == COLON:
+            return COLON
         symbols = self._by_class.get(name)
         if symbols is None:
             words = self._classes[name]
-            symbols = "".join(self._under[word[:-1]] if word[-1] == "*" else self._exact[word] for word in words)
+            symbols = "".join([self._under[word[:-1]] if word[-1] == "*" else self._exact[word] for word in words])
             self._by_class[name] = symbols
         return symbols
 
-    def bit(self, part: str) -> int:
-        """Return the bit that tells whether a text holds a word of this element."""
-        bit = self._bits.get(part)
-        if bit is None:
-            bit = self._bits[part] = 1 << len(self._bits)
-            for char in self.element(part):
-                self._holds[char] = self._holds.get(char, 0) | bit
-        return bit
-
-    def holds(self, skeleton: str) -> int:
-        """Return the bits of all elements that occur in `skeleton`."""
-        mask = 0
-        for char in set(skeleton):
-            mask |= self._holds.get(char, 0)
-        return mask
+    def symbol(self, word: str) -> str | None:
+        """Return the character that stands for `word`, if rules look for it."""
+        return self._exact.get(word)
 
     def skeleton(self, folded: str) -> str:
         """Return a sentence start, then one character for each word and sentence end."""
+        return self.read(folded)[0]
+
+    def read(self, folded: str) -> tuple[str, list[str]]:
+        """Return the skeleton of `folded`, and the words that it was made from."""
         if len(self._memo) > _LONGEST_MEMO:
-            self._memo = _Memo(self)
-        for short, long in _CONTRACTIONS:
-            folded = folded.replace(short, long)
-        if _SPACED.search(folded):
-            folded = _SPACED.sub(lambda run: " " + re.sub(r"[^a-z0-9]", "", run[0]) + " ", folded)
-        return START + "".join(map(self._memo.__getitem__, _TOKEN.findall(folded)))
+            self._memo = _Memo(self.classify)
+        tokens = _TOKEN.findall(folded)
+        skeleton = START + "".join(map(self._memo.__getitem__, tokens))
+        if self._spaced.search(skeleton):
+            joined = "\n\n".join(_without_spaces(folded))
+            skeleton += BREAK + "".join(map(self._memo.__getitem__, _TOKEN.findall(joined)))
+        return skeleton, tokens
 
     def is_key(self, word: str) -> bool:
         """Tell whether `word`, as it stands, is one that rules look for."""
@@ -104,23 +115,44 @@ class Lexicon:
 
     def classify(self, token: str) -> str:
         """Return the skeleton of one token; several characters for words run together."""
+        found = self._exact.get(token)
+        if found is not None:
+            return found
         if not token[0].isalnum() and token[0] not in "@$":
-            return COLON if token == COLON else BREAK if token.isascii() else FILLER
-        found = None
-        if len(token) <= _LONGEST_KEY or "'" in token:
-            found = self._lookup(token) or self._disguised(token)
+            return COLON if token == COLON else FILLER if token[0] >= OTHER_SCRIPT else BREAK
+        if len(token) == 1:
+            return _LETTER
+        if "'" in token:
+            return self._apostrophe(token)
+        if len(token) <= _LONGEST_KEY:
+            found = self._lookup(token) or self._disguised(token) or self._misspelt(token)
         if found is None and _SHORTEST_RUN <= len(token) <= _LONGEST_RUN:
             found = self._lookup(token) or self._segmented(token.translate(_LEET_I))
         return found or FILLER
 
+    def _apostrophe(self, token: str) -> str:
+        """Read `you're` as two words, `don't` as a negation, and look behind an elided article (`l'ordre`)."""
+        word, _, rest = token.rpartition("'")
+        if rest == "t" and word[-1:] == "n":
+            return (self._lookup(word[:-1]) or FILLER) + (self._exact.get("not") or FILLER)
+        if rest in _SHORT_FORMS:
+            return self.classify(word) + (self._exact.get(_SHORT_FORMS[rest]) or FILLER)
+        return self._lookup(rest) or (self._lookup(word) if rest == "s" else None) or FILLER
+
     def _disguised(self, token: str) -> str | None:
-        """Look behind an elided article (`l'ordre`) and digits that stand for letters."""
+        """Look behind digits and signs that stand for letters."""
         if token.isalpha() or len(token.translate(_NO_DIGITS)) * 2 < len(token):
             return None
-        found = self._lookup(token.rpartition("'")[2]) if "'" in token else self._lookup(token.translate(_LEET_I))
+        found = self._lookup(token.translate(_LEET_I))
         if found is None and "1" in token:
             found = self._lookup(token.translate(_LEET_L))
         return found
+
+    def _misspelt(self, token: str) -> str | None:
+        for word in self._near.get(token[0] + token[-1], ()):
+            if abs(len(word) - len(token)) <= 1 and _one_slip(word, token):
+                return self._exact[word]
+        return None
 
     def _lookup(self, word: str) -> str | None:
         found = self._exact.get(word)
@@ -154,14 +186,26 @@ class Lexicon:
         return 0
 
 
-def passages(skeleton: str) -> Iterator[str]:
-    """Yield `skeleton` cut at sentence ends, so that few structures have all they need in a piece."""
-    start = 0
-    while start < len(skeleton):
-        end = skeleton.find(BREAK, start + _PASSAGE)
-        end = len(skeleton) if end < 0 else end
-        yield skeleton[start:end]
-        start = end
+def _without_spaces(folded: str) -> Iterator[str]:
+    """Yield each word that was spaced out, in one piece, with what stands around it."""
+    for run in _SPACED.finditer(folded):
+        before, after = folded[max(0, run.start() - _CONTEXT) : run.start()], folded[run.end() : run.end() + _CONTEXT]
+        yield f"{before} {_NO_LETTER.sub('', run[0])} {after}"
+
+
+def sentences(skeleton: str) -> Iterator[str]:
+    """Yield each sentence of `skeleton` once, with the sign of its start; long ones in overlapping pieces."""
+    first, *rest = skeleton.split(BREAK)
+    yield from _pieces(first)
+    for sentence in dict.fromkeys(rest):
+        yield from _pieces(BREAK + sentence)
+
+
+def _pieces(sentence: str) -> Iterable[str]:
+    if len(sentence) <= _LONGEST_PIECE:
+        return (sentence,)
+    step = _LONGEST_PIECE - _OVERLAP
+    return dict.fromkeys(sentence[place : place + _LONGEST_PIECE] for place in range(0, len(sentence), step))
 
 
 def split_part(part: str) -> tuple[list[str], list[str]]:
@@ -170,56 +214,27 @@ def split_part(part: str) -> tuple[list[str], list[str]]:
     return [name for name in names.split("|") if name], words.split("|") if words else []
 
 
+def _common(left: str, right: str) -> int:
+    """Return how many letters both begin with."""
+    same = (place for place, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
+    return next(same, min(len(left), len(right)))
+
+
+def _one_slip(word: str, token: str) -> bool:
+    """Tell whether one letter is wrong, missing or too many, or two neighbours are swapped."""
+    head = _common(word, token)
+    tail = _common(word[head:][::-1], token[head:][::-1])
+    left, right = word[head : len(word) - tail], token[head : len(token) - tail]
+    return max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
+
+
 class _Memo(dict[str, str]):
     """Classes of the tokens seen so far."""
 
-    def __init__(self, lexicon: Lexicon) -> None:
+    def __init__(self, classify: Callable[[str], str]) -> None:
         super().__init__()
-        self._lexicon = lexicon
+        self._classify = classify
 
     def __missing__(self, token: str) -> str:
-        symbol = self[token] = self._lexicon.classify(token)
+        symbol = self[token] = self._classify(token)
         return symbol
-
-
-class Structure:
-    """One pattern over word classes, compiled when a text first holds all it needs.
-
-    `verb ..3 noun` allows up to three other words between, within one sentence
-    (`..3!verb`: none of them a verb); `^` is the start of
-    a sentence or clause and `^^` of the text; `?word` is optional, `!word` forbids the next word;
-    `=a|b` names words, and `verb|=a|b` is either.
-    """
-
-    def __init__(self, source: str, lexicon: Lexicon) -> None:
-        """Keep `source`; nothing is compiled yet."""
-        self.source = source
-        self.needs = 0
-        """One bit for each of the elements that a text must hold, the rarest that can be told cheaply."""
-        elements = [part for part in source.split() if part[0] not in ".^?!"]
-        for part in sorted(elements, key=len)[:_TESTED_ELEMENTS]:
-            self.needs |= lexicon.bit(part)
-        self.key = min(map(lexicon.element, elements), key=len)
-        """The characters of the element that the fewest words stand for."""
-        self._lexicon = lexicon
-        self._regex: re.Pattern[str] | None = None
-
-    def matches(self, skeleton: str) -> bool:
-        """Tell whether `skeleton` has this structure."""
-        if self._regex is None:
-            self._regex = re.compile("".join(map(self._element, self.source.split())))
-        return self._regex.search(skeleton) is not None
-
-    def _element(self, part: str) -> str:
-        if part == "^^":
-            return f"\\{START}"
-        if part == "^":
-            return f"[\\{START}{BREAK}{COLON}]"
-        if part.startswith(".."):
-            size, _, barrier = part[2:].partition("!")
-            return f"[^{BREAK}{self._lexicon.element(barrier) if barrier else ''}]{{0,{size}}}?"
-        if part[0] == "?":
-            return f"[{self._lexicon.element(part[1:])}]?"
-        if part[0] == "!":
-            return f"(?![{self._lexicon.element(part[1:])}])"
-        return f"[{self._lexicon.element(part)}]"

@@ -1,26 +1,17 @@
 """The rule table as it is read from rules.toml, its patterns compiled on first need."""
 
-import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import TypedDict, cast
+from importlib.resources import files
 
-from kept.core.resources import shipped_text
-from kept.security.skeleton import Lexicon, Structure, split_part
+from kept.security.document import Document, parsed
+from kept.security.expression import Anchors, TextPattern
+from kept.security.skeleton import Lexicon, sentences, split_part
+from kept.security.structure import Index, Structure
 
 _LITERALS = "="
-_RARE_FIRST = "_/-qzjxkvbwypgfmucdlhrsnioate. "
-"""Characters from rare to common in prose; those not named are rarer still."""
-_REACH = 400
-"""No expression looks further than this from its anchor."""
-_DENSE = 4_096
-"""A longer stretch has an anchor in nearly every line; no note looks so."""
-_LONGEST_STRETCH = 6_000
-_DENSE_STRETCHES = 4
-"""More of them flood the text; so the time of an expression is bounded, whatever the text."""
 
 
 class Severity(StrEnum):
@@ -36,61 +27,6 @@ class Scope(StrEnum):
     MEMORY = "memory"
     CONTEXT = "context"
     SKILL = "skill"
-
-
-class TextPattern:
-    """A regular expression that runs only near one of its literal anchors."""
-
-    def __init__(self, line: str) -> None:
-        """Read `anchor~anchor :: expression`; nothing is compiled yet."""
-        anchors, _, self.source = line.partition(" :: ")
-        self.anchors = anchors.split("~")
-        self._regex: re.Pattern[str] | None = None
-        self._within_line = "[^\\n" in self.source
-
-    def matches(self, text: str, present: frozenset[str]) -> bool | None:
-        """Tell whether the expression is found near the anchors that are `present` in `text`.
-
-        None: the anchors flood the text, so that not all of it was tried.
-        """
-        if present.isdisjoint(self.anchors):
-            return False
-        if self._regex is None:
-            self._regex = re.compile(self.source)
-        dense = 0
-        anchors = [anchor for anchor in self.anchors if anchor in present]
-        for start, end in _near(text, anchors, within_line=self._within_line):
-            dense += end - start > _DENSE
-            if dense > _DENSE_STRETCHES:
-                return None
-            if self._regex.search(text, start, end) is not None:
-                return True
-        return False
-
-
-def _near(text: str, anchors: list[str], *, within_line: bool) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of text around the anchors, those that overlap as one."""
-    for anchor in anchors:
-        place = text.find(anchor)
-        start, end = _stretch(text, place, within_line=within_line)
-        while place >= 0:
-            first, last = _stretch(text, place, within_line=within_line)
-            if first > end or end - start > _LONGEST_STRETCH:
-                yield start, end
-                start = first
-            end = last
-            place = text.find(anchor, place + len(anchor))
-        yield start, end
-
-
-def _stretch(text: str, place: int, *, within_line: bool) -> tuple[int, int]:
-    """Return what an expression may see from `place`: its line with both ends, or all within reach."""
-    start, end = max(0, place - _REACH), place + _REACH
-    if within_line:
-        start = max(start, text.rfind("\n", start, place))
-        line_end = text.find("\n", place, end)
-        end = end if line_end < 0 else line_end + 1
-    return start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,92 +45,70 @@ class Rule:
     negative: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
 class Table:
     """All rules, with the lexicon that their structures are written in."""
 
-    rules: tuple[Rule, ...]
-    structures: tuple[tuple[int, Structure, str], ...]
-    """Every structure: what a text must hold for it, and the id of its rule."""
-    keyed: Mapping[Scope, Mapping[str, frozenset[int]]]
-    """The places in `structures` of those of each scope, under the characters of their keys."""
-    lexicon: Lexicon
-    anchors: Mapping[str, tuple[str, ...]]
-    """Every anchor of the expressions, under its rarest character."""
-    translations: tuple[tuple[str, str], ...]
-    """Words of scripts without spaces, longest first, and the English words they stand for."""
+    def __init__(self, document: Document) -> None:
+        """Build the rules of one parsed document."""
+        classes = {name: words.split() for name, words in document.words.items()}
+        literals = {part for row in document.rules for part in row.get("words", "").split() if "=" in part}
+        classes[_LITERALS] = [word for part in literals for word in split_part(part)[1]]
+        self.lexicon = Lexicon(classes, document.top["misspelt"].split())
+        self.rules = tuple(_rule(row, self.lexicon) for row in document.rules)
+        pairs = (line.split(None, 1) for line in document.top["translations"].strip().splitlines())
+        self.translations = tuple(sorted(((word, english) for word, english in pairs), key=lambda pair: -len(pair[0])))
+        """Words of scripts without spaces, longest first, and the English words they stand for."""
+        self.anchors = Anchors(anchor for rule in self.rules for pattern in rule.texts for anchor in pattern.anchors)
+        self._indexes: dict[Scope, Index] = {}
 
-    def anchors_in(self, folded: str) -> frozenset[str]:
-        """Return the anchors that occur in `folded` text."""
-        near = (group for char, group in self.anchors.items() if char in folded)
-        return frozenset(anchor for group in near for anchor in group if anchor in folded)
+    def matching(self, folded: str, scope: Scope) -> Iterator[tuple[Rule, bool]]:
+        """Yield the rules of `scope` that are found in `folded`, and whether each was tried everywhere."""
+        skeleton, words = self.lexicon.read(folded)
+        structured = self._index(scope).found(sentences(skeleton))
+        present = self.anchors.among(folded, words)
+        if not structured and not present:
+            return
+        for rule in self.rules:
+            if scope in rule.scopes:
+                hit = rule.id in structured or _written(rule.texts, folded, present)
+                if hit is not False:
+                    yield rule, hit is True
+
+    def _index(self, scope: Scope) -> Index:
+        index = self._indexes.get(scope)
+        if index is None:
+            usable = (each for rule in self.rules if scope in rule.scopes for each in rule.structures)
+            index = self._indexes[scope] = Index(usable, self.lexicon)
+        return index
 
 
-class _Row(TypedDict, total=False):
-    id: str
-    category: str
-    severity: str
-    weight: int
-    scope: str
-    words: str
-    text: str
-    positive: str
-    negative: str
+def _written(patterns: Iterable[TextPattern], folded: str, present: frozenset[str]) -> bool | None:
+    """Tell whether one of the expressions is found; None when one could not be tried everywhere."""
+    flooded = False
+    for pattern in patterns:
+        match pattern.matches(folded, present):
+            case True:
+                return True
+            case None:
+                flooded = True
+    return None if flooded else False
 
 
 @cache
 def table() -> Table:
     """Return the shipped table; read once per process."""
-    source = shipped_text("kept.security", "rules.toml")
-    return parsed(tomllib.loads(source))
+    return Table(parsed(files("kept.security").joinpath("rules.toml").read_text(encoding="utf-8")))
 
 
-def parsed(data: Mapping[str, object]) -> Table:
-    """Return the table of one parsed TOML document."""
-    rows = cast("list[_Row]", data["rule"])
-    classes = {name: words.split() for name, words in cast("dict[str, str]", data["words"]).items()}
-    literals = {part for row in rows for part in row.get("words", "").split() if "=" in part}
-    classes[_LITERALS] = [word for part in literals for word in split_part(part)[1]]
-    lexicon = Lexicon(classes)
-    pairs = (line.split(None, 1) for line in cast("str", data["translations"]).strip().splitlines())
-    translations = sorted(((a, b) for a, b in pairs), key=lambda pair: -len(pair[0]))
-    rules = tuple(_rule(row, lexicon) for row in rows)
-    anchors = {anchor for rule in rules for pattern in rule.texts for anchor in pattern.anchors}
-    structures = tuple((each.needs, each, rule.id) for rule in rules for each in rule.structures)
-    scopes = {rule.id: rule.scopes for rule in rules}
-    keyed = {
-        scope: _by_key({place: row[1] for place, row in enumerate(structures) if scope in scopes[row[2]]})
-        for scope in Scope
-    }
-    return Table(rules, structures, keyed, lexicon, _by_rarest(anchors), tuple(translations))
-
-
-def _by_key(structures: Mapping[int, Structure]) -> dict[str, frozenset[int]]:
-    """Group the places of `structures` by each character of their keys."""
-    groups: dict[str, set[int]] = {}
-    for place, structure in structures.items():
-        for char in structure.key:
-            groups.setdefault(char, set()).add(place)
-    return {char: frozenset(group) for char, group in groups.items()}
-
-
-def _by_rarest(anchors: set[str]) -> dict[str, tuple[str, ...]]:
-    """Group `anchors` by the character that an ordinary text is least likely to hold."""
-    groups: dict[str, list[str]] = {}
-    for anchor in sorted(anchors):
-        groups.setdefault(min(anchor, key=_RARE_FIRST.find), []).append(anchor)
-    return {char: tuple(group) for char, group in groups.items()}
-
-
-def _rule(row: _Row, lexicon: Lexicon) -> Rule:
+def _rule(row: Mapping[str, str], lexicon: Lexicon) -> Rule:
     severity = row.get("severity")
     return Rule(
         id=row["id"],
         category=row["category"],
         severity=None if severity is None else Severity(severity),
-        weight=row.get("weight", 0),
+        weight=int(row.get("weight", 0)),
         scopes=frozenset(map(Scope, row.get("scope", "memory context skill").split())),
-        structures=tuple(Structure(line, lexicon) for line in row.get("words", "").strip().splitlines()),
+        structures=tuple([Structure(line, lexicon, row["id"]) for line in row.get("words", "").strip().splitlines()]),
         texts=tuple(map(TextPattern, row.get("text", "").strip().splitlines())),
         positive=row["positive"],
         negative=row["negative"],

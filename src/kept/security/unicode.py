@@ -17,6 +17,7 @@ _SPELLED_OUT = {"ß": "ss", "æ": "ae", "œ": "oe"}
 _PUNCTUATION = {
     "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\uff07": "'", "\u3002": ". ", "\uff0e": ". ",
     "\uff01": "! ", "\uff1f": "? ", "\uff1b": "; ", "\uff1a": ": ", "\u201c": '"', "\u201d": '"',
+    "\U0001f513": " lockmark ", "\U0001f512": " lockmark ",
     "\u2013": "-", "\u2014": " - ", "\u2011": "-", "\u00a0": " ", "\u2026": ". ", "\u00bf": " ", "\u00a1": " ",
 }  # fmt: skip
 _ALWAYS_INVISIBLE = (
@@ -36,17 +37,35 @@ _SOFT_HYPHEN = "\u00ad"
 """Ordinary in text copied from the web; folding removes it, so it hides nothing."""
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _VIRAMA = 9
+_FEW = 48
+"""So many kinds of characters are replaced one after the other; more are translated together."""
 _FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
 _WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]{2,40}")
 _CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
 
 
-def fold(text: str) -> str:
-    """Return `text` lower-cased, without marks, invisible characters and look-alikes."""
+def fold(text: str, among: frozenset[str] | None = None) -> str:
+    """Return `text` lower-cased, without marks, invisible characters and look-alikes.
+
+    `among` are its `foreign` characters, where they are known already.
+    """
     if text.isascii():
         return text.lower()
-    foreign = len(text) - len(text.encode("ascii", "ignore"))
-    return (_folded(text) if foreign > len(text) // 8 else _NOT_ASCII.sub(_folded_run, text)).lower()
+    distinct = foreign(text) if among is None else among
+    if len(distinct) <= _FEW:
+        for char in distinct:
+            text = text.replace(char, _folded_char(char))
+    elif len(text) - len(text.encode("ascii", "ignore")) > len(text) // 8:
+        return _folded(text).lower()
+    else:
+        text = _NOT_ASCII.sub(_folded_run, text)
+    # what is not ASCII is lower-cased by now, and the rest of it quickest as bytes
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+
+
+def foreign(text: str) -> frozenset[str]:
+    """Return the characters of `text` that are not ASCII."""
+    return frozenset().union(*_NOT_ASCII.findall(text))
 
 
 def _folded_run(run: re.Match[str]) -> str:
@@ -57,7 +76,7 @@ def _folded_run(run: re.Match[str]) -> str:
 def _folded(run: str) -> str:
     plain = run.translate(_first_pass())
     if plain.isascii():
-        return plain
+        return plain.lower()
     return unicodedata.normalize("NFKD", plain).lower().translate(_second_pass())
 
 
@@ -80,14 +99,19 @@ def _second_pass() -> dict[int, str | None]:
     return table | {ord(letter): text for letter, text in _SPELLED_OUT.items()}
 
 
+@cache
+def _suspects() -> frozenset[str]:
+    return frozenset(map(chr, _invisible_points()))
+
+
 def _invisible_points() -> Iterator[int]:
     for low, dash, high in re.findall(r"(.)(?:(-)(.))?", _ALWAYS_INVISIBLE + _JOINERS, re.DOTALL):
         yield from range(ord(low), ord(high) + 1) if dash else (ord(low),)
 
 
-def invisible(text: str) -> tuple[tuple[str, bool], ...]:
+def invisible(text: str, among: frozenset[str] | None = None) -> tuple[tuple[str, bool], ...]:
     """Return each hidden code point that the script does not need, and whether it touches a word."""
-    if text.isascii():
+    if text.isascii() or _suspects().isdisjoint(foreign(text) if among is None else among):
         return ()
     text = text.removeprefix("\ufeff")
     if "\U000e007f" in text:
@@ -131,9 +155,9 @@ def _is_latin(char: str) -> bool:
     return char.isalpha() and unicodedata.name(char, "").startswith("LATIN")
 
 
-def lookalike_words(text: str) -> Iterator[tuple[str, bool]]:
+def lookalike_words(text: str, among: frozenset[str] | None = None) -> Iterator[tuple[str, bool]]:
     """Yield words with Cyrillic, Greek or Armenian letters: folded, and whether Latin is mixed in."""
-    if text.isascii() or _FOREIGN.search(text) is None:
+    if text.isascii() or not any(map(_FOREIGN.match, foreign(text) if among is None else among)):
         return
     for word in set(_WORD.findall(text)):
         if not word.isascii():

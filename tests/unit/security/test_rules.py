@@ -1,8 +1,13 @@
 """The rule table, row by row."""
 
+import tomllib
+from importlib.resources import files
+
 import pytest
 
+from kept.core.errors import Unreadable
 from kept.security import unicode
+from kept.security.document import parsed
 from kept.security.scan import scan
 from kept.security.table import Rule, Severity, table
 
@@ -22,8 +27,8 @@ NAMED = {
 def matches(rule: Rule, text: str) -> bool:
     rules = table()
     folded = unicode.fold(text)
-    skeleton = rules.lexicon.skeleton(folded)
-    present = rules.anchors_in(folded)
+    skeleton, words = rules.lexicon.read(folded)
+    present = rules.anchors.among(folded, words)
     return any(structure.matches(skeleton) for structure in rule.structures) or any(
         pattern.matches(folded, present) for pattern in rule.texts
     )
@@ -84,4 +89,23 @@ def test_every_anchor_is_found_where_it_stands() -> None:
     anchors = {anchor for rule in ROWS for pattern in rule.texts for anchor in pattern.anchors}
 
     assert anchors
-    assert all(anchor in rules.anchors_in(f"x{anchor}x") for anchor in anchors)
+    for anchor in anchors:
+        for text in (f"x{anchor}x", "word " * 2_500 + f"x{anchor}x"):
+            assert anchor in rules.anchors.among(text, rules.lexicon.read(text)[1])
+
+
+def test_the_quick_reader_reads_what_toml_means() -> None:
+    """The rule file is TOML; our reader of the part that it uses agrees with the standard one."""
+    source = files("kept.security").joinpath("rules.toml").read_text(encoding="utf-8")
+    quick, standard = parsed(source), tomllib.loads(source)
+    rules = [{key: str(value) for key, value in row.items()} for row in standard.pop("rule")]
+
+    assert quick.words == standard.pop("words")
+    assert quick.rules == rules
+    assert quick.top == standard
+
+
+def test_a_damaged_rule_file_names_the_line() -> None:
+    """Nothing of the file is passed over in silence."""
+    with pytest.raises(Unreadable, match="line 2"):
+        parsed("a = 'x'\nb = 'y'\nc = oops\n")

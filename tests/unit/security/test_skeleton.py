@@ -2,7 +2,8 @@
 
 import pytest
 
-from kept.security.skeleton import Lexicon, Structure
+from kept.security.skeleton import Lexicon
+from kept.security.structure import Structure
 
 WORDS = {"verb": ["ignore", "forget"], "noun": ["rules", "instruct*"], "stop": ["follow"], "=": ["all", "now"]}
 
@@ -43,4 +44,4 @@ def test_a_structure_reads_like_its_source(lexicon: Lexicon, source: str, text: 
 
     assert structure.matches(skeleton) is found
     if found:
-        assert structure.needs & lexicon.holds(skeleton) == structure.needs
+        assert structure.may_match(frozenset(skeleton))
