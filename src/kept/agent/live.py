@@ -21,7 +21,7 @@ from kept.context.prune import pruned_as_marked
 from kept.context.window import Window
 from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ContextOverflow, StorageError
-from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled
+from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.jsontypes import JSON
 from kept.core.messages import Message, StoredMessage, Usage
@@ -175,13 +175,11 @@ class Live:
             self._scope.cancel()
 
     def heard(self, event: Event) -> None:
-        """Take down what this conversation's turn or review wrote to the pages, and what errands took."""
+        """Take down what this conversation's turn or review wrote to the pages."""
         match event:
             case MemoryWritten(origin="background_review") | MemoryStaged(origin="background_review"):
                 if self.reviewing is not None:
                     self.reviewing(event)
-            case ModelCalled(task, model, usage) if task not in {"main", "review"}:
-                self._add_usage(task, model, usage)
             case MemoryWritten(after=str(after), session_id=session_id) if session_id == self.record.session.id:
                 if self.current is not None and self.parts.model is not None:
                     self.current.saved.append(Kept(event.ledger_id, event.target, after))
@@ -230,9 +228,10 @@ class Live:
             self.parts.gauge.learn(estimated=estimated, reported=usage.prompt_tokens)
         if self.parts.engine is not None:
             self.parts.engine.update_from_response(usage)
-        self._add_usage("main", response.model, response.usage)
+        self.spent("main", response.model, response.usage)
 
-    def _add_usage(self, task: str, model: str, usage: Usage) -> None:
+    def spent(self, task: str, model: str, usage: Usage) -> None:
+        """Count one model call that was made for this conversation."""
         if self.parts.sessions is None or not self.record.exists:
             return
         cost = self.parts.cost_of(model, usage)

@@ -18,7 +18,7 @@ from kept.core.errors import StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from kept.core.ids import SessionId, new_group_id, new_session_id
 from kept.core.jsontypes import JSON
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
+from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink
 from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext
@@ -47,7 +47,6 @@ class Review:
     staged: list[str] = field(default_factory=list)
     skills: list[str] = field(default_factory=list)
     transcript: list[Message] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
 
     def hear(self, event: Event, /) -> None:
         """Take down what the review wrote."""
@@ -98,7 +97,7 @@ async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
     quiet = _quiet(live)
     for _ in range(MAX_ITERATIONS):
         response: ChatResponse = await think(model, asked, sink=quiet, heard=Heard(), task="review")
-        done.usage += response.usage
+        await offload(live.spent, "review", response.model, response.usage)
         done.transcript.append(response.message)
         if not response.message.tool_calls:
             break
@@ -208,7 +207,7 @@ def _within_budget(live: "Live") -> bool:
 
 
 def _keep(live: "Live", done: Review) -> None:
-    """Count the review and keep its transcript as a hidden session."""
+    """Keep the transcript of the review as a hidden session."""
     store = live.parts.sessions
     if store is None or live.incognito or live.parts.model is None:
         return
@@ -218,8 +217,6 @@ def _keep(live: "Live", done: Review) -> None:
         model = (live.parts.reviewer or live.parts.model).name
         store.create(Session(id=session_id, source="review", started=now, model=model, user_id=live.user_id))
         store.append(session_id, [NewMessage(message, now, Origin.SYNTHETIC) for message in done.transcript])
-        cost = live.parts.cost_of(model, done.usage)
-        store.add_usage(live.record.session.id, task="review", model=model, usage=done.usage, cost=cost)
         store.end(session_id, "reviewed")
     except StorageError:
         log.warning("review transcript not stored", exc_info=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kept.core.events import Event, Warned
+from kept.core.events import Event, ModelCalled, Warned
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kept.agent.toolbox import Toolbox
     from kept.app.root import App
     from kept.context.engine import ContextEngine
-    from kept.core.ports import ChatModel
+    from kept.core.ports import ChatModel, EventSink
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
     from kept.sessions.sqlite.store import SqliteSessionStore
@@ -47,7 +47,10 @@ class AgentBuilder:
         model = self._app.models.chat(model_name)
         sessions = None if opening.incognito else self._app.sessions_or_none()
         providers = self.providers(opening) if sessions is not None and self._has_memory(opening) else None
-        agent = Agent(self._parts(opening, model, sessions=sessions, providers=providers), opening)
+        owner: list[Agent] = []
+        parts = self._parts(opening, model, sessions=sessions, providers=providers, told=self._counting(owner))
+        agent = Agent(parts, opening)
+        owner.append(agent)
 
         def hear(event: Event, /) -> None:
             agent.live.heard(event)
@@ -67,11 +70,24 @@ class AgentBuilder:
         for manager in self._managers:
             manager.close()
 
+    def _counting(self, owner: list[Agent]) -> EventSink:
+        """Return a sink for errands, which counts their model calls for the agent that made them."""
+
+        def hear(event: Event, /) -> None:
+            self._app.tell(event)
+            if isinstance(event, ModelCalled) and owner:
+                owner[0].live.spent(event.task, event.model, event.usage)
+
+        return hear
+
     def use_model(self, agent: Agent, model_name: str) -> None:
         """Let a conversation go on with another model, and all that depends on it."""
         model = self._app.models.chat(model_name)
         sessions = None if agent.opening.incognito else self._app.sessions_or_none()
-        agent.use_parts(self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers))
+        told = self._counting([agent])
+        agent.use_parts(
+            self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers, told=told)
+        )
 
     def _has_memory(self, opening: Opening) -> bool:
         toolsets = self._app.toolsets(opening.platform)
@@ -84,6 +100,7 @@ class AgentBuilder:
         *,
         sessions: SqliteSessionStore | None,
         providers: ProviderManager | None,
+        told: EventSink,
     ) -> Parts:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
@@ -93,14 +110,15 @@ class AgentBuilder:
 
         settings = self._app.settings
         gauge = Gauge()
-        engine = self.engine(model, sessions, count=gauge.count) if model is not None else None
+        engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
         toolsets = self._app.toolsets(opening.platform)
         plugins = [
             *(providers.tools() if providers is not None else ()),
             *(engine.tools() if engine is not None else ()),
             *(self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else ()),
         ]
-        box = toolbox([*self._app.core_tools(), *self._delegation(lambda: parts, opening)], plugins, toolsets)
+        core = [*self._app.core_tools(told), *self._delegation(lambda: parts, opening, told)]
+        box = toolbox(core, plugins, toolsets)
         memory = self._app.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
@@ -133,18 +151,19 @@ class AgentBuilder:
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._app.skill_tools if settings.skills.enabled else None,
             reviewer=self._app.models.own("review", model) if model is not None else None,
-            titler=self._app.models.errand("title", model) if self._has_own("title") and model is not None else None,
+            titler=self._app.models.errand("title", model, sink=told) if self._has_own("title") and model else None,
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
         return parts
 
-    def _delegation(self, parts: Callable[[], Parts], opening: Opening) -> list[Tool]:
+    def _delegation(self, parts: Callable[[], Parts], opening: Opening, told: EventSink) -> list[Tool]:
         from kept.agent.delegate import Delegation
         from kept.agent.parts import Gauge
 
         def of_child(box: Toolbox) -> Parts:
             mine, gauge = parts(), Gauge()
-            engine = self.engine(mine.model, self._app.sessions_or_none(), count=gauge.count) if mine.model else None
+            sessions = self._app.sessions_or_none()
+            engine = self.engine(mine.model, sessions, count=gauge.count, told=told) if mine.model else None
             return replace(
                 mine, toolbox=box, providers=None, memory=None, engine=engine, gauge=gauge, sink=ignore
             )  # fmt: skip
@@ -157,7 +176,12 @@ class AgentBuilder:
         return [Delegation(of_child, lambda: parts().toolbox, done, opening.approve).tool()]
 
     def engine(
-        self, model: ChatModel, sessions: SqliteSessionStore | None, *, count: Callable[..., int]
+        self,
+        model: ChatModel,
+        sessions: SqliteSessionStore | None,
+        *,
+        count: Callable[..., int],
+        told: EventSink | None = None,
     ) -> ContextEngine:
         """Return the configured context engine; one that cannot be used is said loudly."""
         from kept.context.engine import Setup
@@ -175,7 +199,7 @@ class AgentBuilder:
                 clock=self._app.clock,
                 redact=redact,
                 settings=self._app.settings.compression,
-                model=self._app.models.errand("compression", model),
+                model=self._app.models.errand("compression", model, sink=told),
                 nodes=sessions,
                 originals=(lambda ids: [row for one in ids if (row := sessions.message(one))]) if sessions else None,
                 deadline_seconds=self._app.settings.auxiliary.compression.timeout,

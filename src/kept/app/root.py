@@ -137,8 +137,11 @@ class App:
         plugins = self.agents.provider_tools() if toolsets is None or "memory" in toolsets else ()
         return dict(toolbox(self.core_tools(), plugins, toolsets).tools)
 
-    def core_tools(self) -> list[Tool]:
-        """Return the tools that kept itself brings, in the order in which models are told of them."""
+    def core_tools(self, told: EventSink | None = None) -> list[Tool]:
+        """Return the tools that kept itself brings, in the order in which models are told of them.
+
+        `told` hears of the model calls that a tool makes.
+        """
         from kept.agent.todo import TodoList
         from kept.agent.workspace import Workspace
         from kept.memory.tool import MemoryTool
@@ -148,7 +151,7 @@ class App:
             lambda: self.sessions,
             self.settings.sessions,
             clock=self.clock,
-            auxiliary=lambda: self.models.errand("search_summary", self.models.chat()),
+            auxiliary=lambda: self.models.errand("search_summary", self.models.chat(), sink=told),
         )
         return [
             MemoryTool(self.memory, self.approvals).tool(),

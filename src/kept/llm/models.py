@@ -72,10 +72,13 @@ class Models:
         others = [self._retrying(self.bare(other)) for other in self._settings.fallbacks if other != chosen.name]
         return FallbackModel([first, *others], sink=self._sink) if others else first
 
-    def errand(self, task: str, main: ChatModel | None) -> Completes | None:
-        """Return who does `task` (compression, review, title, search_summary); None when nobody can."""
+    def errand(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> Completes | None:
+        """Return who does `task` (compression, review, title, search_summary); None when nobody can.
+
+        Its calls are told to `sink`, so that each is counted for the conversation that made it.
+        """
         model = self.own(task, main) or main
-        return None if model is None else Errand(model, task=task, sink=self._sink)
+        return None if model is None else Errand(model, task=task, sink=sink or self._sink)
 
     def own(self, task: str, main: ChatModel | None) -> ChatModel | None:
         """Return the model that the settings name for `task` alone; None when the main model does it."""
