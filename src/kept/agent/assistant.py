@@ -21,6 +21,8 @@ ENOUGH = 0.22
 MAX_ENTRIES = 3
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
 HEARD = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
+UNHEARD = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
+INCOGNITO = "This conversation is incognito: I keep nothing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,13 @@ class Assistant:
         self._suggest = suggest
         self._writes = writes
 
-    def reply(self, text: str, session_id: SessionId | None = None) -> Reply:
-        """Return the answer to one message of a person."""
+    def reply(self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True) -> Reply:
+        """Return the answer to one message of a person; `is_stored` says whether the conversation is kept."""
         kept = statements(text)
         if not kept:
-            return self._answer(text, session_id)
+            return self._answer(text, session_id, HEARD if is_stored else UNHEARD)
         if not self._writes:
-            return Reply("This conversation is incognito: I keep nothing.")
+            return Reply(INCOGNITO)
         lines: list[str] = []
         saved: list[Saved] = []
         staged: list[Pending] = []
@@ -132,13 +134,14 @@ class Assistant:
         staged.append(pending)
         return f"{refused.error} It waits for your word: kept memory approve {pending.id}"
 
-    def _answer(self, question: str, session_id: SessionId | None) -> Reply:
+    def _answer(self, question: str, session_id: SessionId | None, heard: str) -> Reply:
         pages = self._from_pages(question)
         past = self._look_up(question, session_id) if self._look_up else ()
         passages = [*pages, *(each for each in past if not any(page.text in each.text for page in pages))]
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
-            return Reply(hint or (NOTHING if is_question(question) else HEARD))
+            said = heard if self._writes else INCOGNITO
+            return Reply(hint or (NOTHING if is_question(question) else said))
         lines = [f"{passage.text}\n  — {passage.source}" for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 

@@ -77,7 +77,9 @@ class Record:
             self.rows[place] = replace(self.rows[place], id=message_id)
 
     def _tell(self, error: StorageError) -> None:
-        self.trouble = error.message
+        is_known, self.trouble = self.trouble == error.message, error.message
+        if is_known:  # said when it began; who shows the turns says it after each
+            return
         log.warning("turn not stored: %s", error.message)
         self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
 

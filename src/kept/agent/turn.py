@@ -99,7 +99,9 @@ async def _answered(live: "Live", turn: Turn) -> None:
 
 
 async def _extracted(live: "Live", turn: Turn) -> None:
-    reply = await offload(live.parts.assistant.reply, turn.text, live.record.session.id)
+    record = live.record
+    stored = record.store is not None and not record.trouble
+    reply = await offload(live.parts.assistant.reply, turn.text, record.session.id, is_stored=stored)
     turn.answer = reply.text
     turn.saved += [Kept(each.ledger_id, each.target.value, each.text) for each in reply.saved]
     live.parts.sink(TextStreamed(reply.text))

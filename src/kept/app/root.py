@@ -91,12 +91,16 @@ class App:
         return SqliteSessionStore(self.database, self.settings.sessions, clock=self.clock, sink=self.sink)
 
     def sessions_or_none(self) -> SqliteSessionStore | None:
-        """Return the session store; where it cannot be opened, say so once and go on without."""
+        """Return the session store; where it cannot be written, say so, and go on with what can be read or without."""
         try:
-            return self.sessions
+            sessions = self.sessions
+            if sessions.database.is_read_only:
+                with sessions.database.writing():
+                    return sessions
         except StorageError as error:
             self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
-            return None
+            return self.__dict__.get("sessions")
+        return sessions
 
     @cached_property
     def skill_tools(self) -> SkillTools:

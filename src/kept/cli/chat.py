@@ -13,7 +13,9 @@ from kept.core.errors import KeptError, NotFound
 from kept.core.ids import SessionId
 
 if TYPE_CHECKING:
+    from kept.agent.answer import Kept
     from kept.app import App
+    from kept.cli.slash import Slash
 
 CONNECT = (
     "No model is connected: I keep what you tell me and answer from memory. To connect one, set ANTHROPIC_API_KEY or "
@@ -85,11 +87,8 @@ def latest_session(kept: "App") -> SessionId:
     raise NotFound("there is no session to go on with", "start one with `kept chat`")
 
 
-def take_turn(slash: "object", line: str) -> None:
+def take_turn(slash: "Slash", line: str) -> None:
     """Say one message, show the answer and what was saved, and begin the review that is due."""
-    from kept.cli.slash import Slash
-
-    assert isinstance(slash, Slash)
     slash.screen.begin()
     answer = slash.talk.turn(line)
     slash.screen.end()
@@ -97,21 +96,19 @@ def take_turn(slash: "object", line: str) -> None:
         note("(interrupted; what was said so far is kept)")
     if slash.talk.agent.parts.model is not None:
         _notices(slash, answer.saved)
-    trouble = slash.talk.agent.live.record.trouble
+    agent = slash.talk.agent
+    trouble = agent.live.record.trouble
+    if agent.parts.sessions is None and not agent.opening.incognito:
+        trouble = "the database cannot be used; the first lines say why"
     if trouble:
         note(f"(not stored: {trouble})")
     slash.talk.begin_review()
 
 
-def _notices(slash: "object", saved: "tuple[object, ...]") -> None:
-    from kept.agent.answer import Kept
-    from kept.cli.slash import Slash
-
-    assert isinstance(slash, Slash)
+def _notices(slash: "Slash", saved: "tuple[Kept, ...]") -> None:
     if slash.screen.notifications == "off":
         return
     for each in saved:
-        assert isinstance(each, Kept)
         undo = f" (undo: kept memory undo {each.ledger_id})" if each.ledger_id else ""
         note(f"saved to {each.target}: {each.text}{undo}")
 
@@ -130,14 +127,12 @@ def _greet(kept: "App", model: str | None) -> None:
         note("/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves.")
 
 
-def _lines(kept: "App", slash: "object") -> Iterator[str]:
+def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from _piped()
         return
     from kept.cli.prompt import Prompt
-    from kept.cli.slash import Slash
 
-    assert isinstance(slash, Slash)
     model = slash.talk.agent.parts.model
 
     def warm() -> None:

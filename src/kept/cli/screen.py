@@ -42,6 +42,8 @@ class Screen:
     _column: int = 0
     _live: "Live | None" = None
     _tools: list[tuple[str, str]] = field(default_factory=list)
+    _warned: str = ""
+    """The warning that was shown last: the same one again says nothing new."""
 
     def __call__(self, event: Event, /) -> None:
         """Show what a person should see of `event`."""
@@ -60,6 +62,10 @@ class Screen:
 
     def _tell(self, event: Event) -> None:
         line = _told(event)
+        if isinstance(event, Warned):
+            if line == self._warned:
+                return
+            self._warned = line
         if line:
             self._line(line)
 
@@ -133,6 +139,9 @@ class Screen:
     def _line(self, text: str) -> None:
         self._finish(self._block)
         self._block = ""
+        if self._column:
+            say()
+            self._column = 0
         note(text)
 
 

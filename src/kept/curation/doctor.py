@@ -131,7 +131,11 @@ def database(path: Path, opened: Callable[[], SqliteSessionStore]) -> Iterator[C
     if tail is not None:
         yield Check("sessions", Health.ILL, tail.what, tail.remedy)
     try:
-        findings = checked(opened())
+        store = opened()
+        findings = checked(store)
+        if not findings and store.database.is_read_only:
+            with store.database.writing():  # raises why it cannot be written
+                pass
     except KeptError as error:
         yield Check("sessions", Health.ILL, error.message, error.remedy or "run `kept sessions repair`")
         return

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
-from urllib.parse import quote
 from weakref import WeakSet
 
 import apsw
@@ -17,6 +16,7 @@ import apsw
 from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.storage.files import explained, make_folder
 from kept.storage.migrations import Migration, migrate
+from kept.storage.reader import reader, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +34,11 @@ def explained_sql(path: Path) -> Iterator[None]:
         yield
     except (apsw.BusyError, apsw.LockedError) as error:
         raise Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment") from error
-    except apsw.FullError as error:
-        raise StorageError(
-            f"cannot write {str(path)!r}: the disk is full", "free some space, then try again"
-        ) from error
-    except apsw.ReadOnlyError as error:
-        raise StorageError(f"cannot write {str(path)!r}: it is read-only", "check its permissions") from error
-    except apsw.CantOpenError as error:
-        raise StorageError(f"cannot open {str(path)!r}: {error}", "check the folder and its permissions") from error
+    except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+        raise refusal_of(error, path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
-    except (apsw.IOError, apsw.PermissionsError, apsw.AuthError) as error:
+    except (apsw.PermissionsError, apsw.AuthError) as error:
         raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error
 
 
@@ -52,7 +46,8 @@ class Database:
     """One database file, opened once per thread, with its schema brought up to date.
 
     `application_id` marks the file as ours: a file with another mark raises ForeignDatabase, one with
-    a newer schema NewerDatabase, and neither is written.
+    a newer schema NewerDatabase, and neither is written. Where the place cannot be written (no room, read-only)
+    a file that is there is read, and each write tries again: there may be room by then.
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class Database:
         self._application_id = application_id
         self._migrations = migrations
         self._durability = durability
-        self.is_read_only = self._read_only = read_only
+        self._read_only = read_only
         self._prepare = prepare
         self._local = threading.local()
         # a connection lives as long as its thread: worker threads come and go in a long conversation
@@ -87,6 +82,11 @@ class Database:
                 existing = self._local.connection = self._connect()
         return existing
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this thread can only read: because that was asked for, or because the place refuses more."""
+        return self._read_only or self._refused(self.connection) is not None
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give the connection for reads; SQLite's complaints become ours."""
@@ -99,7 +99,7 @@ class Database:
 
         A unit of work that is already open on this thread is joined, so that several tiers commit together.
         """
-        connection = self.connection
+        connection = self._writer()
         if connection.in_transaction:
             yield connection
             return
@@ -134,22 +134,68 @@ class Database:
         if not is_new:
             self._refuse_foreign_header()
         connection = self._local.connection = self._connect(is_new=is_new)
-        if not self._read_only:
+        if not self._read_only and self._refused(connection) is None:
             migrate(connection, self._migrations, self.path)
 
     def _connect(self, *, is_new: bool = False) -> Connection:
+        self._local.refused = None
+        if self._read_only:
+            return self._made_ready(reader(self.path))
+        try:
+            return self._opened_for_writing(is_new=is_new)
+        except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+            if is_new:
+                raise
+            return self._opened_for_reading(error)
+
+    def _opened_for_writing(self, *, is_new: bool) -> Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         with explained("open", self.path):
-            connection = _reader(self.path) if self._read_only else apsw.Connection(str(self.path), flags=flags)
+            connection = apsw.Connection(str(self.path), flags=flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
-        if not is_new:
+        if is_new:
+            connection.pragma("application_id", self._application_id)
+        else:
             self._refuse_foreign(connection)
-        if not self._read_only:
-            if is_new:
-                connection.pragma("application_id", self._application_id)
-            use_wal(connection, self.path)
-            connection.pragma("synchronous", self._durability)
-            connection.pragma("secure_delete", "ON")
+        use_wal(connection, self.path)
+        connection.pragma("synchronous", self._durability)
+        connection.pragma("secure_delete", "ON")
+        return self._made_ready(connection)
+
+    def _opened_for_reading(self, refused: apsw.Error) -> Connection:
+        """Open a file that cannot be written; raise why, where it cannot be read either or has an older schema."""
+        try:
+            connection = reader(self.path)
+        except apsw.Error:
+            raise refused from None
+        newest = self._migrations[-1].version if self._migrations else 0
+        if connection.pragma("user_version") != newest:
+            connection.close()
+            raise refused
+        self._local.refused = refused
+        return self._made_ready(connection)
+
+    def _refused(self, connection: Connection) -> apsw.Error | None:
+        """Return why this thread's connection cannot write, None when it can."""
+        assert connection is self._local.connection
+        refused: apsw.Error | None = self._local.refused
+        return refused
+
+    def _writer(self) -> Connection:
+        """Return this thread's connection, opened anew when it could not write before."""
+        if self._refused(self.connection) is None:
+            return self.connection
+        with explained_sql(self.path):
+            self._local.connection = self._connect()
+            refused = self._refused(self._local.connection)
+            if refused is not None:
+                raise refused
+        return self.connection
+
+    def _made_ready(self, connection: Connection) -> Connection:
+        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        if self._read_only:
+            self._refuse_foreign(connection)
         connection.pragma("foreign_keys", "ON")
         if self._prepare is not None:
             self._prepare(connection)
@@ -190,20 +236,6 @@ class Database:
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
             )
-
-
-def _reader(path: Path) -> Connection:
-    """Open a file for reading; in a folder that cannot be written, without the log that would have to stand there."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-    except (apsw.CantOpenError, apsw.ReadOnlyError):
-        connection.close()
-        if os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
-            raise
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags)
-    return connection
 
 
 def is_database(path: Path) -> bool:

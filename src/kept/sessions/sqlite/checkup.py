@@ -50,7 +50,9 @@ def checked(store: SqliteSessionStore) -> list[Finding]:
     database = store.database
     try:
         with database.reading() as connection:
-            found = file_findings(connection, database.path) + _row_findings(connection) + _index_findings(connection)
+            found = file_findings(connection, database.path) + _row_findings(connection)
+            if not database.is_read_only:  # the check of an index is a statement that writes
+                found += _index_findings(connection)
     except StorageError as error:
         return [Finding(error.message, REPAIR)]
     return found or _search_findings(store)

@@ -1,6 +1,7 @@
 """Repair of a store: the index anew from the rows, or the whole file anew from what can be read of it."""
 
 import logging
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +55,8 @@ class Repair:
 
     def run(self) -> Repaired:
         """Check, mend as little as is needed, and check again."""
-        tail = log_tail(self._path)
+        tail = log_tail(self._path)  # before anything opens the file
+        self._refuse_what_cannot_be_written()
         if tail is not None:
             self._report.found.append(tail)
         try:
@@ -68,6 +70,13 @@ class Repair:
             self._rescue()
         self._report.left = self._examine() if self._report.done else []
         return self._report
+
+    def _refuse_what_cannot_be_written(self) -> None:
+        """Raise why nothing can be written here: a file that is only out of room is not damaged."""
+        with suppress(Unreadable), closing(open_state(self._path, self._settings.durability)) as database:
+            if database.is_read_only:
+                with database.writing():
+                    return
 
     def _examine(self) -> list[Finding]:
         database = open_state(self._path, self._settings.durability)
