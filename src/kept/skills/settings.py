@@ -38,6 +38,10 @@ class SkillSettings:
     """Hub sources, or beginnings of them, whose skills count as trusted instead of community."""
     hub_sources: list[str] = field(default_factory=list)
     """Hub sources that `kept skills search` and `browse` look through when none is named."""
+    github_url: str = "https://github.com"
+    """Where `owner/repo/path` is fetched from: GitHub, or the address of a GitHub Enterprise server."""
+    hub_timeout_seconds: Annotated[float, Above(0)] = 30.0
+    """How long a hub source may be silent; a whole answer may take four times as long, a git clone six times."""
     lock_timeout_seconds: Annotated[float, Above(0)] = 10.0
     """How long a change waits for another process before it gives up."""
 

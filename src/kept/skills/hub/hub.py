@@ -12,10 +12,10 @@ from kept.core.refusal import Reason, Refused
 from kept.skills import guard
 from kept.skills.document import bad_name
 from kept.skills.editor import Author, Changed, SkillEditor
-from kept.skills.hub.fetch import fetch, read_index
+from kept.skills.hub.fetch import Reach, fetch, read_index
 from kept.skills.hub.lock import HUB_FOLDER, Installed, LockFile
 from kept.skills.hub.quarantine import Package, checked, chosen, emptied, skills_below
-from kept.skills.hub.sources import Source, WellKnown, parse_source, uses_network
+from kept.skills.hub.sources import Source, WellKnown, is_from, parse_source, uses_network
 from kept.skills.places import files_of, read_regular
 from kept.skills.versions import digest
 from kept.storage.files import make_folder
@@ -69,19 +69,23 @@ class Audited:
 class Hub:
     """The way in for skills of other people; nothing is fetched unless a method that says so is called."""
 
-    def __init__(self, editor: SkillEditor, *, github: str = "https://github.com") -> None:
+    def __init__(self, editor: SkillEditor) -> None:
         self._editor = editor
         self._library = editor.library
-        self._github = github
+        self._settings = editor.library.settings
         self.lock = LockFile(editor.home)
+
+    @property
+    def _reach(self) -> Reach:
+        return Reach(self._library.environ, self._settings.hub_timeout_seconds)
 
     def browse(self, text: str) -> list[dict[str, JSON]] | Refused:
         """Return name and description of every skill at a source."""
-        source = parse_source(text, github=self._github)
+        source = parse_source(text, github=self._settings.github_url)
         if isinstance(source, Refused):
             return source
         if isinstance(source, WellKnown):
-            index = read_index(source.url)
+            index = read_index(source.url, seconds=self._reach.seconds)
             if isinstance(index, Refused):
                 return index
             return [
@@ -89,7 +93,7 @@ class Hub:
             ]
         quarantine = self._quarantine()
         try:
-            fetched = fetch(source, quarantine, wanted=None, environ=self._library.environ)
+            fetched = fetch(source, quarantine, wanted=None, reach=self._reach)
             if isinstance(fetched, Refused):
                 return fetched
             packages = [checked(folder) for folder in skills_below(fetched.folder)]
@@ -101,7 +105,7 @@ class Hub:
 
     def prepare(self, text: str, *, skill: str | None = None) -> Prepared | Refused:
         """Fetch a skill to quarantine, check and scan it; the quarantine is empty again when this returns."""
-        source = parse_source(text, github=self._github)
+        source = parse_source(text, github=self._settings.github_url)
         if isinstance(source, Refused):
             return source
         quarantine = self._quarantine()
@@ -111,14 +115,14 @@ class Hub:
             emptied(quarantine)
 
     def _prepared(self, text: str, source: Source, quarantine: Path, *, skill: str | None) -> Prepared | Refused:
-        fetched = fetch(source, quarantine, wanted=skill, environ=self._library.environ)
+        fetched = fetch(source, quarantine, wanted=skill, reach=self._reach)
         if isinstance(fetched, Refused):
             return fetched
         folder = chosen(fetched.folder, skill)
         package = folder if isinstance(folder, Refused) else checked(folder)
         if isinstance(package, Refused):
             return package
-        trusted = any(text.startswith(known) for known in self._library.settings.trusted_sources)
+        trusted = any(is_from(text, known) for known in self._settings.trusted_sources)
         return Prepared(
             source=text,
             revision=fetched.revision or _revision(package.files),

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -9,8 +10,10 @@ from urllib.parse import urlsplit
 from kept.core.refusal import Reason, Refused
 
 _GITHUB_SHORT = re.compile(r"(?:github:)?([\w.-]{1,39})/([\w.-]{1,100})((?:/[\w.-]+)*)(?:@([\w./-]{1,100}))?")
-_GITHUB_URL = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:/tree/([\w.-]+)((?:/[\w.-]+)*))?/?")
-_GIT = re.compile(r"(?:git\+)?((?:https|ssh|git|file)://[^\s#]+?|git@[\w.-]+:[^\s#]+?)(?:#([\w./-]+))?(?:@([\w./-]+))?")
+_GITHUB_PAGE = re.compile(r"/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:/tree/([\w.-]+)((?:/[\w.-]+)*))?/?")
+_GIT = re.compile(r"(?:git\+)?((?:https?|ssh|file)://[^\s#]+?|git@[\w.-]+:[^\s#]+?)(?:#([\w./-]+))?(?:@([\w./-]+))?")
+GITHUB = "https://github.com"
+_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _REMEDY = "give a folder, a .zip, a git URL, owner/repo/path on GitHub, an https:// site with an index, or pip:PACKAGE"
 
 
@@ -42,6 +45,8 @@ class Git:
     url: str
     path: str = ""
     ref: str = ""
+    archive: str = ""
+    """Where the same revision is offered as a tar.gz, for machines without git."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def uses_network(source: Source) -> bool:
             return False
 
 
-def parse_source(text: str, *, folder: Path | None = None, github: str = "https://github.com") -> Source | Refused:
+def parse_source(text: str, *, folder: Path | None = None, github: str = GITHUB) -> Source | Refused:
     """Return the source that `text` names; a local path wins over everything that looks like one."""
     text = text.strip()
     if not text or text.startswith("-") or not text.isprintable():
@@ -82,24 +87,38 @@ def parse_source(text: str, *, folder: Path | None = None, github: str = "https:
         return Folder(local) if local.is_dir() else Archive(local)
     if text.startswith("pip:"):
         return Package(text.removeprefix("pip:"))
-    return _remote(text, github) or Refused(Reason.INVALID, f"{text[:120]!r} names no source", _REMEDY)
+    return _remote(text, github.rstrip("/")) or Refused(Reason.INVALID, f"{text[:120]!r} names no source", _REMEDY)
 
 
 def _remote(text: str, github: str) -> Source | None:
-    page = _GITHUB_URL.fullmatch(text)
-    if page is not None:
-        return Git(f"{github}/{page[1]}/{page[2]}", (page[4] or "").strip("/"), page[3] or "")
+    for host in (GITHUB, github):
+        page = _GITHUB_PAGE.fullmatch(text.removeprefix(host)) if text.startswith(f"{host}/") else None
+        if page is not None:
+            return _hosted(host, page[1], page[2], path=page[4] or "", ref=page[3] or "")
     if text.startswith(("git+", "git@", "ssh://", "git://", "file://")) or re.search(r"\.git(#|@|$)", text):
-        found = _GIT.fullmatch(text)
-        return Git(found[1], found[2] or "", found[3] or "") if found and not _climbs(found[2] or "") else None
+        return _repository(text)
     if safe_url(text):
         return (
             Download(text) if re.search(r"\.(zip|tar\.gz|tgz)$", urlsplit(text).path) else WellKnown(text.rstrip("/"))
         )
     short = _GITHUB_SHORT.fullmatch(text)
-    if short is not None and not _climbs(short[3]):
-        return Git(f"{github}/{short[1]}/{short[2]}", short[3].strip("/"), short[4] or "")
-    return None
+    return _hosted(github, short[1], short[2], path=short[3], ref=short[4] or "") if short is not None else None
+
+
+def _hosted(host: str, owner: str, name: str, *, path: str, ref: str) -> Git | None:
+    if _climbs(path) or _climbs(ref) or _climbs(f"{owner}/{name}"):
+        return None
+    url = f"{host}/{owner}/{name}"
+    return Git(url, path.strip("/"), ref, f"{url}/archive/{ref or 'HEAD'}.tar.gz")
+
+
+def _repository(text: str) -> Git | None:
+    found = _GIT.fullmatch(text)
+    if found is None or _climbs(found[2] or ""):
+        return None
+    # git:// and http:// to other machines can be changed on their way
+    plain = found[1].startswith("http") and not safe_url(found[1])
+    return None if plain else Git(found[1], found[2] or "", found[3] or "")
 
 
 def _climbs(path: str) -> bool:
@@ -108,7 +127,34 @@ def _climbs(path: str) -> bool:
 
 def safe_url(url: str) -> bool:
     """Tell whether an address is protected on its way: HTTPS, or plain HTTP to this machine."""
-    parts = urlsplit(url)
-    if parts.username or parts.password or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"})
+    if parts.username or parts.password or not host:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and host in _THIS_MACHINE)
+
+
+def may_lead(origin: str, url: str) -> bool:
+    """Tell whether what `origin` says may send us to `url`; another machine never sends us to this one."""
+    if not safe_url(url):
+        return False
+    host = urlsplit(url).hostname or ""
+    return host == urlsplit(origin).hostname or urlsplit(origin).hostname in _THIS_MACHINE or not _is_near(host)
+
+
+def _is_near(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_link_local or address.is_unspecified
+
+
+def is_from(source: str, known: str) -> bool:
+    """Tell whether `source` is `known` or lies below it; `acme/skills-2` does not lie below `acme/skills`."""
+    return bool(known) and (
+        source == known or (source.startswith(known) and (known[-1] in "/:" or source[len(known)] in "/#@"))
+    )

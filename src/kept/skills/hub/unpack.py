@@ -1,6 +1,7 @@
 """Archives opened without trust: no path leads out, no size is believed, nothing but files comes in."""
 
 import io
+import re
 import stat
 import tarfile
 import zipfile
@@ -15,6 +16,7 @@ from kept.skills.places import MOST_FILE_BYTES, bad_path
 MOST_ENTRIES = 2_000
 MOST_BYTES = 64 * 1_048_576
 _CHUNK = 65_536
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Unsafe(Exception):
@@ -42,6 +44,17 @@ def unpack(data: bytes, into: Path) -> Refused | None:
     ) as error:
         return Refused(Reason.INVALID, f"the archive cannot be read: {error}", "fetch it again, or use another source")
     return None
+
+
+def commit_of(data: bytes) -> str:
+    """Return the commit that `git archive` wrote into a tar.gz, or nothing."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as archive:
+            archive.next()
+            said = archive.pax_headers.get("comment", "")
+    except (tarfile.TarError, zlib.error, EOFError, OSError):
+        return ""
+    return said if _COMMIT.fullmatch(said) else ""
 
 
 def _bounded(entries: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
