@@ -3,6 +3,9 @@
 import gc
 import itertools
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -223,3 +226,44 @@ def test_two_processes_compact_a_session_once(tmp_path: Path) -> None:
         assert endpoint.wrong == []
         for one in (app, *apps):
             one.close()
+
+
+@pytest.mark.parametrize("in_place", ["false", pytest.param("true", marks=pytest.mark.heavy)])
+def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str) -> None:
+    """Three `kept run --resume` at the same time: one summary, one place where the talk goes on, nothing lost."""
+    slow = Says(SUMMARY, piece_length=8, delay_seconds=0.1)
+    endpoint = Endpoint(64_000, lambda: slow)
+    settings = {"toolsets": "[memory, session_search]", "compression": f"{{in_place: {in_place}}}"}
+    with Talk(tmp_path / "home", endpoint, **settings) as talk:
+        app = talk.app()
+        agent = app.agent(Opening())
+        talk.turns(agent, 0, 24)
+        session_id = agent.session.id
+        agent.close()
+        assert endpoint.errands == 0
+        endpoint.window, endpoint.said = int(endpoint.largest * 1.8), ""
+        config = talk.home / "config.yaml"
+        config.write_text(config.read_text().replace("64000", str(endpoint.window)))
+        said = [f"parallel {number}: please set the counter" for number in range(3)]
+        running = [_resumed(talk, session_id, text) for text in said]
+        ended = [(one.communicate(timeout=90), one.returncode) for one in running]
+        after = _resumed(talk, session_id, "and now?").communicate(timeout=90)[0]
+
+        assert [code for _, code in ended] == [0, 0, 0], ended
+        assert json.loads(after)["answer"]
+        assert endpoint.wrong == []
+        assert endpoint.errands == 1
+        store = app.sessions
+        chain = {session_id, store.tip(session_id)}
+        assert len(chain) == (1 if in_place == "true" else 2)
+        assert {one.id for one in store.recent(limit=10)} == chain
+        stored = [row for one in chain for row in store.messages(one)]
+        assert len([row for row in stored if is_summary(row.message)]) == 1
+        assert set(said) < {row.message.text for row in stored}
+        app.close()
+
+
+def _resumed(talk: Talk, session_id: str, text: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "kept", "run", "--resume", session_id, "--json", "--", text]
+    own = {**os.environ, **talk.server.environment, "KEPT_HOME": str(talk.home)}
+    return subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
