@@ -1,5 +1,6 @@
 """A live conversation: the state that outlasts its turns."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from kept.core.tools import Tool
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 TITLE_CHARS = 60
+RECALLED_TEXTS = 500
 
 
 def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
@@ -56,7 +58,8 @@ class Live:
     turns: int = 0
     final: Message | None = None
     """The model's last message whole, with its thinking, until it is settled."""
-    recalled_texts: list[str] = field(default_factory=list)
+    recalled_texts: deque[str] = field(default_factory=lambda: deque(maxlen=RECALLED_TEXTS))
+    """What was recalled lately: a review must not save it as new."""
     due: tuple[bool, bool] = (False, False)
     """Whether a review of memory and of skills is due."""
     last_turn: Turn | None = None
@@ -132,8 +135,8 @@ class Live:
         window = Window(self.parts.model.context_length, self.parts.gauge.calibration.applied(overhead))
         self.parts.engine.update_model(window)
 
-    def recalled(self, text: str) -> list[str]:
-        """Begin a turn: prepare the prompt, and return what is recalled for this message."""
+    def begun(self, text: str) -> str:
+        """Begin a turn: prepare the prompt, count the turn, and return what changed on the pages meanwhile."""
         if self.parts.model is not None:
             first = self.record.prompt is None
             _ = self.prompt
@@ -141,17 +144,15 @@ class Live:
                 self.fit_engine()
         self._note_correction(text)
         self.turns += 1
-        found = []
-        if self.frozen is not None and not self.incognito:
-            notice = delta(self.parts, self.frozen, frozenset(self.lineage))
-            if notice:
-                found.append(notice)
-        if self.parts.providers is not None and not self.incognito and self.parts.model is not None:
-            recalled = self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
-            if recalled:
-                self.recalled_texts.append(recalled)
-                found.insert(0, recalled)
-        return found
+        if self.frozen is None or self.incognito:
+            return ""
+        return delta(self.parts, self.frozen, frozenset(self.lineage)) or ""
+
+    def recalled(self, text: str) -> str:
+        """Return what the providers recall for this message; changes nothing, so that nobody need wait for it."""
+        if self.parts.providers is None or self.incognito or self.parts.model is None:
+            return ""
+        return self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
 
     def _note_correction(self, text: str) -> None:
         """Count a correction against the skills that the turn before had used."""

@@ -33,6 +33,8 @@ class Turn:
     text: str
     began: float
     first_row: int
+    is_kept: bool = False
+    """Whether the person's message is in the record."""
     spent: Spent = field(default_factory=Spent)
     calls: list[Called] = field(default_factory=list)
     saved: list[Kept] = field(default_factory=list)
@@ -46,17 +48,18 @@ async def take_turn(live: "Live", text: str) -> Answer:
     """Answer one message of a person; whatever happens, what was said is kept."""
     turn = Turn(text, time.monotonic(), len(live.record.rows))
     live.current = turn
-    recalled = await offload(live.recalled, text)
-    message = user_message(text, recalled, timestamp=live.now())
-    await offload(live.record.add, [message])
+    notice = await offload(live.begun, text)
     failure: KeptError | None = None
     with live.interruptible() as scope:
         try:
+            await _heard(live, turn, notice)
             await _answered(live, turn)
         except KeptError as error:
             failure = error
     turn.interrupted = scope.cancelled_caught
     with anyio.CancelScope(shield=True):
+        if not turn.is_kept:
+            await _kept(live, turn, [notice])
         closing = _closing(live, turn, failure)
         await offload(settle, live, turn, closing)
     if failure is not None:
@@ -72,6 +75,20 @@ async def take_turn(live: "Live", text: str) -> Answer:
         turn.stopped_by,
         time.monotonic() - turn.began,
     )
+
+
+async def _heard(live: "Live", turn: Turn, notice: str) -> None:
+    """Keep the message with what is recalled for it; a person who interrupts does not wait for providers."""
+    recalled = await offload(live.recalled, turn.text, abandon=True)
+    if recalled:
+        live.recalled_texts.append(recalled)
+    await _kept(live, turn, [recalled, notice])
+
+
+async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
+    with anyio.CancelScope(shield=True):
+        await offload(live.record.add, [user_message(turn.text, background, timestamp=live.now())])
+        turn.is_kept = True
 
 
 async def _answered(live: "Live", turn: Turn) -> None:

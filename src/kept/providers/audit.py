@@ -17,7 +17,8 @@ from kept.storage.statements import statements
 log = logging.getLogger(__name__)
 
 _SQL = statements("kept.providers", "audit.sql")
-_FLUSH_SECONDS = 2.0
+_FLUSH_SECONDS = 12.0
+"""Longer than the database waits for another writer: what was handed over is written, however busy the machine is."""
 _BATCH = 500
 _SECONDS_PER_DAY = 86_400
 
@@ -87,7 +88,7 @@ class Audit:
                 self._writer.start()
 
     def flush(self) -> None:
-        """Wait, for a short while, until everything handed over is written."""
+        """Wait until everything handed over is written, unless the database refuses."""
         if self._writer is not None:
             written = threading.Event()
             self._inbox.put(written)

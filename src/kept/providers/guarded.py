@@ -17,6 +17,8 @@ from kept.security.secrets import redact
 
 log = logging.getLogger(__name__)
 
+_WAITED_FOR = frozenset({"system_prompt_block", "on_turn_start", "prefetch", "on_pre_compress", "on_session_switch"})
+"""Hooks that a turn waits for: while one of them hangs no other is begun, so that one time-out is the longest delay."""
 REQUIRED = frozenset({"initialize", "get_tool_schemas", "handle_tool_call", "is_available"})
 
 
@@ -74,7 +76,7 @@ class Guarded:
         if self.breaker.is_open(now):
             return Pending(lambda _: Failed(f"{self.name} is paused after repeated failures", attempted=False))
         if not self._is_free(hook):
-            return Pending(lambda _: Failed(f"{self.name}: an earlier {hook} still hangs", attempted=False))
+            return Pending(lambda _: Failed(f"{self.name}: an earlier call still hangs", attempted=False))
         given = {"session_id": session_id, **keywords}
         out = _size((args, keywords))
         begun = time.monotonic()
@@ -114,11 +116,10 @@ class Guarded:
             log.warning("provider %s is paused: %s", self.name, error)
 
     def _is_free(self, hook: str) -> bool:
-        job = self._left_behind.get(hook)
-        if job is not None and not job.wait(0):
-            return False
-        self._left_behind.pop(hook, None)
-        return True
+        for left, job in list(self._left_behind.items()):
+            if job.wait(0):
+                self._left_behind.pop(left, None)
+        return hook not in self._left_behind and not (hook in _WAITED_FOR and _WAITED_FOR & self._left_behind.keys())
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
