@@ -201,7 +201,7 @@ class AgentBuilder:
                 settings=self._app.settings.compression,
                 model=self._app.models.errand("compression", model, sink=told),
                 nodes=sessions,
-                originals=(lambda ids: [row for one in ids if (row := sessions.message(one))]) if sessions else None,
+                originals=sessions.messages_by_id if sessions else None,
                 deadline_seconds=self._app.settings.auxiliary.compression.timeout,
             )
         )

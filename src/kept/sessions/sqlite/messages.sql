@@ -28,6 +28,13 @@ SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_
   reasoning, parts, token_count, api_content, external_id, interrupted
 FROM messages WHERE id = ? AND state <> 'rewound';
 
+-- name: of_ids
+SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted
+FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND state <> 'rewound'
+  AND EXISTS (SELECT 1 FROM sessions WHERE sessions.id = messages.session_id AND sessions.trashed IS NULL)
+ORDER BY id;
+
 -- name: before
 SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted

@@ -86,6 +86,12 @@ def one(connection: Connection, message_id: int) -> StoredMessage | None:
     return found[0] if found else None
 
 
+def of_ids(connection: Connection, message_ids: Sequence[int]) -> list[StoredMessage]:
+    """Return the messages that were neither taken back nor put into the trash, in order of their ids."""
+    known = [number for number in message_ids if 0 <= number <= _NEWEST_ID]
+    return restored(connection, connection.execute(SQL.of_ids, (json.dumps(known),)))
+
+
 def around(connection: Connection, anchor: StoredMessage, *, before: int, after: int) -> list[StoredMessage]:
     """Return `anchor` with its neighbours in the session, in order."""
     earlier = list(connection.execute(SQL.before, (anchor.session_id, anchor.id, before)))

@@ -188,6 +188,11 @@ class SqliteSessionStore:
             found = rows.one(connection, message_id)
             return found if found is not None and life.one(connection, found.session_id) else None
 
+    def messages_by_id(self, message_ids: Sequence[MessageId]) -> list[StoredMessage]:
+        """Return those messages that can be shown, in order of their ids, by one query."""
+        with self.database.reading() as connection:
+            return rows.of_ids(connection, message_ids)
+
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         """Return the first and the last own messages, each in order; in a short session they overlap."""
         with self.database.reading() as connection:

@@ -1,0 +1,23 @@
+"""Messages read by their ids."""
+
+from kept.core.ids import MessageId, SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.sqlite import keeping
+
+
+def test_many_messages_are_read_by_one_query(store):
+    """Thousands come back at once; what was taken back or put into the trash does not."""
+    for name in ("kept", "trashed"):
+        store.create(Session(SessionId(name), source="cli", started=1.0))
+    said = [NewMessage(Message(Role.USER, f"word {number}"), float(number), Origin.PERSON) for number in range(2_000)]
+    ids = store.append(SessionId("kept"), said)
+    gone = store.append(SessionId("trashed"), said[:3])
+    store.rewind(SessionId("kept"), ids[-1])
+    keeping.delete(store, [SessionId("trashed")])
+    asked = []
+    store.database.connection.set_exec_trace(lambda cursor, sql, bindings: asked.append(sql) or True)
+
+    rows = store.messages_by_id([*gone, *reversed(ids), MessageId(10**30), MessageId(-1)])
+
+    assert [row.message.text for row in rows] == [one.message.text for one in said[:-1]]
+    assert len([sql for sql in asked if "FROM messages" in sql]) == 1
