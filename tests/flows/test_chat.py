@@ -97,3 +97,23 @@ def test_a_title_needs_no_spaces(kept):
 
     assert "数据库数据库" in kept("sessions", "list").out
     assert kept("sessions", "list", "--json").json[0]["title"] == "数据库" * 20 + "…"
+
+
+def test_what_was_said_a_minute_ago_is_found(kept):
+    """A question is answered from the conversation it is asked in, in any language; the question is no answer."""
+    ran = kept(
+        "chat",
+        stdin="The staging database runs on heron, port 5433.\nWhich port does the staging database use?\n"
+        "数据库运行在苍鹭上，端口5433。\n数据库在哪个端口？\n",
+    )
+
+    assert "use?\nThe staging database runs on heron, port 5433.\n  — you, " in ran.out
+    assert "哪个端口？\n数据库运行在苍鹭上，端口5433。\n  — you, " in ran.out
+
+
+def test_an_incognito_chat_does_not_say_that_it_keeps(kept):
+    """What is told in an incognito conversation is answered with the truth."""
+    ran = kept("chat", "--incognito", stdin="The staging database runs on heron.\n")
+
+    assert "incognito: I keep nothing" in ran.out
+    assert "I keep this conversation" not in ran.out

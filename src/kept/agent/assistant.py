@@ -136,7 +136,9 @@ class Assistant:
 
     def _answer(self, question: str, session_id: SessionId | None, heard: str) -> Reply:
         pages = self._from_pages(question)
-        past = self._look_up(question, session_id) if self._look_up else ()
+        # who asks may mean what was said a minute ago; who tells something need not hear it again
+        besides = None if is_question(question) else session_id
+        past = self._look_up(question, besides) if self._look_up else ()
         passages = [*pages, *(each for each in past if not any(page.text in each.text for page in pages))]
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:

@@ -13,12 +13,12 @@ MOST = 3
 CHARS = 400
 
 
-def look_up(store: SessionStore, question: str, current: SessionId | None = None) -> list[Passage]:
+def look_up(store: SessionStore, question: str, besides: SessionId | None = None) -> list[Passage]:
     """Return the best passages with their dates and ids, none when the search would rather say nothing.
 
-    The conversation that asks is left out: the person has just said it.
+    The conversation `besides` which one looks is left out; the question itself is never an answer.
     """
-    excluded = (current,) if current is not None else ()
+    excluded = (besides,) if besides is not None else ()
     try:
         found = store.search(SearchRequest(question, limit=MOST * 8, exclude_sessions=excluded))
     except StorageError:

@@ -28,9 +28,16 @@ _KIN: Final = tuple(
         "eat food diet vegetarian vegan allergic",
         "kid kids child children son daughter",
         "pet dog cat",
+        "名字 姓名 叫 姓 谁",
+        "住 住址 地址 家住",
+        "喜欢 爱 偏好",
+        "用 使用",
     )
 )
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
+_CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
+"""Words of one character that carry the meaning of a short question; pairs with a stop character lose them."""
+_CJK_BETWEEN: Final = re.compile(f"[{''.join(sorted(_CJK_STOP | _CJK_WORDS))}]+")
 _WHEN: Final = re.compile(
     r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
 )
@@ -72,7 +79,8 @@ def _terms(text: str) -> frozenset[str]:
     found = {word for word in words if word not in stop}
     for run in _UNSPACED.findall(unicodedata.normalize("NFC", plain)):
         pairs = {run[i : i + 2] for i in range(len(run) - 1)} or {run}
-        found |= {pair for pair in pairs if not set(pair) & _CJK_STOP}
+        found |= {pair for pair in pairs if not set(pair) & _CJK_STOP} | (_CJK_WORDS & set(run))
+        found |= {piece for piece in _CJK_BETWEEN.split(run) if len(piece) == 1}
     return frozenset(found)
 
 
@@ -83,7 +91,7 @@ def _same(one: str, other: str) -> bool:
 @lru_cache(maxsize=16_384)
 def _likeness(one: str, other: str) -> float:
     if one == other:
-        return 1.0
+        return 0.6 if one in _CJK_WORDS else 1.0
     shared = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -32,6 +32,8 @@ FACTS = [
     "Merk dir, dass ich in Hamburg wohne",
     "Recuerda que mi perro se llama Toby",
     "Souviens-toi que je travaille chez Acme",
+    "请记住我叫李明",
+    "别忘了我住在上海",
 ]
 
 
@@ -49,6 +51,9 @@ FACTS = [
         ("Wo wohne ich?", "ich in Hamburg wohne"),
         ("¿Cómo se llama mi perro?", "mi perro se llama Toby"),
         ("Où est-ce que je travaille ?", "je travaille chez Acme"),
+        ("我叫什么名字?", "我叫李明"),
+        ("我是谁?", "我叫李明"),
+        ("我住哪儿?", "我住在上海"),
     ],
 )
 def test_a_question_that_the_pages_answer_is_answered_with_its_source(assistant, question, answer):
@@ -62,7 +67,16 @@ def test_a_question_that_the_pages_answer_is_answered_with_its_source(assistant,
     assert ".md" in reply.passages[0].source
 
 
-@pytest.mark.parametrize("question", ["who is the president of France?", "what is the weather like?", "sing me a song"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "who is the president of France?",
+        "what is the weather like?",
+        "sing me a song",
+        "我的猫叫什么?",
+        "今天天气怎么样?",
+    ],
+)
 def test_what_is_not_known_is_said(assistant, question):
     """Nothing is made up."""
     for fact in FACTS:
