@@ -57,3 +57,5 @@ class Found:
     terms: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)
     """How many hits each filter took away, by the filter's name."""
+    unchecked: int = 0
+    """How many older messages at least may match an explicit query as well, and were too many to be read."""

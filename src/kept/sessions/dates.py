@@ -14,6 +14,7 @@ _MONTH_NUMBERS = {name: number for number, name in enumerate(_MONTHS, 1)}
 _MONTH_NUMBERS |= {name[:3]: number for name, number in _MONTH_NUMBERS.items()} | {"sept": 9}
 _WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday"
 _WEEKDAYS = _WEEKDAY_NAMES.split()
+DATE_NAMES = frozenset({*_MONTHS, *_WEEKDAYS})
 _COUNTED = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = {word: number for number, word in enumerate(_COUNTED.split(), 1)} | {
     "a": 1,

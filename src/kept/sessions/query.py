@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from kept.sessions.dates import Span, mentioned
+from kept.sessions.dates import DATE_NAMES, Span, mentioned
 from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, clean, compounds, pieces
 from kept.sessions.words import CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
 
@@ -34,6 +34,8 @@ class Term:
     text: str
     kind: Kind = Kind.WORD
     weight: float = 1.0
+    names_date: bool = False
+    """Whether it is a month, a weekday or a number of a date that the question mentions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
 
 def _word(word: str, date_words: frozenset[str]) -> Term:
     if word in date_words:
-        return Term(CANONICAL.get(word, word), weight=DATE_WORD_WEIGHT)
+        base = CANONICAL.get(word, word)
+        return Term(base, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or base in DATE_NAMES)
     return Term(CANONICAL.get(word, word), weight=SCAFFOLDING_WEIGHT if word in SCAFFOLDING else 1.0)
 
 

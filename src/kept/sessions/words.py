@@ -119,3 +119,8 @@ def _canonical(table: str) -> dict[str, str]:
 
 CANONICAL: Final[dict[str, str]] = _canonical(_IRREGULAR) | _canonical(_SAME)
 """Irregular forms and everyday short forms, each with the word under which it is found as well."""
+
+
+def forms(word: str) -> list[str]:
+    """Return the words that are found under `word`, itself first."""
+    return [word, *(variant for variant, base in CANONICAL.items() if base == word)]

@@ -2,21 +2,24 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from heapq import nlargest
 from itertools import combinations
 
 from kept.sessions.rank import Ranking
 from kept.sessions.sqlite.postings import Postings
 from kept.sessions.sqlite.terms import Held
 
-_BLOCK = 32
+_BLOCK_BITS = 5
+_BLOCK = 1 << _BLOCK_BITS
 """Messages stored together stand in for their session, which is not read yet."""
 _NEIGHBOURHOOD = 20
-_BLOCKS = 8_000
+_FULLEST = 600
+"""Blocks whose weight is looked at closely."""
+_HEAVIEST = 4
 _COMMON = 15_000
+_TOO_LONG = 60_000
+"""Length from which on a list is not read whole beside rarer ones."""
 _FEW = 2
 _SHORT = 8
 """Length that a short message is taken to have before its own is looked up."""
@@ -63,7 +66,7 @@ EXHAUSTIVE = Budget(*[10**9] * 7)
 class Scope:
     """Where to look: the messages that the filters leave, and those for which an explicit condition holds."""
 
-    messages: frozenset[int] | None = None
+    messages: frozenset[int] | range | None = None
     asked: Container[int] | None = None
 
 
@@ -83,7 +86,10 @@ def pool(
     estimates = []
     for number in looked:
         length = lengths.get(number, 1)
-        estimates.append((ranking.base(masks[number], length) + ranking.falloff(length) * near[number], number))
+        estimate = ranking.base(masks[number], length)
+        if number in near:
+            estimate += ranking.falloff(length) * near[number]
+        estimates.append((estimate, number))
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool * 2]
     estimates += _between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
@@ -95,23 +101,40 @@ def pool(
 
 def _between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
     """Return the messages next to the best that hold no term themselves: answers in other words."""
-    at = _Default(masks).__getitem__
+    get = masks.get
     beside = {near for number in best for near in (number - 1, number + 1) if near not in masks}
     return [
-        (ranking.neighbours(0, at(number - 1), at(number + 1), around=at(number - 2) | at(number + 2)), number)
+        (
+            ranking.neighbours(
+                0, get(number - 1, 0), get(number + 1, 0), around=get(number - 2, 0) | get(number + 2, 0)
+            ),
+            number,
+        )
         for number in beside
     ]
 
 
 def _read(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: Scope) -> None:
-    """Read the lists of the rarest terms as far as the budget goes; inside a scope all of them, cut to it."""
+    """Read the lists of the rarest terms as far as the budget goes; inside a scope only what lies there."""
     left = budget.postings
+    read: list[Held] = []
     for held in sorted(terms, key=lambda held: held.holding):
-        if held.ids is None and (held.holding <= left or scope.messages is not None):
+        is_common = held.holding > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW
+        if held.ids is None and scope.messages is not None:
+            held.ids = postings.ids_between(
+                held.expression, min(scope.messages, default=0), max(scope.messages, default=0)
+            )
+        elif held.ids is None and is_common:
+            # beside rarer terms it matters only where it stands with one of them
+            rarer = " OR ".join(f"({other.expression})" for other in read)
+            held.beside = postings.ids(f"{held.expression} AND ({rarer})")
+        elif held.ids is None and held.holding <= left:
             held.ids = postings.ids(held.expression)
-        left -= len(held.ids or ())
-        if scope.messages is not None and held.ids is not None:
-            held.ids = [number for number in held.ids if number in scope.messages]
+        if held.ids is not None:
+            left -= len(held.ids)
+            read.append(held)
+            if scope.messages is not None:
+                held.ids = [number for number in held.ids if number in scope.messages]
 
 
 def _promising(
@@ -126,7 +149,7 @@ def _promising(
     """Return the messages whose length is worth looking up: by their terms, those beside them and their block."""
     if len(masks) <= budget.looked:
         return list(masks)
-    get = masks.get
+    get, block = masks.get, dense.scores.get
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
     usual = {mask: ranking.base(mask, length) for mask in short}
     share, total = ranking.weights.next, ranking.sum
@@ -136,30 +159,27 @@ def _promising(
         beside = (get(number - 1, 0) | get(number + 1, 0)) & ~mask
         if beside:
             promise += share * total(beside)
-        promises.append((promise + dense.score(number), number))
-    return [number for _, number in nlargest(budget.looked, promises)]
+        promises.append((promise + block(number >> _BLOCK_BITS, 0.0), number))
+    promises.sort(reverse=True)
+    return [number for _, number in promises[: budget.looked]]
 
 
 def _neighbours(
-    looked: Iterable[int], masks: Mapping[int, int], *, terms: Sequence[Held], ranking: Ranking
+    looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[Held], ranking: Ranking
 ) -> dict[int, float]:
-    """Return what the messages stored next to each one say."""
-    sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
-    # of few terms the lists themselves can be asked, and they know more
-    at: Callable[[int], int] = partial(_mask, sets=sets) if len(sets) <= _FEW else _Default(masks).__getitem__
-    return {
-        number: ranking.neighbours(
-            masks[number], at(number - 1), at(number + 1), around=at(number - 2) | at(number + 2)
-        )
-        for number in looked
-    }
-
-
-class _Default(dict[int, int]):
-    """Masks in which an absent message holds nothing."""
-
-    def __missing__(self, key: int) -> int:
-        return 0
+    """Return what the messages stored next to each one say, where they say anything."""
+    if len(terms) <= _FEW:
+        # of few terms the lists themselves can be asked, and they know more
+        sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
+        beside = {near for number in looked for near in range(number - 2, number + 3)} - masks.keys()
+        masks = {**masks, **{number: _mask(number, sets) for number in beside}}
+    get, gain = masks.get, ranking.neighbours
+    near = {}
+    for number in looked:
+        before, after, around = get(number - 1, 0), get(number + 1, 0), get(number - 2, 0) | get(number + 2, 0)
+        if before or after or around:
+            near[number] = gain(masks[number], before, after, around=around)
+    return near
 
 
 def _mask(number: int, sets: Sequence[tuple[int, Container[int]]]) -> int:
@@ -184,8 +204,12 @@ def _density(number: int, lists: Sequence[tuple[list[int] | None, float]], ranki
 
 def _masks(postings: Postings, terms: Sequence[Held], *, chosen: set[int], budget: Budget) -> dict[int, int]:
     """Return the messages to consider, and which terms each holds, as far as the lists were read."""
-    sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
-    masks = {number: _mask(number, sets) for number in chosen | _chosen(terms, budget=budget)}
+    numbers = chosen | _chosen(terms, budget=budget)
+    masks = dict.fromkeys(numbers, 0)
+    for bit, held in enumerate(terms):
+        flag = 1 << bit
+        for number in numbers & held.members:
+            masks[number] |= flag
     for number, flags in _common(postings, terms, budget=budget).items():
         masks[number] = masks.get(number, 0) | flags
     return masks
@@ -194,7 +218,7 @@ def _masks(postings: Postings, terms: Sequence[Held], *, chosen: set[int], budge
 def _chosen(terms: Sequence[Held], *, budget: Budget) -> set[int]:
     """Return the messages of rare terms, and those that hold two terms; of too many, those that hold three."""
     chosen: set[int] = set()
-    read = sorted((held.members for held in terms if held.ids), key=len)
+    read = sorted((held.members for held in terms if held.members), key=len)
     for members in read:
         if len(members) <= budget.per_list:
             chosen |= members
@@ -227,40 +251,56 @@ class _Dense:
     """Blocks of messages and how much they say as sessions would; read only where some term has a long list."""
 
     def __init__(self, terms: Sequence[Held], ranking: Ranking, *, shortest: int) -> None:
-        use = ranking.weights
         pairs = zip(terms, ranking.terms, strict=True)
         read = sorted(((held.ids, term.weight) for held, term in pairs if held.ids), key=lambda item: len(item[0]))
         if not read or len(read[-1][0]) <= shortest:
             read = []
+        # beside rarer terms, one very common says little and costs most
+        counted = read[:1] + [item for item in read[1:] if len(item[0]) <= _COMMON]
         self._lists = [ids for ids, _ in read]
-        self._scores: dict[int, float] = {}
-        for place, (ids, weight) in enumerate(read):
-            if place and len(ids) > _COMMON:
-                break  # beside rarer terms, one this common says little and costs most
-            full = use.session * weight * (1.0 + use.session_saturation)
-            gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
-            counts = Counter([number // _BLOCK for number in ids])
-            # a block that holds none of the rarer terms is not raised by the commonest alone
-            blocks = counts.keys() if len(self._scores) < _BLOCKS else counts.keys() & self._scores.keys()
-            for block in blocks:
-                self._scores[block] = self._scores.get(block, 0.0) + gains[counts[block]]
-
-    def score(self, number: int) -> float:
-        """Return what the block of a message says."""
-        return self._scores.get(number // _BLOCK, 0.0)
+        self.scores = {block: _said(block, counted, ranking) for block in _fullest(counted)}
 
     def messages(self, blocks: int) -> Iterable[int]:
         """Yield the messages of the blocks that say most."""
-        for block in nlargest(blocks, self._scores, key=self._scores.__getitem__):
+        for block in sorted(self.scores, key=self.scores.__getitem__, reverse=True)[:blocks]:
+            first = block << _BLOCK_BITS
             for ids in self._lists:
-                start = bisect_left(ids, block * _BLOCK)
-                yield from ids[start : bisect_left(ids, (block + 1) * _BLOCK, start)]
+                start = bisect_left(ids, first)
+                yield from ids[start : bisect_left(ids, first + _BLOCK, start)]
+
+
+def _fullest(lists: Sequence[tuple[list[int], float]]) -> Sequence[int]:
+    """Return the blocks with most hits; those of a term count as often as it outweighs the lightest."""
+    counts: Counter[int] = Counter()
+    lightest = min((weight for _, weight in lists), default=0.0) or 1.0
+    for ids, weight in lists:
+        times = max(1, min(_HEAVIEST, round(weight / lightest)))
+        counts.update([number >> _BLOCK_BITS for number in ids] * times)
+    if len(counts) <= _FULLEST:
+        return list(counts)
+    floor = sorted(counts.values())[-_FULLEST]
+    above = [block for block, hits in counts.items() if hits > floor]
+    even = [block for block, hits in counts.items() if hits == floor]
+    return above + even[len(above) - _FULLEST :]
+
+
+def _said(block: int, lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> float:
+    """Return what the messages of a block say, as a session would."""
+    use = ranking.weights
+    first, said = block << _BLOCK_BITS, 0.0
+    for ids, weight in lists:
+        start = bisect_left(ids, first)
+        count = bisect_left(ids, first + _BLOCK, start) - start
+        if count:
+            said += weight * count / (count + use.session_saturation)
+    return use.session * (1.0 + use.session_saturation) * said
 
 
 def _common(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> dict[int, int]:
     """Return messages that hold several of the terms too common to read, or one of them in few words."""
     common = sorted(
-        ((bit, held) for bit, held in enumerate(terms) if held.ids is None), key=lambda item: item[1].holding
+        ((bit, held) for bit, held in enumerate(terms) if held.ids is None and held.beside is None),
+        key=lambda item: item[1].holding,
     )[:5]
     masks: dict[int, int] = {}
     for size in range(len(common), 1, -1):

@@ -19,14 +19,26 @@ class Condition:
     expression: str
     """Matches every message that may hold it, and no more unless `has_phrase`."""
     has_phrase: bool
-    substrings: str
-    """Text that every such message holds letter by letter; empty when there is none."""
+    required: str
+    """The longest phrase that must hold, folded; empty when there is none."""
+
+    @property
+    def substrings(self) -> str:
+        """Return what the substring index can be asked for; it knows no scripts without spaces."""
+        return self.required if self.required.isascii() else ""
 
 
 def condition(postings: Postings, node: Node) -> Condition | None:
     """Return `node` ready to be asked, or None when it excludes but asks for nothing."""
     expression = _expression(postings, node)
-    return None if expression is None else Condition(node, expression, _has_phrase(node), _required_phrase(node))
+    if expression is None:
+        return None
+    return Condition(node, expression, _has_phrase(node), _spaced(_required_phrase(node)))
+
+
+def may_hold(asked: Condition, text: str) -> bool:
+    """Return whether a text holds the longest phrase letter by letter, which is quickly seen."""
+    return asked.required in _spaced(text)
 
 
 def is_any(node: Node) -> bool:
@@ -41,10 +53,10 @@ def is_any(node: Node) -> bool:
 
 
 def _required_phrase(node: Node) -> str:
-    """Return the longest phrase that must hold; the substring index knows no scripts without spaces."""
+    """Return the longest phrase that must hold, or nothing."""
     match node:
         case Term(text, Kind.PHRASE):
-            return text if text.isascii() else ""
+            return text
         case All(nodes):
             return max((_required_phrase(child) for child in nodes), key=len, default="")
         case _:
@@ -117,11 +129,15 @@ def holds(postings: Postings, node: Node, text: str) -> bool:
     """Return whether `node` holds for a message of this text."""
     words, marks = split(clean(text))
     tokens = frozenset(postings.tokens(f"{words} {' '.join(marks)}"))
-    return _holds(postings, node, tokens, " ".join(_folded(text).split()))
+    return _holds(postings, node, tokens, _spaced(text))
 
 
 def _folded(text: str) -> str:
     return clean(text).casefold()
+
+
+def _spaced(text: str) -> str:
+    return " ".join(_folded(text).split())
 
 
 def _holds(postings: Postings, node: Node, tokens: frozenset[str], folded: str) -> bool:

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from kept.core.search import SearchRequest
 from kept.sessions.rank import WEIGHTS
-from kept.sessions.sqlite.postings import SQL
+from kept.sessions.sqlite.postings import SQL, numbers
 from kept.storage.sqlite import Connection
 
 HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
 _FEW_SESSIONS = 400
 LONG_SESSION = 2_000
 """Messages from which on a session is not read whole."""
+_ONE_BY_ONE = 50_000
+"""Messages up to which those of one session are read; of a longer one it is enough to know where they stand."""
 _WINDOW = 200
 _WINDOWS = 20
 
@@ -54,11 +56,11 @@ class Filters:
         self.are_wide = False
         """Whether there are filters that many sessions pass, so that more messages must be looked at."""
 
-    def messages(self) -> frozenset[int] | None:
-        """Return the ids that the filters leave when they leave few sessions, or None."""
+    def messages(self) -> frozenset[int] | range | None:
+        """Return the ids that the filters leave when they leave few sessions, or None; of a very long one its range."""
         request = self._request
         if request.session_id is not None:
-            return self._ids_of([request.session_id])
+            return self._ids_inside(request.session_id)
         if not (request.user_id or request.project or request.sources or self._has_dates()):
             self.are_wide = bool(request.roles)
             return None
@@ -76,12 +78,20 @@ class Filters:
             return None
         return self._ids_of(names)
 
+    def _ids_inside(self, name: str) -> frozenset[int] | range:
+        first, last = self._connection.execute(SQL.session_range, (name,)).fetchone() or (None, None)
+        if not isinstance(first, int) or not isinstance(last, int):
+            return frozenset()
+        if last - first < _ONE_BY_ONE:
+            return self._ids_of([name])
+        self.are_wide = True
+        return range(first, last + 1)
+
     def _has_dates(self) -> bool:
         return self._request.after is not None or self._request.before is not None
 
     def _ids_of(self, names: Sequence[str]) -> frozenset[int]:
-        rows = self._connection.execute(SQL.ids_of_sessions, (json.dumps(names),))
-        return frozenset(number for (number,) in rows if isinstance(number, int))
+        return frozenset(numbers(self._connection.execute(SQL.ids_of_sessions, (json.dumps(names),)).fetchall()))
 
     def passing(self, ids: Sequence[int]) -> dict[int, Head]:
         """Return the rows of `ids` that may be found, in no particular order."""

@@ -14,6 +14,7 @@ TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn M
 _QUERY = 0x0001
 _STALE_SHARE = 0.02
 _TRIPLES = 8
+_ONE_BYTE = 0x80
 _CACHE_KIB = 32_768
 """Pages that a connection which searches may keep; SQLite's own 2 MiB holds no common word's list."""
 
@@ -113,15 +114,15 @@ class Postings:
 
     def ids(self, expression: str) -> list[int]:
         """Return the messages that `expression` matches, in order."""
-        return _numbers(self.connection.execute(SQL.ids, (expression,)).fetchall())
+        return numbers(self.connection.execute(SQL.ids, (expression,)).fetchall())
 
     def ids_between(self, expression: str, first: int, last: int) -> list[int]:
         """Return the messages from `first` to `last` that `expression` matches, in order."""
-        return _numbers(self.connection.execute(SQL.ids_between, (expression, first, last)).fetchall())
+        return numbers(self.connection.execute(SQL.ids_between, (expression, first, last)).fetchall())
 
     def newest_ids(self, expression: str, limit: int) -> list[int]:
         """Return the newest messages that `expression` matches, in order."""
-        return sorted(_numbers(self.connection.execute(SQL.newest_ids, (expression, limit)).fetchall()))
+        return sorted(numbers(self.connection.execute(SQL.newest_ids, (expression, limit)).fetchall()))
 
     def containing(self, text: str, limit: int) -> list[int]:
         """Return the newest messages whose text holds `text` anywhere, case ignored; three characters at least."""
@@ -142,7 +143,7 @@ class Postings:
     def lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Return how many words each message has."""
         rows = self.connection.execute(SQL.lengths, (json.dumps(list(ids)),))
-        return {int(number): _first_varint(size) for number, size in rows}
+        return {number: size[0] if size[0] < _ONE_BYTE else _first_varint(size) for number, size in rows}
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
@@ -150,9 +151,13 @@ class Postings:
         return {int(number): str(text or "") for number, text in rows}
 
 
-def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
+def numbers(rows: Sequence[Sequence[object]]) -> list[int]:
+    """Return the numbers of an answer that joins them in one text."""
     joined = rows[0][0] if rows else None
-    return [] if joined is None else list(map(int, str(joined).split(",")))
+    if joined is None:
+        return []
+    found: list[int] = json.loads(f"[{joined}]")  # takes half of the time of int() on each
+    return found
 
 
 def _first_varint(blob: bytes) -> int:

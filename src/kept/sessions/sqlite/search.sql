@@ -55,4 +55,7 @@ WHERE (:user IS NULL OR user_id = :user)
 LIMIT :limit;
 
 -- name: ids_of_sessions
-SELECT id FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
+SELECT group_concat(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
+
+-- name: session_range
+SELECT min(id), max(id) FROM messages WHERE session_id = ?;

@@ -25,13 +25,17 @@ class Held:
     holding: int
     speaking: int = 0
     ids: list[int] | None = None
+    beside: list[int] | None = None
+    """The messages that hold a rarer term of the question as well, where the whole list would be too long."""
+    names_date: bool = False
     _members: frozenset[int] | None = None
 
     @property
     def members(self) -> frozenset[int]:
         """Return the messages that hold the term, as far as they were read."""
-        if self._members is None or len(self._members) != len(self.ids or ()):
-            self._members = frozenset(self.ids or ())
+        known = self.ids or self.beside or ()
+        if self._members is None or len(self._members) != len(known):
+            self._members = frozenset(known)
         return self._members
 
     @property
@@ -95,7 +99,7 @@ def _word(postings: Postings, term: Term) -> Held | None:
     stem = postings.stem(term.text)
     if not stem:
         return None
-    held = Held(term.text, quoted(term.text), term.weight, postings.holding(stem))
+    held = Held(term.text, quoted(term.text), term.weight, postings.holding(stem), names_date=term.names_date)
     held.speaking = postings.holding(postings.stem(SPEAKER + term.text))
     if held.holding or held.speaking or WHOLE in term.text:
         return held

@@ -1,0 +1,62 @@
+"""How the words of a question stand in a text: close together, or one after the other as they were asked."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from kept.sessions.sqlite.postings import Postings
+from kept.sessions.text import clean, speaker
+from kept.sessions.words import forms
+
+_CHARACTERS = 8_000
+_ASKED_CHARACTERS = 2_000
+
+
+class Wording:
+    """One question, compared with texts; the words are as the index knows them, in all their forms."""
+
+    def __init__(self, postings: Postings, question: str, terms: Sequence[str]) -> None:
+        self._postings = postings
+        self._terms = [[postings.stem(form) for form in forms(term)] for term in terms]
+        self._rows = _rows(postings.tokens(clean(question[:_ASKED_CHARACTERS])))
+
+    def of(self, text: str, weights: Sequence[float]) -> tuple[float, float]:
+        """Return how close the terms stand, in weight, and how much of the question stands there word for word."""
+        _, rest = speaker(clean(text[:_CHARACTERS]))
+        tokens = self._postings.tokens(rest)
+        return self._closeness(tokens, weights), self._quoted(tokens)
+
+    def _quoted(self, tokens: Sequence[str]) -> float:
+        return len(self._rows & _rows(tokens)) / len(self._rows) if self._rows else 0.0
+
+    def _closeness(self, tokens: Sequence[str], weights: Sequence[float]) -> float:
+        """Return how close together the terms stand that follow each other in the question."""
+        lists: list[list[int]] = [[] for _ in self._terms]
+        places = {form: lists[place] for place, stems in enumerate(self._terms) for form in stems}
+        for index, token in enumerate(tokens):
+            found = places.get(token)
+            if found is not None:
+                found.append(index)
+        gain = 0.0
+        for step, share in ((1, 1.0), (2, 0.5)):
+            for left in range(len(lists) - step):
+                distance = _distance(lists[left], lists[left + step])
+                if distance is not None:
+                    gain += share * min(weights[left], weights[left + step]) / max(1, distance)
+        return gain
+
+
+def _rows(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
+    """Return the words three by three: two in a row are chance, a row of three is not."""
+    return frozenset(zip(tokens, tokens[1:], tokens[2:], strict=False))
+
+
+def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
+    if not left or not right:
+        return None
+    best = None
+    for place in left:
+        index = bisect_left(right, place)
+        for other in right[max(0, index - 1) : index + 1]:
+            if best is None or abs(other - place) < best:
+                best = abs(other - place)
+    return best
