@@ -36,6 +36,7 @@ class Soak:
     samples: list[Sample] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     earlier: list[SessionId] = field(default_factory=list)
+    bounds: Bounds = field(default_factory=Bounds)
 
     def hear(self, event: Event, /) -> None:
         """Count what happens behind the turns."""
@@ -60,7 +61,8 @@ class Soak:
     def _sample(self) -> None:
         self.samples.append(sample(self.home, began=self.began, turns=self.counts["turns"]))
         if len(self.samples) % 15 == 0:
-            print(table(self.samples[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+            so_far = [table(self.samples[-1:]), *verdict(self.samples, self.bounds)[0]]
+            print("\n".join(so_far), file=sys.stderr, flush=True)
 
     async def _turn(self, number: int) -> None:
         slow = number % 37 == 36
@@ -132,15 +134,7 @@ def main() -> None:
         )
         soak.agent.close()
         soak.app.close()
-    bounds = Bounds(
-        mb_per_hour=asked.most_mb_per_hour,
-        sqlite_mb=asked.most_sqlite_mb,
-        objects_per_hour=asked.most_objects_per_hour,
-        open_files=150,
-        threads=60,
-        wal_mb=32,
-    )
-    sys.exit(_report(soak, bounds, asked))
+    sys.exit(_report(soak, asked))
 
 
 def _opened(folder: str, variables: dict[str, str], asked: argparse.Namespace) -> Soak:
@@ -155,12 +149,17 @@ def _opened(folder: str, variables: dict[str, str], asked: argparse.Namespace) -
     }
     app = open_app(str(home), environ=environ)
     app.folder = Path(folder)
-    soak = Soak(app, app.agent(Opening(), model_name=MAIN), home)
+    bounds = Bounds(
+        mb_per_hour=asked.most_mb_per_hour,
+        sqlite_mb=asked.most_sqlite_mb,
+        objects_per_hour=asked.most_objects_per_hour,
+    )
+    soak = Soak(app, app.agent(Opening(), model_name=MAIN), home, bounds=bounds)
     app.listeners.append(soak.hear)
     return soak
 
 
-def _report(soak: Soak, bounds: Bounds, asked: argparse.Namespace) -> int:
+def _report(soak: Soak, asked: argparse.Namespace) -> int:
     times, last = soak.times, soak.samples[-1]
     tenth = max(1, len(times) // 10)
     print(f"soak of {asked.minutes:g} minutes, provider {asked.provider or 'none'}, window {asked.window:,} tokens")
@@ -168,7 +167,7 @@ def _report(soak: Soak, bounds: Bounds, asked: argparse.Namespace) -> int:
     print(f"  turn p50: first tenth {_ms(times[:tenth])}, last tenth {_ms(times[-tenth:])}")
     print(f"  processor: {last.processor_seconds / last.seconds:.0%} of one core")
     print(table(soak.samples))
-    lines, is_bounded = verdict(soak.samples, bounds)
+    lines, is_bounded = verdict(soak.samples, soak.bounds)
     print("\n".join(lines))
     return 0 if is_bounded else 1
 

@@ -36,13 +36,13 @@ class Sample:
 class Bounds:
     """What the run may come to."""
 
-    mb_per_hour: float
+    mb_per_hour: float = 20.0
     """Growth of the resident set without SQLite's caches, which have a bound of their own."""
-    sqlite_mb: float
-    objects_per_hour: float
-    open_files: int
-    threads: int
-    wal_mb: float
+    sqlite_mb: float = 200.0
+    objects_per_hour: float = 50_000.0
+    open_files: int = 150
+    threads: int = 60
+    wal_mb: float = 32.0
 
 
 def sample(home: Path, *, began: float, turns: int) -> Sample:

@@ -52,6 +52,7 @@ class Models:
         self._mark = mark
         self._sink = sink
         self._probe = probe_servers
+        self._connected: dict[tuple[str, str, int, float | None], ChatModel] = {}
 
     def choice(self, name: str | None = None) -> Choice:
         """Return the model that is used, or would be; `name` is a person's wish for this once."""
@@ -115,7 +116,11 @@ class Models:
             case _:
                 endpoint = self._endpoint(wanted, base_url)
                 window = context_length or self._window(wanted, endpoint)
-                return self._served(wanted, endpoint, window=window, sending=sending)
+                # one per endpoint: conversations side by side share its open connections
+                key = (str(wanted), endpoint.base_url, window, timeout)
+                if key not in self._connected:
+                    self._connected[key] = self._served(wanted, endpoint, window=window, sending=sending)
+                return self._connected[key]
 
     def embeddings(self, name: str) -> Embeds:
         """Return the model that turns texts into vectors, at any OpenAI-compatible endpoint."""
