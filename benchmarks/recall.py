@@ -2,11 +2,12 @@
 
 python benchmarks/recall.py LOCOMO.json
 python benchmarks/recall.py MESSAGES.jsonl QUESTIONS.jsonl
-python benchmarks/recall.py LOCOMO.json --embeddings MODEL_FOLDER
+python benchmarks/recall.py LOCOMO.json --vectors MODEL (a folder, an ONNX file, an installed model, or "auto")
 """
 
 import argparse
 import json
+import os
 import re
 import statistics
 import tempfile
@@ -23,11 +24,11 @@ from kept.core.search import SearchRequest
 from kept.sessions.sqlite.search import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.words import STOP_WORDS
-from kept.storage.sqlite import Connection
+from kept.storage.sqlite import Connection, Database
 from kept.storage.state import open_state
 
 if TYPE_CHECKING:
-    from kept.sessions.sqlite.vectors import Vectors
+    from kept.sessions.sqlite.alikeness import Asks
 
 LIMIT = 50
 _EVIDENCE = re.compile(r"D(\d+):(\d+)")
@@ -141,7 +142,7 @@ def plain(
     return list(dict.fromkeys(item.session_id for item in found)), [item.external_id for item in found]
 
 
-def run(pools: Sequence[Pool], embeddings: Path | None) -> dict[str, Tally]:
+def run(pools: Sequence[Pool], model: str | None = None) -> dict[str, Tally]:
     tallies = {name: Tally() for name in ("kept", "plain BM25", "plain BM25, no stop words")}
     for pool in pools:
         with tempfile.TemporaryDirectory() as folder:
@@ -153,25 +154,27 @@ def run(pools: Sequence[Pool], embeddings: Path | None) -> dict[str, Tally]:
             connection.executemany(
                 "INSERT INTO plain (rowid, body) VALUES (?, ?)", [(n, item.text) for n, item in enumerate(pool.said)]
             )
-            vectors = _vectors(connection, embeddings)
+            asks = _asks(database, model)
             now = max(item.timestamp for item in pool.said) + 86_400
             for question in pool.questions:
-                _ask(connection, pool, question, now=now, vectors=vectors, tallies=tallies)
+                _ask(connection, pool, question, now=now, asks=asks, tallies=tallies)
             database.close()
     return tallies
 
 
-def _vectors(connection: Connection, folder: Path | None) -> "Vectors | None":
-    if folder is None:
+def _asks(database: Database, model: str | None) -> "Asks | None":
+    """Give every message its vectors, and return what holds a question against them."""
+    if model is None:
         return None
-    from kept.sessions.minilm import LocalModel
-    from kept.sessions.sqlite.vectors import Vectors
+    from kept.sessions.embedding.local import local_model
+    from kept.sessions.settings import EmbeddingSettings
+    from kept.sessions.sqlite.meaning import Meaning
 
-    vectors = Vectors(LocalModel(folder))
-    vectors.create(connection)
-    while vectors.backfill(connection, limit=256):
-        pass
-    return vectors
+    settings = EmbeddingSettings(provider="local", background=False)
+    chosen = None if model == "auto" else model
+    meaning = Meaning(database, settings, model=lambda: local_model(chosen, os.environ), sink=lambda _event: None)
+    meaning.embed_all()
+    return lambda text: meaning.asked(database.connection, text)
 
 
 def _ask(
@@ -180,12 +183,12 @@ def _ask(
     question: Question,
     *,
     now: float,
-    vectors: "Vectors | None",
+    asks: "Asks | None",
     tallies: dict[str, Tally],
 ) -> None:
     start = time.perf_counter()
     request = SearchRequest(question.text, limit=LIMIT)
-    found = find(connection, request, now=now) if vectors is None else vectors.find(connection, request, now=now)
+    found = find(connection, request, now=now, asks=asks)
     tallies["kept"].seconds.append(time.perf_counter() - start)
     answers = {
         "kept": (
@@ -216,10 +219,10 @@ def lines(tallies: dict[str, Tally]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, nargs="+", help="a LoCoMo file, or messages and questions as JSONL")
-    parser.add_argument("--embeddings", type=Path, help="folder of a local model, to fuse vectors")
+    parser.add_argument("--vectors", metavar="MODEL", help="a local model by path or name, or auto: fuse its vectors")
     options = parser.parse_args()
     pools = locomo(options.data[0]) if len(options.data) == 1 else pooled(*options.data)
-    for line in lines(run(pools, options.embeddings)):
+    for line in lines(run(pools, options.vectors)):
         print(line)
 
 

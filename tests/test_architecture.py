@@ -25,6 +25,7 @@ BROAD_CATCHES = {
     "context/deadline.py",
     "agent/review.py",
     "providers/courier.py",
+    "sessions/sqlite/backfill.py",
     # process entry
     "cli/main.py",
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kept.llm.models import Models
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
+    from kept.sessions.sqlite.meaning import Meaning
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.skills.tool import SkillTools
     from kept.storage.sqlite import Database
@@ -88,7 +89,21 @@ class App:
         """Every conversation, kept and found again; raises a StorageError while the file cannot be used."""
         from kept.sessions.sqlite.store import SqliteSessionStore
 
-        return SqliteSessionStore(self.database, self.settings.sessions, clock=self.clock, sink=self.sink)
+        return SqliteSessionStore(
+            self.database, self.settings.sessions, clock=self.clock, sink=self.sink, meaning=self.meaning
+        )
+
+    @cached_property
+    def meaning(self) -> Meaning | None:
+        """Search by meaning beside the words, None while `sessions.embeddings` is off."""
+        if self.settings.sessions.embeddings.provider == "off":
+            return None
+        from kept.app.vectors import meaning_of
+
+        meaning = meaning_of(self, self.database)
+        assert meaning is not None
+        self._closing.callback(meaning.close)
+        return meaning
 
     def sessions_or_none(self) -> SqliteSessionStore | None:
         """Return the session store; where it cannot be written, say so, and go on with what can be read or without."""

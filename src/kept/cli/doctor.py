@@ -55,6 +55,7 @@ def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
     yield from _secrets(kept)
     yield from pages(kept.memory, kept.home.pending / "memory")
     yield from database(kept.home.database, lambda: kept.sessions)
+    yield from _vectors(kept, offline=offline)
     yield from _engine(kept)
     yield from _skills(kept)
     yield from _providers(kept)
@@ -68,6 +69,30 @@ def _secrets(kept: "App") -> "Iterator[Check]":
     if is_exposed(kept.home.env_file):
         remedy = f"run: chmod 600 {kept.home.env_file}"
         yield Check("secrets", Health.ILL, f"{kept.home.env_file} can be read by others", remedy)
+
+
+def _vectors(kept: "App", *, offline: bool) -> "Iterator[Check]":
+    from kept.curation.doctor import Check, Health, well
+
+    settings = kept.settings.sessions.embeddings
+    if settings.provider == "off":
+        yield well("vectors", "off: search goes by words")
+        return
+    try:
+        meaning = kept.meaning
+        assert meaning is not None
+        name = meaning.model.name
+        if not (offline and settings.provider == "openai"):
+            meaning.model.embed(["Does it answer?"])
+        found = meaning.coverage()
+    except KeptError as error:
+        yield Check("vectors", Health.WARNING, f"search goes by words alone: {error.message}", error.remedy)
+        return
+    if found.model != name or found.waiting:
+        said = "none yet" if found.model != name else f"{found.share:.0%} of the messages have them"
+        yield Check("vectors", Health.WARNING, f"{name}: {said}", "run: kept sessions embed")
+    else:
+        yield well("vectors", f"{name}, all {found.covered:,} messages")
 
 
 def _engine(kept: "App") -> "Iterator[Check]":

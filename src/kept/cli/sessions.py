@@ -17,9 +17,9 @@ Name = Annotated[str, typer.Argument(help="A session's id, the beginning of it, 
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
-    from kept.cli import sessions_care, sessions_compress, sessions_search, sessions_transfer
+    from kept.cli import sessions_care, sessions_compress, sessions_embed, sessions_search, sessions_transfer
 
-    for part in (sessions_search, sessions_transfer, sessions_care, sessions_compress):
+    for part in (sessions_search, sessions_transfer, sessions_care, sessions_embed, sessions_compress):
         part.add_to(app)
     program.add_typer(app, name="sessions")
 

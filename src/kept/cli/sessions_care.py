@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.sessions_embed import vectors_json, vectors_line
 from kept.cli.transcript import local, printable, session_json
 from kept.core.jsontypes import JSON
 
@@ -69,12 +70,14 @@ def stats(as_json: JsonFlag = False) -> None:
         from kept.sessions.sqlite import keeping
 
         found = keeping.stats(kept.sessions)
+        found["vectors"] = vectors_json(kept)
     if as_json:
         print_json(found)
         return
     for name in ("path", "sessions", "in_trash", "messages", "text_bytes", "file_bytes"):
         value = found[name]
         say(f"{name:<12} {value:,}" if isinstance(value, int) else f"{name:<12} {value}")
+    say(f"{'vectors':<12} {vectors_line(found['vectors'])}")
     for name in ("tables", "growth", "biggest"):
         say(name)
         part = found[name]

@@ -89,6 +89,7 @@ def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str
     """Return the store of this home, or those of the named profiles, which are opened read-only."""
     if profiles is None:
         return [("", kept.sessions)]
+    from kept.app.vectors import meaning_of
     from kept.config.home import Home, checked_profile
     from kept.storage.state import open_state
 
@@ -97,7 +98,11 @@ def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str
         home = Home(kept.home.root, checked_profile(name))
         database = open_state(home.database, read_only=True)
         stack.callback(database.close)
-        found.append((name, SqliteSessionStore(database, kept.settings.sessions, clock=kept.clock, sink=kept.sink)))
+        meaning = meaning_of(kept, database)
+        store = SqliteSessionStore(
+            database, kept.settings.sessions, clock=kept.clock, sink=kept.sink, meaning=meaning
+        )
+        found.append((name, store))
     return found
 
 

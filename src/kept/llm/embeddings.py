@@ -21,8 +21,18 @@ class _Nothing:
 class OpenAIEmbeddings:
     """Turns texts into vectors; called from threads, so its client is a synchronous one."""
 
-    def __init__(self, endpoint: Endpoint, model: str, *, timeout_seconds: float = 60.0) -> None:
-        self.name = f"{endpoint.provider}/{model}"
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        *,
+        timeout_seconds: float = 60.0,
+        dimensions: int | None = None,
+        batch: int = BATCH,
+    ) -> None:
+        self.name = f"{endpoint.provider}/{model}" + (f"@{dimensions}" if dimensions else "")
+        self._dimensions = dimensions
+        self._batch = batch
         self._endpoint = endpoint
         self._model = model
         self._timeout_seconds = timeout_seconds
@@ -30,14 +40,16 @@ class OpenAIEmbeddings:
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector per text, in order, or raise a ModelError."""
         vectors: list[list[float]] = []
-        for start in range(0, len(texts), BATCH):
-            vectors += self._embedded(list(texts[start : start + BATCH]))
+        for start in range(0, len(texts), self._batch):
+            vectors += self._embedded(list(texts[start : start + self._batch]))
         return vectors
 
     def _embedded(self, texts: list[str]) -> list[list[float]]:
         import openai
 
-        body = {"model": self._model, "input": texts, "encoding_format": "float"}
+        body: dict[str, Any] = {"model": self._model, "input": texts, "encoding_format": "float"}
+        if self._dimensions is not None:
+            body["dimensions"] = self._dimensions
         conversation = Conversation(self._endpoint, self._model, self._timeout_seconds)
         with speaking(openai, conversation, _Nothing()):
             answer = self._client.post("/embeddings", content=as_bytes(body), options=JSON_BODY, cast_to=object)

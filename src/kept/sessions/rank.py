@@ -42,10 +42,20 @@ class Weights:
     """Length of a message from which the gains of neighbours and session fall."""
     date: float = 1.0
     """Share of the question's weight that a message gains when it was sent on a date that the question names."""
-    meaning: float = 1.0
-    """Share of the question's weight that a message gains by a vector equal to the question's; with vectors only."""
+    meaning: float = 2.0
+    """Shares of the question's weight that a message gains by its likeness to the question; with vectors only."""
     meaning_floor: float = 0.2
     """Likeness of vectors below which texts have nothing to do with each other."""
+    meaning_near: float = 0.3
+    """Share of the likeness of the messages next to it, of the greater, that a message gains."""
+    meaning_other: float = 0.85
+    """Share that is left of the likeness where the question names people and none of them speaks."""
+    meaning_around: float = 0.6
+    """Share of the question's weight that a message gains by the likeness of its session."""
+    meaning_session: float = 1.5
+    """Shares of the question's weight that a session gains by its likeness: its best and half of its second best."""
+    meaning_said: float = 0.3
+    """Likeness above the floor from which on a message says what was asked in other words."""
     recency: float = 0.02
     """Share of the question's weight that a message of today gains; the old is never hidden."""
     recency_days: float = 90.0
@@ -95,7 +105,7 @@ class Line:
     """How near the message is to a date of the question, 0 to 1."""
     age_days: float | None = None
     likeness: float = 0.0
-    """Likeness of its vector to the question's, above the floor; 0 without vectors."""
+    """Likeness of its vectors to the question's, above the floor, its neighbours' included; 0 without vectors."""
     gap: float = 0.0
     """Closeness of the terms in the text, in weight; known for the best messages only."""
 
@@ -108,6 +118,8 @@ class SessionLines:
     size: int
     counts: Sequence[int]
     lines: list[Line] = field(default_factory=list)
+    likeness: float = 0.0
+    """Likeness of the session: its best line's and half of its second best's."""
 
 
 class Scored(NamedTuple):
@@ -213,7 +225,7 @@ class Ranking:
             if count
         )
 
-    def parts(self, line: Line, session_sum: float) -> dict[str, float]:
+    def parts(self, line: Line, session_sum: float, *, around: float = 0.0) -> dict[str, float]:
         """Return the named parts whose sum is the score of `line`; empty when neither it nor its neighbours match."""
         use = self.weights
         falloff = self.falloff(line.length)
@@ -222,6 +234,7 @@ class Ranking:
         meaning = use.meaning * self.total * line.likeness
         if words + near + meaning <= 0.0:
             return {}
+        meaning += use.meaning_around * self.total * around
         parts = {
             "words": words,
             "meaning": meaning,
@@ -244,6 +257,7 @@ class Ranking:
         """Return the lines of `session` that say anything, with their scores: the sums of their parts."""
         use = self.weights
         session_gain = use.session * self.session_sum(session)
+        meaning_gain = use.meaning_around * self.total * session.likeness
         speaker_gain = use.speaker * self.total
         found = []
         for line in session.lines:
@@ -255,7 +269,7 @@ class Ranking:
             own += use.closeness * line.gap
             if line.spoken:
                 own += speaker_gain
-            rest = falloff * session_gain
+            rest = falloff * session_gain + meaning_gain
             if line.age_days is not None or line.likeness:
                 rest += self._apart(line)
             found.append(Scored(line, session.session_id, own * line.factor, (own + rest) * line.factor))
@@ -269,13 +283,16 @@ class Ranking:
         owns = sorted((item.own for item in scored), reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self.session_sum(session) * best.line.factor
-        score += max(self._apart(item.line) * item.line.factor for item in scored)
+        score += use.meaning_session * self.total * session.likeness * best.line.factor
+        score += max(self._dated(item.line) * item.line.factor for item in scored)
         return score, best
 
     def _apart(self, line: Line) -> float:
         """Return what a message gains apart from its words: by its meaning, its date and its age."""
-        use = self.weights
-        return self.total * (use.meaning * line.likeness + use.date * line.date) + self.recency(line.age_days)
+        return self.weights.meaning * self.total * line.likeness + self._dated(line)
+
+    def _dated(self, line: Line) -> float:
+        return self.weights.date * self.total * line.date + self.recency(line.age_days)
 
 
 def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
@@ -285,5 +302,8 @@ def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
 
 def said_share(best: Mapping[str, float], ranking: Ranking) -> float:
     """Return how much of the question a message says by its own words and its neighbours'."""
-    said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness", "meaning"))
+    said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness"))
+    meaning = best.get("meaning", 0.0)
+    if meaning >= ranking.weights.meaning * ranking.weights.meaning_said * ranking.total:
+        said += meaning
     return said / ranking.asked

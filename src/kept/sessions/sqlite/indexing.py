@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.search import Found, SearchRequest
@@ -13,6 +14,9 @@ from kept.sessions.sqlite import index
 from kept.sessions.text import IndexedText
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
+
+if TYPE_CHECKING:
+    from kept.sessions.sqlite.alikeness import Asks
 
 SQL = statements("kept.sessions.sqlite", "queue.sql")
 BATCH = 500
@@ -107,7 +111,7 @@ def _texts(rows: Iterable[Row]) -> list[IndexedText]:
     ]
 
 
-def find(connection: Connection, request: SearchRequest, *, now: float) -> Found:
+def find(connection: Connection, request: SearchRequest, *, now: float, asks: "Asks | None" = None) -> Found:
     """Run the ranked search on one state of the file."""
     from kept.sessions.sqlite import search
 
@@ -115,7 +119,7 @@ def find(connection: Connection, request: SearchRequest, *, now: float) -> Found
         if request.user_id is not None and _is_only_user(connection, request.user_id):
             # a filter that everything passes would only make the search read more
             request = replace(request, user_id=None)
-        return search.find(connection, request, now=now)
+        return search.find(connection, request, now=now, asks=asks)
 
 
 def _is_only_user(connection: Connection, user_id: str) -> bool:

@@ -11,6 +11,7 @@ from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.sessions.dates import DAY_SECONDS, Span
 from kept.sessions.query import Query, parse
 from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, term_weights
+from kept.sessions.sqlite.alikeness import Alikeness, Asks, Likeness, of_session, without_names
 from kept.sessions.sqlite.candidates import Budget, Scope, pool
 from kept.sessions.sqlite.conditions import Condition, condition, holds, is_any
 from kept.sessions.sqlite.filters import Filters, Head, SessionHead
@@ -31,20 +32,21 @@ def find(
     request: SearchRequest,
     *,
     now: float,
-    likeness: Mapping[int, float] | None = None,
+    asks: Asks | None = None,
     budget: Budget | None = None,
 ) -> Found:
     """Return what answers `request`, ranked. No query raises; an empty answer counts what the filters took.
 
-    `likeness` gives, per message, how much its vector is like the question's; it is added to what the words say.
+    `asks` holds the question's meaning against the messages' vectors; it is added to what the words say.
     """
     query = parse(request.query, now)
     postings = Postings(connection)
     terms = held_terms(postings, query) if postings.documents else []
-    if not terms and not likeness:
+    likeness = asks(without_names(request.query, terms)) if asks is not None and postings.documents else None
+    if not terms and likeness is None:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
     budget = budget or Budget().fitting(request.limit, postings.documents)
-    return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness or {})
+    return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness)
 
 
 @dataclass(slots=True)
@@ -84,13 +86,13 @@ class _Search:
         )
         self._asked: set[int] | None = None
         self._needs_words = False
-        self._likeness: dict[int, float] = {}
+        self._likeness: Likeness | None = None
+        self._alike: dict[int, float] = {}
         self._filters = Filters(request, postings.connection)
 
-    def run(self, likeness: Mapping[int, float]) -> Found:
+    def run(self, likeness: Likeness | None) -> Found:
         """Return the answer."""
-        floor = self._ranking.weights.meaning_floor
-        self._likeness = {number: value - floor for number, value in likeness.items() if value > floor}
+        self._likeness = likeness
         ranked = self._ranked(self._best_sessions(*self._heads()))
         self._complete(ranked)
         return self._found(ranked)
@@ -103,11 +105,17 @@ class _Search:
             budget = replace(budget, pool=max(budget.pool, 3_000), looked=max(budget.looked, 6_000))
         best = pool(self._postings, self._terms, self._ranking, budget=budget, scope=scope)
         estimates = {number: estimate for estimate, number in best}
-        gain = self._ranking.weights.meaning * self._ranking.total
-        for number, value in self._likeness.items():
-            if scope.messages is None or number in scope.messages:
+        if self._likeness is not None:
+            self._know(self._likeness.nearest(scope.messages))
+            self._know(self._likeness.of(number for number in estimates if number not in self._alike))
+            gain = self._ranking.weights.meaning * self._ranking.total
+            for number, value in self._alike.items():
                 estimates[number] = estimates.get(number, 0.0) + gain * value
         return self._filters.passing(list(estimates)), estimates
+
+    def _know(self, likeness: Mapping[int, float]) -> None:
+        floor = self._ranking.weights.meaning_floor
+        self._alike.update((number, max(0.0, value - floor)) for number, value in likeness.items())
 
     def _scope(self) -> Scope:
         """Return the only messages that may be found, as far as that is known beforehand."""
@@ -166,7 +174,20 @@ class _Search:
         for session in sessions:
             for line in session.lines:
                 line.length = lengths.get(line.message_id, 1)
+        if self._likeness is not None:
+            self._compare(sessions, ids)
         return [_Ranked(session, self._ranking.scored(session)) for session in sessions]
+
+    def _compare(self, sessions: Sequence[SessionLines], ids: Mapping[str, Sequence[int]]) -> None:
+        """Give each line the likeness of its meaning and, in part, of its neighbours', and each session its own."""
+        assert self._likeness is not None
+        shown = {line.message_id for session in sessions for line in session.lines}
+        self._know(self._likeness.of(number for number in shown if number not in self._alike))
+        for session in sessions:
+            alike = Alikeness(self._alike, ids[session.session_id], self._ranking.weights)
+            for line in session.lines:
+                line.likeness = alike.of(line, names_people=self._speakers is not None)
+            session.likeness = of_session(session.lines, self._ranking.weights)
 
     def _lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
         place = {number: index for index, number in enumerate(ids)}
@@ -185,8 +206,7 @@ class _Search:
         factor = self._filters.factor(session_id)
         get = masks.get
         shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
-        if self._likeness:
-            shown |= {index for index, number in enumerate(ids) if number in self._likeness}
+        shown |= {index for index, number in enumerate(ids) if self._alike.get(number)}
         lines = [
             Line(
                 ids[index],
@@ -197,7 +217,6 @@ class _Search:
                 around=get(index - 2, 0) | get(index + 2, 0),
                 spoken=ids[index] in spoken,
                 factor=factor,
-                likeness=self._likeness.get(ids[index], 0.0),
             )
             for index in shown
         ]
@@ -226,6 +245,7 @@ class _Search:
         done = {item.line.message_id for item in wanted}
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
+            each.session.likeness = of_session(each.session.lines, self._ranking.weights)
             each.scored = self._ranking.scored(each.session)
 
     def _may_be_shown(self, line: Line) -> bool:
@@ -277,7 +297,9 @@ class _Search:
 
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
         head = self._filters.heads[item.line.message_id]
-        parts = self._ranking.parts(item.line, self._ranking.session_sum(each.session))
+        parts = self._ranking.parts(
+            item.line, self._ranking.session_sum(each.session), around=each.session.likeness
+        )
         return FoundMessage(
             MessageId(item.line.message_id), SessionId(item.session_id), head.external_id, item.score, parts
         )

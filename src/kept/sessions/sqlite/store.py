@@ -24,6 +24,8 @@ from kept.storage.state import STATE_NAME, open_state
 
 if TYPE_CHECKING:
     from kept.sessions.redaction import Redaction
+    from kept.sessions.sqlite.alikeness import Likeness
+    from kept.sessions.sqlite.meaning import Meaning
 
 T = TypeVar("T")
 _SHOWN = (State.ACTIVE, State.COMPACTED)
@@ -53,11 +55,14 @@ class SqliteSessionStore:
         *,
         clock: Clock | None = None,
         sink: EventSink = _unheard,
+        meaning: "Meaning | None" = None,
     ) -> None:
         self.settings = settings or SessionSettings()
         self.database = database = _opened(database, self.settings, sink)
         self.clock = clock or SystemClock()
         self.sink = sink
+        self.meaning = meaning
+        """Vectors beside the words; None without them."""
         if not database.is_read_only:
             reindex.make_ready(database, sink=sink, clock=self.clock)
             erasing.finish(database)
@@ -152,6 +157,8 @@ class SqliteSessionStore:
     ) -> list[MessageId]:
         """Store `messages` in order, redacted and indexed, and return their ids."""
         safe = [self.redaction.message(new) for new in messages]
+        if self.meaning is not None:
+            self.meaning.wake()
         if unit is not None:
             with self.writing(unit) as connection:
                 return rows.add(connection, session_id, safe)
@@ -322,7 +329,11 @@ class SqliteSessionStore:
     def _search(self, request: SearchRequest) -> Found:
         self.catch_up()
         with self.database.reading() as connection:
-            return indexing.find(connection, request, now=self.now())
+            return indexing.find(connection, request, now=self.now(), asks=self._asks(connection))
+
+    def _asks(self, connection: Connection) -> "Callable[[str], Likeness | None] | None":
+        meaning = self.meaning
+        return None if meaning is None else lambda text: meaning.asked(connection, text)
 
     def _with_whole_index(self, act: Callable[[], T]) -> T:
         """Return what `act` gives; an index that turns out damaged is built anew first."""

@@ -1,11 +1,11 @@
-"""Vectors of messages: optional, derived, kept beside the rows, and fused with what the words say."""
+"""Vectors of messages in the database: optional, derived, made anew whenever the model changes."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kept.core.ports import Embeds
-from kept.core.search import Found, SearchRequest
-from kept.sessions.sqlite.search import find
+from kept.sessions.embedding.pooling import unit
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -13,96 +13,123 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SQL = statements("kept.sessions.sqlite", "vectors.sql")
-NEAREST = 200
-MOST = 200_000
-"""Newest messages whose vectors are compared; 200,000 of 384 numbers take 300 MB."""
-TEXT_CHARACTERS = 2_000
-BEFORE_CHARACTERS = 400
+RECIPE = "passages-1"
+"""Names how messages are cut; another recipe makes other vectors, so that the old ones are thrown away."""
+_STEPS = 127.0
+_NEWEST = 2**62
 
 
-class Vectors:
-    """The vectors that one model makes; the newest are held in memory once a search needs them."""
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many of the messages that can have vectors have them."""
 
-    def __init__(self, model: Embeds) -> None:
-        self._model = model
-        self._shape: tuple[object, ...] | None = None
-        self._ids: NDArray[Any] | None = None
-        self._matrix: NDArray[Any] | None = None
+    model: str | None
+    covered: int
+    waiting: int
 
-    def create(self, connection: Connection) -> None:
-        """Make the table where it is missing; its rows go with their messages."""
-        connection.execute(SQL.create)
-
-    def waiting(self, connection: Connection) -> int:
-        """Return how many messages have no vector of this model yet."""
-        row = connection.execute(SQL.waiting_count, (self._model.name,)).fetchone()
-        return row[0] if row and isinstance(row[0], int) else 0
-
-    def backfill(self, connection: Connection, *, limit: int = 64) -> int:
-        """Embed up to `limit` messages that have no vector yet, the newest first; return how many."""
-        import numpy as np
-
-        rows = connection.execute(SQL.waiting, {"model": self._model.name, "limit": limit}).fetchall()
-        if not rows:
-            return 0
-        vectors = self._model.embed([_passage(str(text), str(before or "")) for _, text, before in rows])
-        connection.executemany(
-            SQL.put,
-            [
-                (number, self._model.name, np.asarray(vector, np.float16).tobytes())
-                for (number, _, _), vector in zip(rows, vectors, strict=True)
-            ],
-        )
-        return len(rows)
-
-    def rebuild(self, connection: Connection, progress: Callable[[int], None] | None = None) -> int:
-        """Throw every vector away and make them anew; return how many."""
-        connection.execute(SQL.drop)
-        done = 0
-        while count := self.backfill(connection):
-            done += count
-            if progress is not None:
-                progress(done)
-        return done
-
-    def find(self, connection: Connection, request: SearchRequest, *, now: float) -> Found:
-        """Return what answers `request` by its words and by its meaning together."""
-        likeness = self.nearest(connection, request.query) if request.query.strip() else {}
-        return find(connection, request, now=now, likeness=likeness)
-
-    def nearest(self, connection: Connection, query: str) -> dict[int, float]:
-        """Return the messages most like `query`, each with its likeness."""
-        import numpy as np
-
-        self._load(connection)
-        if self._matrix is None or self._ids is None or not len(self._ids):
-            return {}
-        (vector,) = self._model.embed([query[:TEXT_CHARACTERS]])
-        asked = np.asarray(vector, np.float32)
-        likeness = self._matrix @ (asked / (np.linalg.norm(asked) or 1.0))
-        count = min(NEAREST, len(likeness))
-        best = np.argpartition(-likeness, count - 1)[:count]
-        return {int(self._ids[place]): float(likeness[place]) for place in best}
-
-    def _load(self, connection: Connection) -> None:
-        """Read the newest vectors again when their number or the newest of them changed."""
-        import numpy as np
-
-        shape = connection.execute(SQL.shape, (self._model.name,)).fetchone()
-        if shape == self._shape:
-            return
-        rows = connection.execute(SQL.newest, (self._model.name, MOST)).fetchall()
-        self._shape = shape
-        self._ids = np.array([number for number, _ in rows], np.int64)
-        if rows:
-            matrix = np.stack([np.frombuffer(blob, np.float16) for _, blob in rows if isinstance(blob, bytes)])
-            scale = np.linalg.norm(matrix.astype(np.float32), axis=1, keepdims=True)
-            self._matrix = matrix.astype(np.float32) / np.maximum(scale, 1e-9)
-        else:
-            self._matrix = None
+    @property
+    def share(self) -> float:
+        """Return the share from 0 to 1; of no messages all are covered."""
+        return self.covered / (self.covered + self.waiting) if self.covered + self.waiting else 1.0
 
 
-def _passage(text: str, before: str) -> str:
-    """Return what is embedded for a message: an answer means little without what it answers."""
-    lead = f"{before[-BEFORE_CHARACTERS:]}\n" if before else ""
-    return lead + text[:TEXT_CHARACTERS]
+def exist(connection: Connection) -> bool:
+    """Whether the tables were ever made."""
+    return connection.execute(SQL.exists).fetchone() is not None
+
+
+def made_by(connection: Connection) -> str | None:
+    """Return whose vectors the tables hold, None where there are no tables."""
+    row = connection.execute(SQL.state).fetchone() if exist(connection) else None
+    return None if row is None else str(row[0])
+
+
+def mark(model_name: str) -> str:
+    """Return the name under which a model's vectors are kept."""
+    return f"{model_name} {RECIPE}"
+
+
+def begin(connection: Connection, owner: str) -> bool:
+    """Make the tables ready for the vectors of `owner`; return whether another model's were thrown away."""
+    for sql in (SQL.create_vectors, SQL.create_state, SQL.create_trigger):
+        connection.execute(sql)
+    if made_by(connection) == owner:
+        return False
+    connection.execute(SQL.drop)
+    thrown = connection.changes() > 0
+    connection.execute(SQL.set_state, (owner,))
+    return thrown
+
+
+def drop(connection: Connection) -> None:
+    """Throw every vector away."""
+    connection.execute(SQL.drop)
+
+
+def coverage(connection: Connection) -> Coverage:
+    """Return how far the vectors go."""
+    if not exist(connection):
+        return Coverage(None, 0, _number(connection, SQL.count_all))
+    waiting = _number(connection, SQL.count_waiting)
+    model = made_by(connection)
+    shown = None if model is None else model.removesuffix(f" {RECIPE}")
+    return Coverage(shown, _number(connection, SQL.count), waiting)
+
+
+def _number(connection: Connection, sql: str) -> int:
+    ((number,),) = connection.execute(sql).fetchall()
+    assert isinstance(number, int)
+    return number
+
+
+def waiting(connection: Connection, *, limit: int, below: int | None = None) -> list[tuple[int, str]]:
+    """Return messages without vectors, the newest first."""
+    bindings = {"below": _NEWEST if below is None else below, "limit": limit}
+    return [(number, text) for number, text in connection.execute(SQL.waiting, bindings)]
+
+
+def put(connection: Connection, owner: str, made: Sequence[tuple[int, str, bytes]]) -> bool:
+    """Store vectors, each with its message and the text it was made of; False when the tables are another model's.
+
+    A message that was removed or changed meanwhile gets none.
+    """
+    if made_by(connection) != owner:
+        return False
+    connection.executemany(
+        SQL.put, [{"number": number, "content": text, "vectors": packed} for number, text, packed in made]
+    )
+    return True
+
+
+def page(connection: Connection, after: int, limit: int) -> list[tuple[int, int, bytes]]:
+    """Return (place, message, vectors) of those that were stored after a place, in the order of storing."""
+    return [(seq, number, data) for seq, number, data in connection.execute(SQL.page, (after, limit))]
+
+
+def of_messages(connection: Connection, ids: Iterable[int]) -> list[tuple[int, bytes]]:
+    """Return the vectors of these messages, as far as they have any."""
+    rows = connection.execute(SQL.of_messages, (json.dumps(list(ids)),))
+    return [(number, data) for number, data in rows]
+
+
+def packed(vectors: "Iterable[Sequence[float]]") -> bytes:
+    """Return vectors as bytes: each at length one, in 8 bits a number, after the size of its step."""
+    import numpy as np
+
+    rows = unit(np.asarray(list(vectors), np.float32))
+    if not rows.size:
+        return b""
+    steps = np.maximum(np.abs(rows).max(1, keepdims=True), 1e-9).astype("<f4") / np.float32(_STEPS)
+    whole = np.rint(rows / steps).astype(np.int8)
+    joined: bytes = np.concatenate([steps.view(np.int8), whole], axis=1).tobytes()
+    return joined
+
+
+def unpacked(data: bytes, width: int) -> "NDArray[Any]":
+    """Return the vectors in bytes that `packed` made, one per row."""
+    import numpy as np
+
+    rows = np.frombuffer(data, np.int8).reshape(-1, width + 4)
+    steps = np.ascontiguousarray(rows[:, :4]).view("<f4")
+    numbers: NDArray[Any] = rows[:, 4:].astype(np.float32) * steps
+    return numbers

@@ -1,33 +1,59 @@
--- name: create
+-- name: create_vectors
 CREATE TABLE IF NOT EXISTS message_vectors (
-  message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
-  model TEXT NOT NULL,
-  vector BLOB NOT NULL
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  message_id INTEGER NOT NULL UNIQUE REFERENCES messages (id) ON DELETE CASCADE,
+  vectors BLOB NOT NULL
 );
 
--- name: waiting
-SELECT m.id, m.content, (
-  SELECT p.content FROM messages AS p
-  WHERE p.session_id = m.session_id AND p.id < m.id AND p.state <> 'rewound' AND p.role IN ('user', 'assistant')
-  ORDER BY p.id DESC LIMIT 1
-)
-FROM messages AS m LEFT JOIN message_vectors AS v ON v.message_id = m.id AND v.model = :model
-WHERE v.message_id IS NULL AND m.role IN ('user', 'assistant') AND m.content <> '' AND m.state <> 'rewound'
-ORDER BY m.id DESC LIMIT :limit;
+-- name: create_state
+CREATE TABLE IF NOT EXISTS vector_state (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  model TEXT NOT NULL
+);
 
--- name: waiting_count
-SELECT count(*) FROM messages AS m LEFT JOIN message_vectors AS v ON v.message_id = m.id AND v.model = ?
-WHERE v.message_id IS NULL AND m.role IN ('user', 'assistant') AND m.content <> '' AND m.state <> 'rewound';
+-- name: create_trigger
+CREATE TRIGGER IF NOT EXISTS vectors_of_old_text AFTER UPDATE OF content ON messages BEGIN
+  DELETE FROM message_vectors WHERE message_id = new.id;
+END;
 
--- name: put
-INSERT INTO message_vectors (message_id, model, vector) VALUES (?, ?, ?)
-ON CONFLICT (message_id) DO UPDATE SET model = excluded.model, vector = excluded.vector;
+-- name: exists
+SELECT 1 FROM sqlite_schema WHERE name = 'vector_state';
+
+-- name: state
+SELECT model FROM vector_state WHERE id = 1;
+
+-- name: set_state
+INSERT INTO vector_state (id, model) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET model = excluded.model;
 
 -- name: drop
 DELETE FROM message_vectors;
 
--- name: shape
-SELECT count(*), coalesce(max(message_id), 0) FROM message_vectors WHERE model = ?;
+-- name: waiting
+SELECT m.id, m.content FROM messages AS m
+WHERE m.id < :below AND m.role IN ('user', 'assistant') AND m.content <> '' AND m.state <> 'rewound'
+  AND NOT EXISTS (SELECT 1 FROM message_vectors AS v WHERE v.message_id = m.id)
+ORDER BY m.id DESC LIMIT :limit;
+
+-- name: count_waiting
+SELECT count(*) FROM messages AS m
+WHERE m.role IN ('user', 'assistant') AND m.content <> '' AND m.state <> 'rewound'
+  AND NOT EXISTS (SELECT 1 FROM message_vectors AS v WHERE v.message_id = m.id);
+
+-- name: count_all
+SELECT count(*) FROM messages WHERE role IN ('user', 'assistant') AND content <> '' AND state <> 'rewound';
+
+-- name: count
+SELECT count(*) FROM message_vectors;
+
+-- name: put
+INSERT OR IGNORE INTO message_vectors (message_id, vectors)
+SELECT :number, :vectors WHERE EXISTS (SELECT 1 FROM messages WHERE id = :number AND content = :content);
 
 -- name: newest
-SELECT message_id, vector FROM message_vectors WHERE model = ? ORDER BY message_id DESC LIMIT ?;
+SELECT coalesce(max(seq), 0) FROM message_vectors;
+
+-- name: page
+SELECT seq, message_id, vectors FROM message_vectors WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: of_messages
+SELECT message_id, vectors FROM message_vectors WHERE message_id IN (SELECT value FROM json_each(?));

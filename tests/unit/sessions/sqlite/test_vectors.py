@@ -1,17 +1,22 @@
 """Vectors beside the words: optional, derived, fused."""
 
+import time
 from collections.abc import Sequence
 
 import pytest
 
+from kept.core.errors import ModelBusy, ModelRefused
+from kept.core.events import Progressed, Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.sqlite.search import find
+from kept.sessions.settings import EmbeddingSettings
+from kept.sessions.sqlite import forgetting, meaning, vectors
+from kept.sessions.sqlite.matrix import Matrix, compared
+from kept.sessions.sqlite.meaning import Meaning
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.sqlite.vectors import Vectors
 
-pytest.importorskip("numpy")
+np = pytest.importorskip("numpy")
 
 TOPICS = (("dog", "puppy", "hound"), ("car", "vehicle", "sedan"), ("rain", "storm", "weather"))
 
@@ -19,64 +24,273 @@ TOPICS = (("dog", "puppy", "hound"), ("car", "vehicle", "sedan"), ("rain", "stor
 class Topical:
     """A model that knows three topics and the words of each."""
 
-    name = "topical"
+    def __init__(self, name: str = "topical") -> None:
+        self.name = name
+        self.seen: list[str] = []
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the share of each topic in each text."""
+        self.seen += texts
         return [
             [0.1 + float(sum(word in text.lower().split() for word in topic)) for topic in TOPICS] for text in texts
         ]
 
 
-def fill(store: SqliteSessionStore) -> list[int]:
-    store.create(Session(SessionId("a"), "cli", 1.0))
-    store.create(Session(SessionId("b"), "cli", 1.0))
-    texts = {"a": "we took the hound outside", "b": "the sedan needs oil"}
-    return [
-        store.append(SessionId(name), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON)])[0]
-        for name, text in texts.items()
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def equip(store, told):
+    """Give the store a model; the vectors are made unless told otherwise."""
+
+    def equip(model=None, *, embed=True, **options):
+        settings = EmbeddingSettings(provider="local", **{"background": False, **options})
+        store.meaning = Meaning(store.database, settings, model=lambda: model or Topical(), sink=told.append)
+        if embed:
+            store.meaning.embed_all()
+        return store.meaning
+
+    yield equip
+    if store.meaning is not None:
+        store.meaning.close()
+
+
+def say(store: SqliteSessionStore, name: str, *texts: str) -> list[int]:
+    if store.session(SessionId(name)) is None:
+        store.create(Session(SessionId(name), "cli", 1.0))
+    return store.append(SessionId(name), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON) for text in texts])
+
+
+@pytest.fixture
+def hound(store) -> int:
+    (number,) = say(store, "a", "we took the hound outside")
+    say(store, "b", "the sedan needs oil")
+    return number
+
+
+def test_a_message_is_found_by_its_meaning_where_no_word_matches(store, hound, equip):
+    """ "puppy" finds the hound; without vectors nothing does."""
+    assert store.search(SearchRequest("puppy")).messages == ()
+    equip()
+
+    found = store.search(SearchRequest("puppy"))
+
+    assert found.messages[0].message_id == hound
+    assert found.sessions[0].session_id == "a"
+    assert found.messages[0].parts["meaning"] > 0.0
+    assert not found.abstained
+    assert sum(found.messages[0].parts.values()) == pytest.approx(found.messages[0].score)
+
+
+def test_one_sentence_of_a_long_message_is_enough(store, equip):
+    """The sentence that answers is not hidden by the others."""
+    (long,) = say(
+        store, "a", "The weather was fine all day. " * 5 + "Then the hound ran away. " + "More rain came. " * 5
+    )
+    say(store, "b", "nothing of that kind happened here")
+    equip()
+
+    assert store.search(SearchRequest("puppy")).messages[0].message_id == long
+
+
+def test_filters_hold_for_meaning_too(store, hound, equip):
+    """What a filter excludes is not found by its meaning; what it leaves is, however far from the nearest."""
+    say(store, "crowd", *(f"a dog and a puppy, number {number}" for number in range(700)))
+    equip()
+
+    inside = store.search(SearchRequest("puppy", session_id=SessionId("a")))
+    elsewhere = store.search(SearchRequest("puppy", session_id=SessionId("b")))
+
+    assert [hit.message_id for hit in inside.messages] == [hound]
+    assert all(hit.session_id == "b" for hit in elsewhere.messages)
+
+
+def test_names_of_speakers_are_left_out_of_the_question(store, equip):
+    """What everybody says in the talk is no likeness."""
+    say(store, "a", "Anna: we took the hound outside", "Tom: fine")
+    model = Topical()
+    equip(model)
+
+    store.search(SearchRequest("What did Anna's puppy do with Tom?"))
+
+    assert model.seen[-1] == "What did puppy do with ?"
+    assert "we took the hound outside" in model.seen
+
+
+def test_vectors_go_with_their_messages(store, hound, equip):
+    """A removed or changed message leaves no vector; a changed one gets a new one."""
+    equip()
+    connection = store.database.connection
+    connection.execute("DELETE FROM messages WHERE session_id = 'b'")
+    connection.execute("UPDATE messages SET content = 'the storm came' WHERE id = ?", (hound,))
+
+    assert connection.execute("SELECT count(*) FROM message_vectors").fetchall() == [(0,)]
+    assert store.meaning.embed_all() == 1
+    assert store.search(SearchRequest("weather")).messages[0].message_id == hound
+
+
+def test_forgotten_messages_leave_no_vector(store, hound, equip):
+    """Forgetting a session removes its vectors, and its meaning finds nothing."""
+    equip()
+
+    report = forgetting.carry_out(store, forgetting.plan_sessions(store, [SessionId("a")]))
+
+    assert report.still_found == 0
+    assert [number for (number,) in store.database.connection.execute("SELECT message_id FROM message_vectors")] != [
+        hound
+    ]
+    assert all(hit.session_id != "a" for hit in store.search(SearchRequest("puppy")).messages)
+
+
+def test_another_model_makes_all_vectors_anew(store, hound, equip, told):
+    """Vectors of another model are never compared: first they are not used, with a note, then replaced."""
+    equip(Topical("old"))
+    equip(Topical("new"), embed=False)
+
+    assert store.search(SearchRequest("puppy")).messages == ()
+    assert store.search(SearchRequest("puppy")).messages == ()
+    assert [event.message for event in told if isinstance(event, Warned)] == [
+        "search goes by the words alone: the vectors of the messages are another model's"
+    ]
+    assert store.meaning.embed_all() == 2
+    assert store.search(SearchRequest("puppy")).messages[0].message_id == hound
+    assert store.meaning.coverage() == vectors.Coverage("new", 2, 0)
+
+
+def test_making_vectors_goes_on_where_it_stopped(store, equip, told):
+    """A second run makes only what is missing; a run that fails midway keeps what it made."""
+    say(store, "a", *(f"the storm number {number}" for number in range(10)))
+    model = Topical()
+    equip(model, batch=3)
+    assert [event.done for event in told if isinstance(event, Progressed)] == [3, 6, 9, 10]
+    say(store, "a", "one more dog came along")
+    seen = len(model.seen)
+
+    assert store.meaning.embed_all() == 1
+    assert store.meaning.embed_all() == 0
+
+    assert model.seen[seen:] == ["one more dog came along"]
+    assert store.meaning.embed_all(anew=True) == 11
+
+
+def test_an_endpoint_that_refuses_one_text_gets_the_others(store, equip):
+    """A text that is refused is left without a vector and not asked again; others have theirs."""
+
+    class Choosy(Topical):
+        def embed(self, texts):
+            if any("bomb" in text for text in texts):
+                raise ModelRefused("no")
+            return super().embed(texts)
+
+    say(store, "a", "the hound is here today", "a bomb of a sentence", "the sedan is red today")
+    equip(Choosy())
+
+    assert store.meaning.coverage() == vectors.Coverage("topical", 3, 0)
+    assert len(store.search(SearchRequest("puppy vehicle")).messages) >= 2
+    with pytest.raises(ModelRefused):
+        equip(Refusing())
+
+
+class Refusing:
+    name = "refusing"
+
+    def embed(self, texts):
+        raise ModelRefused("the key is wrong")
+
+
+def test_an_endpoint_that_is_busy_is_tried_again(store, hound, equip, monkeypatch):
+    """Overload is waited out; a server that is not there is not waited for."""
+    waits = []
+    monkeypatch.setattr(meaning.time, "sleep", waits.append)
+
+    class Late(Topical):
+        left = 2
+
+        def embed(self, texts):
+            self.left -= 1
+            if self.left >= 0:
+                raise ModelBusy("later")
+            return super().embed(texts)
+
+    equip(Late())
+    assert waits == [0.5, 1.0]
+
+
+def test_search_never_fails_because_of_its_vectors(store, hound, equip, told):
+    """A model that breaks costs the meaning, with one note; the words are found."""
+    equip()
+    equip(Refusing(), embed=False)
+
+    for _ in range(3):
+        assert store.search(SearchRequest("hound")).messages[0].message_id == hound
+
+    assert [event.message for event in told if isinstance(event, Warned)] == [
+        "search goes by the words alone: the key is wrong"
     ]
 
 
-def test_a_message_is_found_by_its_meaning_where_no_word_matches(store: SqliteSessionStore) -> None:
-    """ "puppy" finds the hound; without vectors nothing does."""
-    hound, _ = fill(store)
+def test_new_messages_get_their_vectors_in_the_background(store, equip):
+    """After an append the vectors come by themselves, also those that were missing before."""
+    say(store, "a", "the sedan needs oil")
+    equip(embed=False, background=True)
+    (number,) = say(store, "a", "we took the hound outside")
+
+    deadline = time.monotonic() + 20
+    while store.meaning.coverage().covered < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert store.search(SearchRequest("puppy")).messages[0].message_id == number
+
+
+def test_what_is_taken_back_gets_no_vector(store, equip):
+    """Rewound messages are neither embedded nor found."""
+    say(store, "a", "the sedan needs oil")
+    (hound,) = say(store, "a", "we took the hound outside")
+    equip()
+    store.rewind(SessionId("a"), hound)
+
+    assert all(hit.message_id != hound for hit in store.search(SearchRequest("puppy")).messages)
+
+
+def test_packed_vectors_are_nearly_the_same():
+    """Eight bits a number change a likeness by less than a hundredth."""
+    rows = np.random.default_rng(1).normal(size=(50, 384)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+
+    again = vectors.unpacked(vectors.packed(rows), 384)
+
+    assert np.abs(again @ again.T - rows @ rows.T).max() < 0.01
+    assert vectors.packed([]) == b""
+
+
+def test_short_forms_choose_what_an_exact_comparison_would(store):
+    """Among thousands of vectors in clusters, the nearest by short forms hold the nearest by all numbers."""
+    chance = np.random.default_rng(2)
+    centres = chance.normal(size=(40, 96))
+    rows = (centres[chance.integers(0, 40, 6_000)] + 0.6 * chance.normal(size=(6_000, 96))).astype(np.float32)
+    numbers = say(store, "a", *(f"number {place}" for place in range(6_000)))
     connection = store.database.connection
-    vectors = Vectors(Topical())
-    vectors.create(connection)
-    while vectors.backfill(connection, limit=1):
-        pass
+    with store.writing():
+        vectors.begin(connection, "m")
+        made = [
+            (number, f"number {place}", vectors.packed(rows[place : place + 1])) for place, number in enumerate(numbers)
+        ]
+        vectors.put(connection, "m", made[:100])
+    matrix = Matrix(96)
+    matrix.follow(connection)
+    with store.writing():
+        vectors.put(connection, "m", made)
+    matrix.follow(connection)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    found = vectors.find(connection, SearchRequest("puppy"), now=2.0)
+    shares = []
+    for asked in unit[::500]:
+        exact = {numbers[place] for place in np.argsort(-(unit @ asked))[:50]}
+        near = compared(connection, asked, matrix.promising(asked, None))
+        best = sorted(near, key=near.__getitem__, reverse=True)[:50]
+        shares.append(len(exact & set(best)) / 50)
 
-    assert found.messages[0].message_id == hound
-    assert found.messages[0].parts["meaning"] > 0.0
-    assert find(connection, SearchRequest("puppy"), now=2.0).messages == ()
-    assert vectors.waiting(connection) == 0
-
-
-def test_vectors_go_with_their_messages_and_are_made_anew(store: SqliteSessionStore) -> None:
-    """A removed message leaves no vector; rebuilding makes the same ones."""
-    fill(store)
-    connection = store.database.connection
-    vectors = Vectors(Topical())
-    vectors.create(connection)
-
-    assert vectors.rebuild(connection) == 2
-    assert len(vectors.nearest(connection, "storm")) == 2
-    connection.execute("DELETE FROM messages WHERE session_id = 'b'")
-
-    assert len(vectors.nearest(connection, "storm")) == 1
-
-
-def test_filters_hold_for_meaning_too(store: SqliteSessionStore) -> None:
-    """What a filter excludes is not found by its meaning either."""
-    fill(store)
-    connection = store.database.connection
-    vectors = Vectors(Topical())
-    vectors.create(connection)
-    vectors.rebuild(connection)
-
-    found = vectors.find(connection, SearchRequest("puppy", session_id=SessionId("b")), now=2.0)
-
-    assert all(hit.session_id == "b" for hit in found.messages)
+    assert min(shares) > 0.9
+    assert matrix._rows.shape[1] == 64

@@ -1,0 +1,141 @@
+"""The vectors in memory: short forms of all of them, by which the few that are compared exactly are chosen."""
+
+from collections.abc import Collection, Iterable, Iterator
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from kept.sessions.sqlite import vectors
+from kept.storage.sqlite import Connection
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SHORT = 64
+"""Numbers of a short form, each of 8 bits; the best 600 by them hold 99 % of the best 50 by all numbers."""
+COMPARED = 600
+NEAREST = 200
+_SAMPLE = 8_192
+_FEW = 2_048
+"""Vectors up to which they are kept whole."""
+_PAGE = 20_000
+_BLOCK = 65_536
+_STEPS = 120.0
+
+
+class Matrix:
+    """Follows the table: reads what is new at each question; what was removed is noticed when it is compared."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._newest = 0
+        self._count = 0
+        self._learnt_at: int | None = None
+        """The newest row when the short form was chosen from few; None once it was chosen from enough."""
+        self._owners: NDArray[Any] | None = None
+        self._rows: NDArray[Any] | None = None
+        self._basis: NDArray[Any] | None = None
+        self._scale = 1.0
+        self._guard = Lock()
+
+    def follow(self, connection: Connection) -> None:
+        """Read the vectors that were added since the last time; one thread at a time."""
+        with self._guard:
+            self._follow(connection)
+
+    def _follow(self, connection: Connection) -> None:
+        ((newest,),) = connection.execute(vectors.SQL.newest).fetchall()
+        assert isinstance(newest, int)
+        if newest == self._newest:
+            return
+        if self._learnt_at is not None and newest > 4 * self._learnt_at:
+            # the short form was chosen from too few: begin anew
+            self._newest = self._count = 0
+            self._owners = self._rows = self._basis = self._learnt_at = None
+        for owners, rows in self._pages(connection, self._newest):
+            if self._basis is None:
+                self._learn(rows)
+            self._add(owners, self._shortened(rows))
+        if self._learnt_at == 0:
+            self._learnt_at = self._newest
+
+    def _pages(self, connection: Connection, after: int) -> "Iterator[tuple[NDArray[Any], NDArray[Any]]]":
+        import numpy as np
+
+        size = self._width + 4
+        while page := vectors.page(connection, after, _PAGE):
+            after = page[-1][0]
+            fit = [(number, data) for _, number, data in page if data and len(data) % size == 0]
+            if fit:
+                counts = [len(data) // size for _, data in fit]
+                owners = np.repeat(np.array([number for number, _ in fit], np.int64), counts)
+                yield owners, vectors.unpacked(b"".join(data for _, data in fit), self._width)
+            self._newest = after
+
+    def _learn(self, rows: "NDArray[Any]") -> None:
+        """Choose the directions that tell most of these vectors apart."""
+        import numpy as np
+
+        sample = rows[:: max(1, len(rows) // _SAMPLE)]
+        if len(rows) <= _FEW or self._width <= SHORT:
+            self._basis = np.eye(self._width, dtype=np.float32)
+        else:
+            _, directions = np.linalg.eigh(sample.T @ sample)
+            self._basis = np.ascontiguousarray(directions[:, -SHORT:], np.float32)
+        self._scale = _STEPS / max(float(np.abs(sample @ self._basis).max()), 1e-6)
+        self._learnt_at = 0 if len(rows) < _SAMPLE else None
+
+    def _shortened(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+        import numpy as np
+
+        short = np.rint(rows @ self._basis * self._scale)
+        whole: NDArray[Any] = np.clip(short, -127, 127).astype(np.int8)
+        return whole
+
+    def _add(self, owners: "NDArray[Any]", rows: "NDArray[Any]") -> None:
+        import numpy as np
+
+        end = self._count + len(rows)
+        if self._owners is None or self._rows is None or end > len(self._owners):
+            size = max(1_024, end + end // 4)
+            grown, wider = np.zeros(size, np.int64), np.zeros((size, rows.shape[1]), np.int8)
+            if self._owners is not None and self._rows is not None:
+                grown[: self._count], wider[: self._count] = self._owners[: self._count], self._rows[: self._count]
+            self._owners, self._rows = grown, wider
+        self._owners[self._count : end] = owners
+        self._rows[self._count : end] = rows
+        self._count = end
+
+    def promising(self, asked: "NDArray[Any]", allowed: Collection[int] | None) -> list[int]:
+        """Return the messages most like the question by their short forms, among `allowed` where that is given."""
+        import numpy as np
+
+        with self._guard:
+            if self._owners is None or self._rows is None or self._basis is None:
+                return []
+            owners, rows, short = self._owners[: self._count], self._rows[: self._count], self._basis.T @ asked
+        if allowed is not None:
+            chosen = np.isin(owners, np.fromiter(allowed, np.int64, len(allowed)))
+            owners, rows = owners[chosen], rows[chosen]
+        if not len(owners):
+            return []
+        likeness = np.empty(len(rows), np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            likeness[start : start + _BLOCK] = rows[start : start + _BLOCK].astype(np.float32) @ short
+        count = min(COMPARED, len(likeness))
+        best = np.argpartition(-likeness, count - 1)[:count]
+        found: list[int] = np.unique(owners[best]).tolist()
+        return found
+
+
+def compared(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) -> dict[int, float]:
+    """Return how much each of these messages is like the question, by its most alike passage, exactly."""
+    import numpy as np
+
+    size = len(asked) + 4
+    fit = [(number, data) for number, data in vectors.of_messages(connection, ids) if data and len(data) % size == 0]
+    if not fit:
+        return {}
+    likeness = vectors.unpacked(b"".join(data for _, data in fit), len(asked)) @ asked
+    starts = np.cumsum([0, *(len(data) // size for _, data in fit[:-1])])
+    best = np.maximum.reduceat(likeness, starts)
+    return dict(zip((number for number, _ in fit), best.tolist(), strict=True))

@@ -1,0 +1,214 @@
+"""Search by meaning: the question's vector beside those of the messages, and the making of what is missing."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from kept.core.events import Progressed, Warned
+from kept.core.ports import Embeds, EventSink
+from kept.sessions.embedding.calm import CalmModel
+from kept.sessions.embedding.passages import passages
+from kept.sessions.settings import EmbeddingSettings
+from kept.sessions.sqlite import notes, vectors
+from kept.sessions.sqlite.backfill import Backfill
+from kept.sessions.sqlite.matrix import NEAREST, Matrix, compared
+from kept.sessions.text import clean, speaker
+from kept.storage.sqlite import Connection, Database
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+LEASE = "vectors"
+LEASE_SECONDS = 180.0
+RETRIES = 4
+LONGEST_WAIT_SECONDS = 60.0
+_QUESTION_CHARACTERS = 2_000
+
+
+class Asked:
+    """One question's vector, held against the messages."""
+
+    def __init__(self, connection: Connection, matrix: Matrix, vector: "NDArray[Any]") -> None:
+        self._connection = connection
+        self._matrix = matrix
+        self._vector = vector
+
+    def nearest(self, allowed: Collection[int] | None) -> dict[int, float]:
+        """Return the messages most like the question, among `allowed` where that is given."""
+        near = self.of(self._matrix.promising(self._vector, allowed))
+        best = sorted(near.items(), key=lambda item: -item[1])[:NEAREST]
+        return dict(best)
+
+    def of(self, ids: Iterable[int]) -> dict[int, float]:
+        """Return how much each of these messages is like the question; those without vectors are left out."""
+        return compared(self._connection, self._vector, ids)
+
+
+class Meaning:
+    """The vectors of one database and the model that makes them; everything about them that can fail fails here.
+
+    `model` builds what embeds messages, `question` what embeds questions (the same model, in more of a hurry).
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: EmbeddingSettings,
+        *,
+        model: Callable[[], Embeds],
+        question: Callable[[], Embeds] | None = None,
+        sink: EventSink,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._make = model
+        self._sink = sink
+        self._question = question
+        self._matrices: dict[int, Matrix] = {}
+        self._backfill = Backfill(self._step) if settings.background and not database.is_read_only else None
+        self._has_begun = False
+        self._has_said = False
+
+    @cached_property
+    def model(self) -> Embeds:
+        """The model; raises UsageError or ModelError where there is none."""
+        return self._make()
+
+    @cached_property
+    def _calm(self) -> CalmModel:
+        wait = self._settings.query_timeout if self._settings.provider == "openai" else None
+        return CalmModel(self._question or (lambda: self.model), wait_seconds=wait, sink=self._sink)
+
+    def asked(self, connection: Connection, text: str) -> Asked | None:
+        """Return the question ready to be compared, or None: no vectors, another model's, or no answer in time."""
+        owner = vectors.made_by(connection)
+        if not text.strip():
+            return None
+        if owner is None:
+            self._say_once("no message has vectors yet")
+            return None
+        vector = self._calm.vector(clean(text)[:_QUESTION_CHARACTERS])
+        if vector is None:
+            return None
+        if owner != vectors.mark(self.model.name):
+            self._say_once("the vectors of the messages are another model's")
+            return None
+        import numpy as np
+
+        asked = np.asarray(vector, np.float32)
+        matrix = self._matrices.setdefault(len(asked), Matrix(len(asked)))
+        matrix.follow(connection)
+        return Asked(connection, matrix, asked / max(float(np.linalg.norm(asked)), 1e-9))
+
+    def _say_once(self, why: str) -> None:
+        if not self._has_said:
+            self._has_said = True
+            self._sink(Warned(f"search goes by the words alone: {why}", "run: kept sessions embed"))
+
+    def wake(self) -> None:
+        """Say that there are new messages; their vectors are made later, in a thread of their own."""
+        if self._backfill is not None:
+            self._backfill.wake()
+
+    def close(self) -> None:
+        """End the background work; what is not done is done the next time."""
+        if self._backfill is not None:
+            self._backfill.close()
+
+    def embed_all(self, *, anew: bool = False) -> int:
+        """Make the vectors that are missing, each batch kept as soon as it is there; return how many messages."""
+        owner = self._begin()
+        with self._database.writing() as connection:
+            if anew:
+                vectors.drop(connection)
+            total = vectors.coverage(connection).waiting
+        done, below = 0, None
+        while rows := vectors.waiting(self._database.connection, limit=self._settings.batch, below=below):
+            self._keep(owner, rows)
+            done, below = done + len(rows), rows[-1][0]
+            self._sink(Progressed("vectors", done, max(total, done)))
+            self._lease()
+        return done
+
+    def coverage(self) -> vectors.Coverage:
+        """Return how far the vectors go."""
+        with self._database.reading() as connection:
+            return vectors.coverage(connection)
+
+    def _begin(self) -> str:
+        owner = vectors.mark(self.model.name)
+        with self._database.writing() as connection:
+            if vectors.begin(connection, owner):
+                log.info("vectors of another model were thrown away")
+        self._has_begun = True
+        return owner
+
+    def _step(self) -> bool:
+        """Make one batch in the background; return whether there may be more."""
+        if not self._lease():
+            return False
+        # only a process that just read the settings may throw another model's vectors away
+        owner = vectors.mark(self.model.name) if self._has_begun else self._begin()
+        rows = vectors.waiting(self._database.connection, limit=min(16, self._settings.batch))
+        return bool(rows) and self._keep(owner, rows)
+
+    def _lease(self) -> bool:
+        with self._database.writing() as connection:
+            return notes.lease(connection, LEASE, holder=str(os.getpid()), now=time.time(), seconds=LEASE_SECONDS)
+
+    def _keep(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
+        cut = [passages(_said(text)) for _, text in rows]
+        flat = [passage for parts in cut for passage in parts]
+        found = iter(self._embedded(flat))
+        made = [
+            (number, text, vectors.packed([one for _ in parts if (one := next(found))]))
+            for (number, text), parts in zip(rows, cut, strict=True)
+        ]
+        with self._database.writing() as connection:
+            return vectors.put(connection, owner, made)
+
+    def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return one vector per text; a text that the model refuses while it takes others gets an empty one."""
+        size = self._settings.batch
+        return [one for start in range(0, len(texts), size) for one in self._batch(texts[start : start + size])]
+
+    def _batch(self, texts: Sequence[str]) -> list[list[float]]:
+        try:
+            return self._patiently(texts)
+        except (ModelRefused, ContextOverflow):
+            if len(texts) == 1:
+                raise
+        singles: list[list[float]] = []
+        last: ModelError | None = None
+        for text in texts:
+            try:
+                singles += self._patiently([text])
+            except (ModelRefused, ContextOverflow) as error:
+                last = error
+                singles.append([])
+        if last is not None and not any(singles):
+            raise last  # it takes nothing at all: the key or the name is wrong, not the texts
+        return singles
+
+    def _patiently(self, texts: Sequence[str]) -> list[list[float]]:
+        for attempt in range(RETRIES + 1):
+            try:
+                return self.model.embed(texts)
+            except ModelBusy as error:
+                asked = error.retry_after_seconds
+                wait = 0.5 * 2.0**attempt if asked is None else asked
+                if attempt == RETRIES or not math.isfinite(wait) or wait > LONGEST_WAIT_SECONDS:
+                    raise
+                time.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _said(text: str) -> str:
+    """Return what is said, without the name before it: who speaks is told by the words' index."""
+    return speaker(clean(text))[1]
