@@ -294,6 +294,7 @@ def rules() -> str:
     ]
     own = [
         ("`persona`", "role_hijack", "several signals that add up: 4 hold, 8 block"),
+        ("`order_chain`", "instruction_override", "several kinds of held orders together, two in a short text: block"),
         (
             "`invisible_unicode`",
             "invisible_unicode",

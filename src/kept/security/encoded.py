@@ -1,6 +1,7 @@
-"""Readable text hidden in base64, hexadecimal or percent escapes."""
+"""Readable text hidden in base64, hexadecimal, escapes, a turned alphabet or backwards."""
 
 import binascii
+import codecs
 import re
 from collections.abc import Callable, Iterator
 from html import unescape
@@ -11,6 +12,7 @@ _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){16,}")
 _ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}")
 _PERCENT = re.compile(r"[A-Za-z0-9]{0,24}(?:%[0-9a-fA-F]{2}[A-Za-z0-9.+-]{0,24}){3,}")
 _ENTITY = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
+_WORD = re.compile(r"\w+")
 _URL_SAFE = str.maketrans("-_", "+/")
 _SHORTEST = 20
 _TEXT_SHARE = 0.7
@@ -24,6 +26,13 @@ def payloads(text: str) -> Iterator[str]:
     for decoded in (_joined(_BASE64, long_words, _base64), _joined(_HEX, long_words, _hex), *_escaped(long_words)):
         if decoded:
             yield decoded
+
+
+def undisguised(text: str) -> Iterator[str]:
+    """Yield `text` read backwards, with each word read backwards, and with its alphabet turned by half."""
+    yield text[::-1]
+    yield _WORD.sub(lambda word: word[0][::-1], text)
+    yield codecs.decode(text, "rot13")
 
 
 def _escaped(text: str) -> Iterator[str]:

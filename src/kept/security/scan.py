@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from kept.security import encoded, secrets, unicode
 from kept.security.credentials import SHAPES
+from kept.security.mention import is_mention
 from kept.security.skeleton import OTHER_SCRIPT
 from kept.security.table import Rule, Scope, Severity, Table, table
 
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
 
-_HAN = re.compile("[\u3400-\u9fff]+")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
 _LONG = 700
@@ -19,6 +20,12 @@ _LONG = 700
 _PERSONA_SHORT = (3, 6, 1)
 _PERSONA_LONG = (4, 8, 2)
 """The weights that hold and that block, and how many signals it takes."""
+_DISGUISED = "disguised_words"
+_ORDER_CHAIN = "order_chain"
+_ORDERS = frozenset({"instruction_override", "role_hijack", "system_prompt_override", "deception", "exfiltration"})
+_COMMANDS = frozenset({"exfil_curl", "exfil_wget", "exfil_other"})
+_CHAIN_SHORT, _CHAIN_LONG = 2, 3
+"""How many kinds of held orders together are an attack."""
 _KEY_WORD = 4
 """Shorter words fold from ordinary Russian or Greek ones."""
 
@@ -66,7 +73,8 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
     rules = table()
     foreign = unicode.foreign(text)
     found = [*_unicode(text, rules, foreign), *_matches(text, rules, scope, foreign=foreign)]
-    for payload in encoded.payloads(text):
+    disguised = any(finding.rule == _DISGUISED for finding in found)
+    for payload in (*encoded.payloads(text), *(encoded.undisguised(text) if disguised else ())):
         found.extend(_hidden(payload, rules, scope))
     for rule, certain in secrets.shapes(text):
         found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))
@@ -76,7 +84,7 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
 
 def rule_ids() -> frozenset[str]:
     """Return every id that a finding can carry, so that a person's `--allow` can be checked."""
-    built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA}
+    built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA, _ORDER_CHAIN}
     return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in SHAPES)})
 
 
@@ -90,28 +98,43 @@ def _unicode(text: str, rules: Table, foreign: frozenset[str]) -> Iterator[Findi
             yield Finding("mixed_script", "mixed_script", Severity.BLOCK, detail)
 
 
-def _matches(text: str, rules: Table, scope: Scope, *, foreign: frozenset[str] | None = None) -> Iterator[Finding]:
+def _matches(text: str, rules: Table, scope: Scope, *, foreign: frozenset[str] | None = None) -> list[Finding]:
+    folded = _folded(text, rules, foreign)
+    found = list(_found(folded, rules, scope))
+    if any(_is_prose(finding) for finding in found) and is_mention(folded, partial(_attacks, rules=rules, scope=scope)):
+        found = [replace(each, severity=Severity.HOLD) if _is_prose(each) else each for each in found]
+    return found
+
+
+def _is_prose(finding: Finding) -> bool:
+    """Tell whether `finding` is an order in words, which can be talked about; a command line is what it is."""
+    return finding.severity is Severity.BLOCK and finding.category in _ORDERS and finding.rule not in _COMMANDS
+
+
+def _attacks(folded: str, rules: Table, scope: Scope) -> bool:
+    return any(map(_is_prose, _found(folded, rules, scope)))
+
+
+def _found(folded: str, rules: Table, scope: Scope) -> Iterator[Finding]:
     signals: list[Rule] = []
-    for rule, certain in rules.matching(_folded(text, rules, foreign), scope):
+    for rule, certain in rules.matching(folded, scope):
         if not certain:
             yield Finding("flood", "obfuscation", Severity.HOLD, rule.id)
             continue
         signals.append(rule)
         if rule.severity is not None:
             yield Finding(rule.id, rule.category, rule.severity)
-    yield from _persona(signals, _PERSONA_LONG if len(text) > _LONG else _PERSONA_SHORT)
+    yield from _persona(signals, _PERSONA_LONG if len(folded) > _LONG else _PERSONA_SHORT)
+    yield from _chain(signals, _CHAIN_LONG if len(folded) > _LONG else _CHAIN_SHORT)
 
 
 def _folded(text: str, rules: Table, foreign: frozenset[str] | None) -> str:
-    """Return `text` in ASCII, with the words of scripts without spaces in English."""
-    folded = unicode.fold(text, foreign)
-    if folded.isascii():
-        return folded
-    han = " ".join(set(_HAN.findall(folded)))
-    for word, english in rules.translations if han else ():
-        if word in han:
-            folded = folded.replace(word, f" {english} ")
-    return _NOT_ASCII.sub(OTHER_SCRIPT, folded)
+    """Return `text` in ASCII, with the words of scripts without Latin letters in English."""
+    if text.isascii():
+        return text.lower()
+    seen = unicode.visible(text, unicode.foreign(text) if foreign is None else foreign)
+    folded = unicode.fold(rules.in_english(seen))
+    return folded if folded.isascii() else _NOT_ASCII.sub(OTHER_SCRIPT, folded)
 
 
 def _persona(matched: list[Rule], bars: tuple[int, int, int]) -> Iterator[Finding]:
@@ -122,6 +145,13 @@ def _persona(matched: list[Rule], bars: tuple[int, int, int]) -> Iterator[Findin
     if weight >= hold and len(signals) >= least:
         severity = Severity.BLOCK if weight >= block else Severity.HOLD
         yield Finding(_PERSONA, "role_hijack", severity, ", ".join(signals))
+
+
+def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
+    """Yield the attack that several kinds of orders make, each of which alone is only held."""
+    orders = [rule.id for rule in matched if rule.severity is Severity.HOLD and rule.category in _ORDERS]
+    if len(orders) >= least:
+        yield Finding(_ORDER_CHAIN, "instruction_override", Severity.BLOCK, ", ".join(orders))
 
 
 def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:

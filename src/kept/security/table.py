@@ -1,9 +1,10 @@
 """The rule table as it is read from rules.toml, its patterns compiled on first need."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from kept.security.document import Document, parsed
@@ -12,6 +13,10 @@ from kept.security.skeleton import Lexicon, sentences, split_part
 from kept.security.structure import Index, Structure
 
 _LITERALS = "="
+_OTHER_SCRIPTS = re.compile(
+    "[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af ]*[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
 
 
 class Severity(StrEnum):
@@ -55,9 +60,7 @@ class Table:
         classes[_LITERALS] = [word for part in literals for word in split_part(part)[1]]
         self.lexicon = Lexicon(classes, document.top["misspelt"].split())
         self.rules = tuple(_rule(row, self.lexicon) for row in document.rules)
-        pairs = (line.split(None, 1) for line in document.top["translations"].strip().splitlines())
-        self.translations = tuple(sorted(((word, english) for word, english in pairs), key=lambda pair: -len(pair[0])))
-        """Words of scripts without spaces, longest first, and the English words they stand for."""
+        self._translations = document.top["translations"]
         self.anchors = Anchors(anchor for rule in self.rules for pattern in rule.texts for anchor in pattern.anchors)
         self._indexes: dict[Scope, Index] = {}
 
@@ -73,6 +76,18 @@ class Table:
                 hit = rule.id in structured or _written(rule.texts, folded, present)
                 if hit is not False:
                     yield rule, hit is True
+
+    def in_english(self, text: str) -> str:
+        """Return `text` with the key words of other scripts in English."""
+        runs = " ".join(set(_OTHER_SCRIPTS.findall(text))).lower()
+        if not runs:
+            return text
+        if _CYRILLIC.search(runs):
+            text = text.lower()
+        for word, english in _pairs(self._translations):
+            if word in runs:
+                text = text.replace(word, f" {english} ")
+        return text
 
     def _index(self, scope: Scope) -> Index:
         index = self._indexes.get(scope)
@@ -92,6 +107,13 @@ def _written(patterns: Iterable[TextPattern], folded: str, present: frozenset[st
             case None:
                 flooded = True
     return None if flooded else False
+
+
+@lru_cache(maxsize=2)
+def _pairs(translations: str) -> list[tuple[str, str]]:
+    """Return words of other scripts, longest first, and the English words they stand for."""
+    lines = (line.partition("=") for line in translations.strip().splitlines())
+    return sorted(((word.strip(), english.strip()) for word, _, english in lines), key=lambda pair: -len(pair[0]))
 
 
 @cache

@@ -18,6 +18,7 @@ _PUNCTUATION = {
     "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\uff07": "'", "\u3002": ". ", "\uff0e": ". ",
     "\uff01": "! ", "\uff1f": "? ", "\uff1b": "; ", "\uff1a": ": ", "\u201c": '"', "\u201d": '"',
     "\U0001f513": " lockmark ", "\U0001f512": " lockmark ",
+    "\u300c": '"', "\u300d": '"', "\u300e": '"', "\u300f": '"', "\u00ab": '"', "\u00bb": '"', "\u201e": '"',
     "\u2013": "-", "\u2014": " - ", "\u2011": "-", "\u00a0": " ", "\u2026": ". ", "\u00bf": " ", "\u00a1": " ",
 }  # fmt: skip
 _ALWAYS_INVISIBLE = (
@@ -25,6 +26,9 @@ _ALWAYS_INVISIBLE = (
     "\u2066-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
 _JOINERS = "\u200c\u200d"
+_TWINS = frozenset("аеорсухіјѕԁԛԝһӏАВЕКМНОРСТХУІЈЅԌոսօαονρΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
+"""Letters that cannot be told from Latin ones by eye."""
+_EMBEDDING = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _SUSPECT = re.compile(f"([{_ALWAYS_INVISIBLE}{_JOINERS}])\\1*")
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,8}\U000e007f")
 _SOFT = frozenset("\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180e\u034f")
@@ -66,6 +70,11 @@ def fold(text: str, among: frozenset[str] | None = None) -> str:
 def foreign(text: str) -> frozenset[str]:
     """Return the characters of `text` that are not ASCII."""
     return frozenset().union(*_NOT_ASCII.findall(text))
+
+
+def visible(text: str, among: frozenset[str]) -> str:
+    """Return `text` without the characters that a reader cannot see."""
+    return text.translate(dict.fromkeys(map(ord, hidden))) if (hidden := among & _suspects()) else text
 
 
 def _folded_run(run: re.Match[str]) -> str:
@@ -121,8 +130,25 @@ def invisible(text: str, among: frozenset[str] | None = None) -> tuple[tuple[str
         char = run[1]
         around = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
         if not found.get(char, False) and (len(run[0]) > 1 or not _belongs(text, run.start(), around)):
-            found[char] = char not in _ARTEFACTS or any(map(str.isalnum, around))
+            found[char] = _is_grave(text, run.start(), around)
     return tuple((f"U+{ord(char):04X}", found[char]) for char in sorted(found) if char != _SOFT_HYPHEN)
+
+
+def _is_grave(text: str, place: int, around: tuple[str, str]) -> bool:
+    """Tell whether the hidden character can only be meant to deceive; else a person may look."""
+    char = text[place]
+    if char in _EMBEDDING:
+        return not _near_right_to_left(text, place)
+    if char not in _ARTEFACTS:
+        return True
+    # machine translation leaves them between letters of scripts without spaces
+    return any(each.isalnum() and (each.isascii() or _is_latin(each)) for each in around) or (
+        all(map(str.isalnum, around)) and not all("\u3040" <= each <= "\u9fff" for each in around)
+    )
+
+
+def _near_right_to_left(text: str, place: int) -> bool:
+    return _RIGHT_TO_LEFT.search(text, max(0, place - 80), place + 80) is not None
 
 
 def _belongs(text: str, place: int, around: tuple[str, str]) -> bool:
@@ -132,10 +158,15 @@ def _belongs(text: str, place: int, around: tuple[str, str]) -> bool:
     if char == "\u200d":
         return (_is_pictograph(before) and _is_pictograph(after)) or _needs_joiner(before)
     if char == "\u200c":
-        return _needs_joiner(before) and not after.isascii()
+        joins = _needs_joiner(before) or _needs_joiner(after) or _is_right_to_left(before)
+        return joins and not any(each.isascii() and each.isalnum() for each in around)
     if char in _DIRECTION_MARKS:
-        return _RIGHT_TO_LEFT.search(text, max(0, place - 80), place + 80) is not None
+        return _near_right_to_left(text, place)
     return char in _SOFT and not (_is_latin(before) and _is_latin(after))
+
+
+def _is_right_to_left(char: str) -> bool:
+    return bool(char) and _RIGHT_TO_LEFT.match(char) is not None
 
 
 def _is_pictograph(char: str) -> bool:
@@ -159,6 +190,8 @@ def lookalike_words(text: str, among: frozenset[str] | None = None) -> Iterator[
     """Yield words with Cyrillic, Greek or Armenian letters: folded, and whether Latin is mixed in."""
     if text.isascii() or not any(map(_FOREIGN.match, foreign(text) if among is None else among)):
         return
+    native = any(_FOREIGN.match(char) and char not in _TWINS for char in set(text))
     for word in set(_WORD.findall(text)):
-        if not word.isascii():
-            yield fold(word), any(char.isascii() for char in word)
+        mixed = any(char.isascii() for char in word)
+        if not word.isascii() and (mixed or not native):
+            yield fold(word), mixed

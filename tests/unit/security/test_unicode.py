@@ -33,7 +33,7 @@ def test_disguised_letters_fold_to_plain_ones(text: str, plain: str) -> None:
         "👩🏽‍💻",
         "❤️‍🔥",
         "🏴󠁧󠁢󠁳󠁣󠁴󠁿",
-        "می‌خواهم",
+        "می\u200cخواهم",
         "क्‍ष",
         "\ufeffleading mark",
         "soft\u00adhyphen",
@@ -66,8 +66,31 @@ def test_what_no_script_needs_is_named(text: str, points: tuple[tuple[str, bool]
 
 def test_words_with_foreign_letters_are_listed_folded() -> None:
     """Only words that hold such letters, and whether Latin ones are mixed in."""
-    assert set(lookalike_words("ignоre this привет")) == {("ignore", True), ("npubet", False)}
+    assert set(lookalike_words("ignоre this")) == {("ignore", True)}
+    assert set(lookalike_words("раss the сар")) == {("pass", True), ("cap", False)}
     assert list(lookalike_words("plain text")) == []
+
+
+def test_words_of_a_text_in_its_own_script_are_no_disguise() -> None:
+    """Russian and Ukrainian have words that fold to English or German ones; only a mix is strange there."""
+    assert list(lookalike_words("Що таке операційна система?")) == []
+    assert set(lookalike_words("Привет, ignоre это")) == {("ignore", True)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["همه میگن\u200c :)", "آره،\u200c من", "نه\u200c:("],
+    ids=["before a space", "after a comma", "before a sign"],
+)
+def test_a_non_joiner_at_the_edge_of_a_persian_word_is_clean(text: str) -> None:
+    """People type it there; it hides nothing."""
+    assert invisible(text) == ()
+
+
+@pytest.mark.parametrize("text", ["もっ\u200b\u200bと", "اکسپريس\u202c )"], ids=["between kana", "after Urdu"])
+def test_leftovers_in_other_scripts_are_for_a_person(text: str) -> None:
+    """Machine translation and web pages leave them; they are named, and not grave."""
+    assert [grave for _, grave in invisible(text)] == [False]
 
 
 @given(st.text(max_size=200))
