@@ -99,9 +99,7 @@ def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str
         database = open_state(home.database, read_only=True)
         stack.callback(database.close)
         meaning = meaning_of(kept, database)
-        store = SqliteSessionStore(
-            database, kept.settings.sessions, clock=kept.clock, sink=kept.sink, meaning=meaning
-        )
+        store = SqliteSessionStore(database, kept.settings.sessions, clock=kept.clock, sink=kept.sink, meaning=meaning)
         found.append((name, store))
     return found
 

@@ -297,9 +297,7 @@ class _Search:
 
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
         head = self._filters.heads[item.line.message_id]
-        parts = self._ranking.parts(
-            item.line, self._ranking.session_sum(each.session), around=each.session.likeness
-        )
+        parts = self._ranking.parts(item.line, self._ranking.session_sum(each.session), around=each.session.likeness)
         return FoundMessage(
             MessageId(item.line.message_id), SessionId(item.session_id), head.external_id, item.score, parts
         )
