@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from kept.cli import frame
 from kept.core.errors import KeptError, StorageError, UsageError
@@ -25,6 +26,7 @@ COMMANDS = {
     "model": "Models: list, choose, test.",
     "profile": "Separate homes for separate lives.",
     "config": "Show and change settings.",
+    "export": "Write out everything of one user, as JSONL.",
     "forget": "Remove a conversation, a topic or a user for good.",
     "usage": "Tokens and money by day, model and session.",
     "scan": "Check a text for threats, as every memory write is checked.",
@@ -95,12 +97,26 @@ def whole() -> typer.Typer:
     program = _empty()
     for name in COMMANDS:
         import_module(f"kept.cli.{name}").register(program)
+    for command in program.registered_commands:
+        command.short_help = COMMANDS[str(command.name)]
+    for group in program.registered_groups:
+        group.short_help = COMMANDS[str(group.name)]
     return program
+
+
+class _InOrder(TyperGroup):
+    """Lists the commands in the order of the table: what a person does most comes first."""
+
+    def list_commands(self, ctx: object) -> list[str]:
+        """Return the names of the commands that are loaded."""
+        del ctx
+        return [name for name in COMMANDS if name in self.commands]
 
 
 def _empty() -> typer.Typer:
     program = typer.Typer(
         name="kept",
+        cls=_InOrder,
         help="Persistent memory for LLM agents.",
         no_args_is_help=True,
         rich_markup_mode=None,

@@ -1,7 +1,7 @@
 """`kept sessions import` and `export`: conversations as JSONL."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -67,7 +67,7 @@ def _count(path: Path) -> int:
 def export(
     names: Annotated[list[str] | None, typer.Argument(help="Sessions; without any, all.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "--output", "-o", help="Write to this file.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
 ) -> None:
     """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
@@ -81,10 +81,11 @@ def export(
             for line in lines:
                 say(line)
             return
-        note(f"{_written(out, lines):,} lines in {out}")
+        note(f"{written(out, lines):,} lines in {out}")
 
 
-def _written(out: Path, lines: Iterator[str]) -> int:
+def written(out: Path, lines: Iterable[str]) -> int:
+    """Write each line into a file that only the person can read; return how many there were."""
     count = 0
     with explained("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
         out.chmod(0o600)

@@ -26,6 +26,7 @@ def undo(
     rows = _chosen(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
+    rest = _rest_of_group(store, rows) if ledger_id is not None else ""
     author = Author(origin="undo")
     pages = [page for page in Target if any(row.target is page for row in rows)]
     by_page = {page: [row for row in rows if row.target is page] for page in pages}
@@ -36,7 +37,7 @@ def undo(
     outcomes = []
     for page in pages:
         decide = partial(_reversed, by_page[page])
-        result = store.write(page, decide, author, messages=[_message(by_page[page])])
+        result = store.write(page, decide, author, messages=[_message(by_page[page], rest)])
         if isinstance(result, Refused):
             return result
         outcomes.append(result)
@@ -67,6 +68,17 @@ def _chosen(
     if not open_rows:
         return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
+
+
+def _rest_of_group(store: MemoryStore, taken: Sequence[Entered]) -> str:
+    """Return what else was written together with the one row that is taken back, and how to take that back too."""
+    history = History(store)
+    gone = history.undone(history.rows())
+    group_id, known = taken[0].group_id, {row.id for row in taken}
+    others = [row.id for row in history.rows() if row.group_id == group_id and row.id not in gone | known]
+    if not others:
+        return ""
+    return f" alone; {_edits(others)} of the same batch stay (them too: kept memory undo --review {group_id})"
 
 
 def _reversed(rows: Sequence[Entered], page: Page) -> Change | Refused:
@@ -107,5 +119,9 @@ def _moved_on(row: Entered, step: Step, entries: tuple[str, ...]) -> Refused:
     )
 
 
-def _message(rows: Sequence[Entered]) -> str:
-    return f"Undone: edit {', '.join(str(row.id) for row in rows)}."
+def _message(rows: Sequence[Entered], rest: str) -> str:
+    return f"Undone: {_edits([row.id for row in rows])}{rest}."
+
+
+def _edits(numbers: Sequence[int]) -> str:
+    return f"edit{'s' if len(numbers) > 1 else ''} {', '.join(str(number) for number in numbers)}"

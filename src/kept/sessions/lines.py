@@ -36,6 +36,10 @@ class BadLine(ValueError):
     """A line that cannot be used; its text says why."""
 
 
+class NoConversation(BadLine):
+    """A line of a user's export that speaks of something else than conversations."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionLine:
     """The line that begins a session."""
@@ -58,6 +62,8 @@ class MessageLine:
 
 
 Line: TypeAlias = SessionLine | MessageLine
+BESIDE = ("page", "edit", "pending")
+"""The types of lines that a user's export has beside conversations."""
 
 
 def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
@@ -72,6 +78,8 @@ def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
         raise BadLine("not a JSON object")
     if value.get("type") == "session":
         return _session_line(value, source)
+    if value.get("type") in BESIDE:
+        raise NoConversation(f"a line of type {value['type']}")
     return _message_line(value, source)
 
 

@@ -398,3 +398,33 @@ def test_the_environment_s_home_is_used(run, home):
 
     assert os.environ["KEPT_HOME"] == str(home)
     assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_undo_of_one_row_of_a_batch_says_what_stays(run):
+    """Only that row is taken back; the answer names the others and the command that takes them back too."""
+    steps = [{"action": "add", "content": text} for text in ("one", "two", "three")]
+    run("tool", "memory", json.dumps({"target": "memory", "operations": steps}))
+
+    ran = run("memory", "undo", "2")
+
+    group = as_json(run("memory", "log", "--json"))[-1]["group_id"]
+    assert ran.code == 0
+    assert (
+        f"Undone: edit 2 alone; edits 1, 3 of the same batch stay (them too: kept memory undo --review {group})."
+        in ran.out
+    )
+    assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == ["one", "three"]
+    assert "Undone: edits 1, 3." in run("memory", "undo", "--review", group).out
+    assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == []
+
+
+def test_export_writes_everything_of_a_user(run, tmp_path):
+    """JSONL on stdout, a private file and the numbers on request; an unknown user is said."""
+    run("memory", "add", "Uses pytest")
+    place = tmp_path / "mine.jsonl"
+
+    assert [json.loads(line)["type"] for line in run("export").out.splitlines()] == ["page", "edit"]
+    told = as_json(run("export", "--user", "owner", "--output", str(place), "--json"))
+    assert (told["sessions"], told["pages"], told["edits"], told["pending"]) == (0, 1, 1, 0)
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert run("export", "--user", "nobody").code == 2

@@ -11,7 +11,7 @@ from kept.core.jsontypes import JSON
 from kept.core.messages import Session, State
 from kept.sessions.blobs import Blob
 from kept.sessions.identity import Print, Stored, fingerprint
-from kept.sessions.lines import DEFAULT_SOURCE, BadLine, Line, MessageLine, SessionLine, parse
+from kept.sessions.lines import DEFAULT_SOURCE, BadLine, Line, MessageLine, NoConversation, SessionLine, parse
 from kept.sessions.records import Row, message_row
 from kept.sessions.sqlite import context, life, notes, rows, tombstones
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -98,6 +98,8 @@ class Importing:
                 continue
             try:
                 yield self._ready(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
+            except NoConversation:
+                continue
             except BadLine as bad:
                 self.report.refuse(number, str(bad))
 

@@ -1,0 +1,38 @@
+"""Everything of one user as lines: the counterpart of forgetting them."""
+
+from collections.abc import Iterator
+
+from kept.core.ids import OWNER, UserId
+from kept.core.jsontypes import JSON
+from kept.memory.approval import Approvals
+from kept.memory.approval import as_json as pending_json
+from kept.memory.edits import Target
+from kept.memory.history import History
+from kept.memory.history import as_json as edit_json
+from kept.memory.store import MemoryStore
+from kept.sessions.sqlite.exporting import exported
+from kept.sessions.sqlite.store import SqliteSessionStore
+
+
+def exported_user(
+    sessions: SqliteSessionStore, memory: MemoryStore, approvals: Approvals, *, user: UserId
+) -> Iterator[dict[str, JSON]]:
+    """Yield the user's conversations as `sessions export` does, then pages, edits and what waits, each with its type.
+
+    The pages of the home are the owner's; of another user they show what the ledger traces to that user.
+    """
+    yield from exported(sessions, user_id=user)
+    history = History(memory)
+    rows = history.rows()
+    gone = history.undone(rows)
+    own = [row for row in rows if (row.user_id or OWNER) == user]
+    traced = {(row.target, row.step.after) for row in own}
+    for target in Target:
+        entries = [entry for entry in memory.entries(target) if user == OWNER or (target, entry) in traced]
+        if entries:
+            yield {"type": "page", "target": target.value, "entries": [*entries]}
+    for row in own:
+        yield {"type": "edit", **edit_json(row, gone)}
+    for pending in approvals.waiting():
+        if pending.user_id == user:
+            yield {"type": "pending", **pending_json(pending)}
