@@ -112,13 +112,10 @@ class AgentBuilder:
         gauge = Gauge()
         engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
         toolsets = self._app.toolsets(opening.platform)
-        plugins = [
-            *(providers.tools() if providers is not None else ()),
-            *(engine.tools() if engine is not None else ()),
-            *(self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else ()),
-        ]
+        brings = [each.tools() for each in (providers, engine) if each is not None]
+        servers = self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else []
         core = [*self._app.core_tools(told), *self._delegation(lambda: parts, opening, told)]
-        box = toolbox(core, plugins, toolsets)
+        box = toolbox(core, [*(tool for tools in brings for tool in tools), *servers], toolsets)
         memory = self._app.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,

@@ -119,7 +119,12 @@ class Answer:
         self._counts: dict[str, int] = {}
         self._stop = ""
         self.is_empty = True
-        self.is_whole = False
+        self._is_whole = False
+
+    @property
+    def missing(self) -> str:
+        """Return what the stream lacked to be whole, nothing when it was."""
+        return "" if self._is_whole else "the stream ended before the message did"
 
     def take(self, event: Any) -> Iterator[TextDelta | ReasoningDelta]:
         """Add one event and give what of it can be shown."""
@@ -137,7 +142,7 @@ class Answer:
                 self._stop = event["delta"].get("stop_reason") or self._stop
                 self._count(event.get("usage"))
             case "message_stop":
-                self.is_whole = True
+                self._is_whole = True
 
     def _count(self, usage: Any) -> None:
         # counts are cumulative: a later report replaces an earlier one, a missing one does not

@@ -14,9 +14,9 @@ from kept.llm.choice import Choice, Offer, Probe, choose, offers, usual_model
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.fallback import FallbackModel
 from kept.llm.local_servers import probe, window_at
-from kept.llm.openai import Marks
 from kept.llm.retry import RetryingModel, RetryPolicy
 from kept.llm.sdk import warm
+from kept.llm.served import Marks
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
 from kept.llm.vendors import EXTRACTIVE, LOCAL, SCRIPTED, VENDORS, ModelName, endpoint_of, parsed
 

@@ -131,6 +131,11 @@ class Answer:
         self.finish: str | None = None
         self.is_empty = True
 
+    @property
+    def missing(self) -> str:
+        """Return what the stream lacked to be whole, nothing when it was."""
+        return "the stream ended without a finish reason" if self.finish is None else ""
+
     def take(self, chunk: Any) -> Iterator[TextDelta | ReasoningDelta]:
         """Add one chunk and give what of it can be shown."""
         if not isinstance(chunk, dict):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from kept.core.errors import KeptError
 from kept.core.events import Warned
-from kept.providers.audit import Audit
 from kept.providers.base import MemoryProvider
 from kept.providers.discovery import load
 from kept.providers.manager import BUILTIN, ProviderManager, Surroundings
-from kept.providers.outbox import Outbox
+from kept.providers.opening import manager_on
 from kept.providers.settings import ProviderSettings
 from kept.providers.setup import declared_fields
 from kept.storage.sqlite import Database
@@ -47,10 +46,8 @@ def open_manager(
     names = chosen_names(setting)
     if not names:
         return None
-    outbox = Outbox(database, clock=surroundings.clock, limit=settings.outbox_limit)
-    audit = Audit(database, clock=surroundings.clock, keep_days=settings.audit_days)
     around = replace(surroundings, several=len(names) > 1)
-    manager = ProviderManager(outbox, audit, surroundings=around, settings=settings)
+    manager = manager_on(database, surroundings=around, settings=settings)
     for name in names:
         try:
             provider = load(name, plugins)

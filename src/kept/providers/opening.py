@@ -1,4 +1,4 @@
-"""A manager that stands alone: opened with a folder, on a database of its own there."""
+"""How a manager is opened: on a database that is there, or alone with a folder and a database of its own in it."""
 
 from pathlib import Path
 
@@ -11,11 +11,25 @@ from kept.providers.manager import ProviderManager, Surroundings
 from kept.providers.outbox import Outbox
 from kept.providers.settings import ProviderSettings
 from kept.storage.files import make_folder
+from kept.storage.sqlite import Database
 from kept.storage.state import STATE_NAME, open_state
 
 
 def _unheard(_event: Event) -> None:
     """Hear an event that nobody asked for."""
+
+
+def manager_on(
+    database: Database, *, surroundings: Surroundings, settings: ProviderSettings | None = None
+) -> ProviderManager:
+    """Return a manager whose outbox and health live in `database`."""
+    chosen, clock = settings or ProviderSettings(), surroundings.clock
+    return ProviderManager(
+        Outbox(database, clock=clock, limit=chosen.outbox_limit),
+        Audit(database, clock=clock, keep_days=chosen.audit_days),
+        surroundings=surroundings,
+        settings=chosen,
+    )
 
 
 def open_providers(
@@ -28,8 +42,5 @@ def open_providers(
     """Return a manager whose outbox and health live in `<folder>/state.db`; register providers, then start it."""
     home = Path(folder).absolute()
     make_folder(home)
-    chosen, clock = settings or ProviderSettings(), SystemClock()
-    database = open_state(home / STATE_NAME, sink=sink)
-    around = Surroundings(context=context or StartContext(kept_home=str(home)), clock=clock, sink=sink)
-    outbox = Outbox(database, clock=clock, limit=chosen.outbox_limit)
-    return ProviderManager(outbox, Audit(database, clock=clock), surroundings=around, settings=chosen)
+    around = Surroundings(context=context or StartContext(kept_home=str(home)), clock=SystemClock(), sink=sink)
+    return manager_on(open_state(home / STATE_NAME, sink=sink), surroundings=around, settings=settings)
