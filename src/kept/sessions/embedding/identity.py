@@ -21,8 +21,8 @@ def identity(place: Path, weights: Path) -> str:
 def _spoken(place: Path) -> str:
     """Return the first name on the way up that says more than `model` or a revision."""
     for part in (place, *place.parents):
-        name = part.name.rpartition("--")[2]
+        name = part.name.removesuffix(".onnx").rpartition("--")[2]
         is_revision = len(name) == 40 and all(character in "0123456789abcdef" for character in name)
-        if name and name not in {"model", "onnx", "snapshots", "weights"} and not is_revision:
-            return name.removesuffix(".onnx")
+        if name and name not in {"model", "model_quantized", "onnx", "snapshots", "weights"} and not is_revision:
+            return name
     return "model"

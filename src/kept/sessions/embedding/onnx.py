@@ -46,7 +46,7 @@ class OnnxModel:
         except ImportError:
             raise UsageError(
                 f"{str(self._file)!r} is an ONNX model, for which the package `onnxruntime` is needed",
-                "run: pip install 'kept[vectors]' onnxruntime",
+                "run: pip install 'kept[onnx]'",
             ) from None
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
