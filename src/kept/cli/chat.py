@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.frame import note, opened, say
+from kept.cli.frame import note, opened, say, wrapped
 from kept.cli.screen import Screen
 from kept.core.errors import KeptError, NotFound
 from kept.core.ids import SessionId
@@ -33,6 +33,7 @@ def chat(
     resume: Annotated[str | None, typer.Option("--resume", help="Go on with this session.")] = None,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
+    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
     from kept.agent.agent import Opening
@@ -44,7 +45,7 @@ def chat(
         screen = Screen(kept.settings.display.memory_notifications)
         kept.sink = screen
         session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
-        approve = approver(Workspace(kept.folder), kept.settings.approvals)
+        approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
         _tidy(kept)
         screen.cost_of = agent.parts.cost_of
@@ -90,6 +91,7 @@ def latest_session(kept: "App") -> SessionId:
 def take_turn(slash: "Slash", line: str) -> None:
     """Say one message, show the answer and what was saved, and begin the review that is due."""
     slash.screen.begin()
+    slash.screen.is_verbatim = slash.talk.agent.parts.model is None
     answer = slash.talk.turn(line)
     slash.screen.end()
     if answer.interrupted:
@@ -117,14 +119,15 @@ def _greet(kept: "App", model: str | None) -> None:
     from kept import __version__
 
     if model is None:
-        note(f"kept {__version__}. {CONNECT}")
+        note(wrapped(f"kept {__version__}. {CONNECT}"))
     else:
         note(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip())
     waiting = len(kept.approvals.waiting())
     if waiting:
         note(f"{waiting} memory write(s) wait for your approval: /memory pending")
     if sys.stdin.isatty():
-        note("/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves.")
+        keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves."
+        note(wrapped(keys))
 
 
 def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
@@ -141,7 +144,7 @@ def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
         threading.Thread(target=_warm_rules, name="kept-warm-rules", daemon=True).start()
 
     # only once the prompt stands: imports in another thread would hold it up
-    prompt = Prompt(kept.home.path / "chat_history", slash, when_shown=warm)
+    prompt = Prompt(kept.home.chat_history, slash, when_shown=warm)
     while (line := prompt.ask()) is not None:
         yield line
 

@@ -35,9 +35,7 @@ def export(
         lines = exported_user(kept.sessions, kept.memory, kept.approvals, user=UserId(user))
         first = next(lines, None)
         if first is None:
-            raise NotFound(
-                f"nothing of a user {user!r} is kept here", "`kept sessions export` names the user of each"
-            )
+            raise NotFound(f"nothing of a user {user!r} is kept here", "`kept sessions export` names the user of each")
         counts: Counter[str] = Counter()
         every = _counted(first, lines, counts)
         if output is not None:

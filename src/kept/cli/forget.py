@@ -9,7 +9,7 @@ from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, pri
 from kept.core.jsontypes import JSON, dumps
 from kept.curation.forget import Forgetting, WholePlan, WholeReport
 from kept.sessions.forget import ForgetPlan
-from kept.storage.files import make_folder, write_atomically
+from kept.storage.files import explained, make_folder, write_atomically
 
 
 def register(program: typer.Typer) -> None:
@@ -41,7 +41,8 @@ def forget(
         if not confirmed("forget this for good?", yes=yes):
             fail("nothing was forgotten")
         report = forgetting.carry_out(plan)
-        written: dict[str, JSON] = {**report.as_json(), "copies_not_touched": list(copies)}
+        typed = _forget_typed(kept)
+        written: dict[str, JSON] = {**report.as_json(), "input_history": typed, "copies_not_touched": list(copies)}
         _keep_report(kept, written)
     _show_report(report, written, as_json=as_json)
 
@@ -51,6 +52,15 @@ def _forgetting(kept: App) -> Forgetting:
 
     outbox = Outbox(kept.database, clock=kept.clock)
     return Forgetting(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
+
+
+def _forget_typed(kept: App) -> bool:
+    """Remove what was typed in chats: the arrow keys would show it again; return whether there was any."""
+    history = kept.home.chat_history
+    there = history.exists()
+    with explained("remove", history):
+        history.unlink(missing_ok=True)
+    return there
 
 
 def _show_report(report: WholeReport, written: dict[str, JSON], *, as_json: bool) -> None:

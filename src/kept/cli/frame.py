@@ -70,10 +70,30 @@ def note(text: str) -> None:
     _write(sys.stderr, text)
 
 
-def _write(stream: object, text: str) -> None:
+def wrapped(text: str) -> str:
+    """Return a sentence broken between words where a person reads it in a narrow terminal."""
+    if not sys.stderr.isatty():
+        return text
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    return fill(text, max(20, get_terminal_size().columns - 1), break_long_words=False, break_on_hyphens=False)
+
+
+def is_styled() -> bool:
+    """Whether bold and colour may be used: a person looks, at a terminal that knows them, and wants them."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+
+
+def put(text: str) -> None:
+    """Print a part of the answer; the line goes on."""
+    _write(sys.stdout, text, end="")
+
+
+def _write(stream: object, text: str, *, end: str = "\n") -> None:
     # a terminal that cannot show a character shows its escape; the answer must not end in a traceback
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)  # type: ignore[call-overload] # stdout or stderr
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True, end=end)  # type: ignore[call-overload] # stdout or stderr
 
 
 def print_json(value: JSON) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -59,7 +60,18 @@ def _history(path: Path, *, incognito: bool) -> History:
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+    return _TypedBefore(str(path))
+
+
+class _TypedBefore(FileHistory):
+    """What was typed in earlier chats, without credentials; a disk that refuses costs the history, not the chat."""
+
+    def store_string(self, string: str) -> None:
+        """Keep one message."""
+        from kept.security.secrets import redact
+
+        with suppress(OSError):
+            super().store_string(redact(string))
 
 
 def _bindings(slash: Slash) -> KeyBindings:
@@ -67,7 +79,7 @@ def _bindings(slash: Slash) -> KeyBindings:
 
     @bindings.add("c-o")
     def _(_event: KeyPressEvent) -> None:
-        from kept.cli.transcript import printable
+        from kept.cli.printable import printable
 
         run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool was called in the last turn"))
 

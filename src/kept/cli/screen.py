@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kept.cli.frame import note, say
+from kept.cli.frame import note, put, say
+from kept.cli.printable import printable
 from kept.core.events import (
     Compacted,
     Event,
@@ -38,6 +39,8 @@ class Screen:
     """What the calls with a known price cost, in dollars."""
     cost_of: "Callable[[str, Usage], float | None] | None" = None
     is_terminal: bool = field(default_factory=sys.stdout.isatty)
+    is_verbatim: bool = False
+    """Whether answers are shown as they are: without a model they quote a person, and no sign of it is markup."""
     _block: str = ""
     _column: int = 0
     _live: "Live | None" = None
@@ -96,9 +99,8 @@ class Screen:
     def _stream(self, text: str) -> None:
         if self.quiet:
             return
-        if not self.is_terminal:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        if not self.is_terminal or self.is_verbatim:
+            put(printable(text) if self.is_terminal else text)
             self._column = 0 if text.endswith("\n") else 1
             return
         self._block += text

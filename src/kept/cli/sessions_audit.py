@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, print_json, say
-from kept.cli.transcript import local, printable
+from kept.cli.printable import printable
+from kept.cli.transcript import local
 from kept.core.clock import from_epoch, iso
 from kept.core.jsontypes import JSON
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.printable import printable
 from kept.cli.sessions_embed import vectors_json, vectors_line
-from kept.cli.transcript import local, printable, session_json
+from kept.cli.transcript import local, session_json
 from kept.core.jsontypes import JSON
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import typer
 
 from kept.app import App
 from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
-from kept.cli.transcript import highlighted, local, message_json, printable
+from kept.cli.printable import printable
+from kept.cli.transcript import highlighted, local, message_json
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON, dumps

@@ -9,7 +9,7 @@ from kept.cli.frame import note, say
 from kept.cli.screen import Screen
 from kept.cli.talk import Talk
 from kept.core.clock import from_epoch
-from kept.core.errors import UsageError
+from kept.core.errors import StorageError, UsageError
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.core.refusal import Refused
@@ -236,8 +236,11 @@ class Slash:
         """Return the line under the prompt: model, tokens, cache share, cost, fill of memory."""
         usage = self.screen.usage
         share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
-        fill = self.kept.memory.page(Target.MEMORY)
-        percent = int(len(fill.text) / fill.limit * 100)
+        try:
+            page = self.kept.memory.page(Target.MEMORY)
+            fill = f"{int(len(page.text) / page.limit * 100)} %"
+        except StorageError:  # drawn after every key: the commands say what is wrong with the page
+            fill = "unreadable"
         tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
         cost = f" · ${self.screen.cost:.4f}" if self.screen.cost else ""
-        return f" {self._model_name()} · {tokens}{cost} · memory {percent} % "
+        return f" {self._model_name()} · {tokens}{cost} · memory {fill} "

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 AGAIN_SECONDS = 2.0
 """Two presses of Ctrl-C within this time leave."""
 _LOOK_SECONDS = 0.2
+MOST_SHOWN = 4_000
+"""How many characters of a foreign tool's arguments a question shows."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,9 @@ def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
                 portal.call(close, agent.parts.model)
 
 
-def approver(workspace: "Workspace", mode: str) -> "Callable[[Tool, dict[str, JSON]], bool]":
+def approver(
+    workspace: "Workspace", mode: str, *, yes_to_reads: bool = False
+) -> "Callable[[Tool, dict[str, JSON]], bool]":
     """Return who allows tool calls: the settings where they decide, else the person at the terminal."""
 
     def approve(tool: "Tool", arguments: "dict[str, JSON]") -> bool:
@@ -104,17 +108,33 @@ def approver(workspace: "Workspace", mode: str) -> "Callable[[Tool, dict[str, JS
             return False
         if mode == "auto" and not asks:
             return True
-        if name in {"write_file", "edit_file"} and not asks:
+        if (name in {"write_file", "edit_file"} and not asks) or (yes_to_reads and tool.only_reads):
             return True
         if not sys.stdin.isatty():
+            note(f"kept: {name} was not allowed, because nobody can be asked here; {_way_to_allow(tool)}")
             return False
-        from kept.cli.transcript import printable
-
-        shown = arguments.get("command") or arguments.get("path") or ""
-        note(f"\nallow {name}: {printable(str(shown))} ? [y/N]")
+        note(f"\nallow {name}: {_shown(tool, arguments)} ? [y/N]")
         return _says_yes()
 
     return approve
+
+
+def _way_to_allow(tool: "Tool") -> str:
+    if tool.schema.toolset == "mcp":
+        return "trust its server with `approve: true` under mcp_servers, or set approvals to auto"
+    return "`kept chat` asks, or set approvals to auto"
+
+
+def _shown(tool: "Tool", arguments: "dict[str, JSON]") -> str:
+    """Return what a person needs to see of a call to decide about it: a command whole, whatever its length."""
+    from kept.cli.printable import printable
+    from kept.core.jsontypes import dumps
+
+    if tool.schema.toolset != "mcp":
+        return printable(str(arguments.get("command") or arguments.get("path") or ""))
+    text = printable(dumps(arguments))
+    left_out = f" … {len(text) - MOST_SHOWN:,} characters more" if len(text) > MOST_SHOWN else ""
+    return f"{text[:MOST_SHOWN]}{left_out}"
 
 
 def _says_yes() -> bool:

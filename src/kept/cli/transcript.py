@@ -1,23 +1,16 @@
 """Messages and sessions as a person reads them in a terminal."""
 
-import re
-import sys
 from collections.abc import Sequence
 
-from kept.cli.frame import say
+from kept.cli.frame import is_styled, say
+from kept.cli.printable import printable
 from kept.core.clock import from_epoch
 from kept.core.jsontypes import JSON
 from kept.core.messages import Session, StoredMessage
 from kept.sessions import snippet
 from kept.sessions.recall import said, when
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
-
-
-def printable(text: str) -> str:
-    """Return `text` without what could steer the terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def local(epoch: float) -> str:
@@ -30,7 +23,7 @@ def local(epoch: float) -> str:
 
 def highlighted(text: str, terms: Sequence[str]) -> str:
     """Return `text` with the found words in bold, when a person looks."""
-    wanted = snippet.pattern(terms) if sys.stdout.isatty() else None
+    wanted = snippet.pattern(terms) if is_styled() else None
     return text if wanted is None else wanted.sub(lambda match: f"{_BOLD}{match.group()}{_PLAIN}", text)
 
 

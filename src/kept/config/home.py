@@ -48,6 +48,11 @@ class Home:
         return self.path / "plugins"
 
     @property
+    def chat_history(self) -> Path:
+        """Return the file of what was typed in chats, for the arrow keys."""
+        return self.path / "chat_history"
+
+    @property
     def logs(self) -> Path:
         """Return the folder of log files."""
         return self.path / "logs"

@@ -146,6 +146,16 @@ def test_forget_is_final(kept, home):
     assert kept("forget", "--yes").code == 2
 
 
+def test_forget_empties_the_input_history(kept, home):
+    """What was typed in chats stays under no arrow key."""
+    (home / "chat_history").write_text("+I went to a LGBTQ support group")
+
+    ran = kept("forget", "--session", "conv1", "--yes", "--json")
+
+    assert json.loads(ran.out)["input_history"] is True
+    assert not (home / "chat_history").exists()
+
+
 def test_forgetting_a_user_takes_all_of_theirs(kept):
     """Everything of one user goes, nothing of another's."""
     assert json.loads(kept("forget", "--user", "kim", "--yes", "--json").out)["sessions"] == 1
