@@ -54,7 +54,7 @@ class Weights:
     """Share of the question's weight that a message gains by the likeness of its session."""
     meaning_session: float = 1.5
     """Shares of the question's weight that a session gains by its likeness: its best and half of its second best."""
-    meaning_said: float = 0.3
+    meaning_said: float = 0.45
     """Likeness above the floor from which on a message says what was asked in other words."""
     recency: float = 0.02
     """Share of the question's weight that a message of today gains; the old is never hidden."""
