@@ -2,8 +2,12 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.events import Warned
@@ -12,83 +16,153 @@ from kept.core.ports import EventSink
 from kept.core.tools import Tool, ToolContext, ToolSchema
 
 if TYPE_CHECKING:
+    import anyio
     from anyio.from_thread import BlockingPortal
 
 log = logging.getLogger(__name__)
 
+CONNECT_SECONDS = 30.0
+"""How long the servers may take to start, all together: a chat does not wait longer for them."""
 READ_SECONDS = 60.0
-"""How long a server may take over one answer."""
+"""How long a server may take over one answer, unless its `timeout` says otherwise."""
+_CLOSE_SECONDS = 5.0
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(slots=True)
+class _Held:
+    """A server while a task of the portal's holds its connection."""
+
+    name: str
+    settings: Mapping[str, Any]
+    listed: "Future[tuple[Any, list[Any]]]"
+    """The client and the tools that it listed."""
+    task: "Future[None] | None" = None
+    leave: "anyio.Event | None" = None
 
 
 class McpTools:
     """The configured MCP servers while they are connected; a server that fails is left out, with a warning."""
 
-    def __init__(self, servers: Mapping[str, Mapping[str, Any]], sink: EventSink) -> None:
+    def __init__(self, servers: Mapping[str, Mapping[str, Any]], sink: EventSink, *, logs: Path | None = None) -> None:
         self._servers = servers
         self._sink = sink
-        self._closing: list[Callable[[], object]] = []
+        self._logs = logs
+        self._held: list[_Held] = []
+        self._running: Any = None
+        self._portal: BlockingPortal | None = None
         self.tools: list[Tool] = []
 
     def connect(self) -> None:
-        """Connect every server and list its tools, in the order of the configuration."""
+        """Connect the servers side by side and list their tools, in the order of the configuration."""
         from anyio.from_thread import start_blocking_portal
 
-        running = start_blocking_portal()
-        portal = running.__enter__()
-        self._closing.append(lambda: running.__exit__(None, None, None))
-        for name, settings in self._servers.items():
+        self._running = start_blocking_portal()
+        portal = self._portal = self._running.__enter__()
+        self._held = [_Held(name, settings, Future()) for name, settings in self._servers.items()]
+        for held in self._held:
+            held.task = portal.start_task_soon(self._hold, held)
+        deadline = time.monotonic() + CONNECT_SECONDS
+        for held in self._held:
             try:
-                self.tools += self._connected(portal, name, settings)
+                client, listed = held.listed.result(max(0.0, deadline - time.monotonic()))
+                self._add(held, listed, client, portal)
             except Exception as error:  # plugin call: a foreign server must not stop the start
-                log.warning("mcp server %s cannot be used", name, exc_info=True)
-                self._sink(Warned(f"the MCP server {name!r} cannot be used: {_reason(error)}", "check mcp_servers"))
+                log.warning("mcp server %s cannot be used", held.name, exc_info=True)
+                what = f"the MCP server {held.name!r} cannot be used: {_reason(error)}"
+                self._sink(Warned(what, f"check mcp_servers.{held.name} in the configuration"))
+                if held.task is not None:
+                    held.task.cancel()
 
-    def _connected(self, portal: "BlockingPortal", name: str, settings: Mapping[str, Any]) -> list[Tool]:
-        # entered and left in one task of the portal's, as the client's task groups demand
-        session = portal.wrap_async_context_manager(_client(settings))
-        client = session.__enter__()
-        self._closing.append(lambda: session.__exit__(None, None, None))
-        listed = portal.call(client.list_tools)
-        return [_tool(name, each, client, portal) for each in sorted(listed.tools, key=lambda tool: tool.name)]
+    async def _hold(self, held: _Held) -> None:
+        """Keep the connection open in one task, as the client's task groups demand."""
+        import anyio
+
+        held.leave = anyio.Event()
+        try:
+            with self._log_of(held.name) as errors:
+                async with _client(held, errors) as client:
+                    held.listed.set_result((client, (await client.list_tools()).tools))
+                    await held.leave.wait()
+        except Exception as error:  # plugin call: whatever a foreign server does is told where it is waited for
+            if held.listed.done():
+                log.warning("mcp server %s ended", held.name, exc_info=True)
+            else:
+                held.listed.set_exception(error)
+
+    def _log_of(self, name: str) -> Any:
+        """Return where a server may write what it wants to say besides its answers: never the person's screen."""
+        if self._logs is None:
+            return Path("/dev/null").open("w", encoding="utf-8")
+        self._logs.mkdir(parents=True, exist_ok=True)
+        return (self._logs / f"mcp-{_NOT_A_NAME.sub('_', name)}.log").open("w", encoding="utf-8")
+
+    def _add(self, held: _Held, listed: list[Any], client: Any, portal: "BlockingPortal") -> None:
+        taken = {tool.schema.name for tool in self.tools}
+        for each in sorted(listed, key=lambda tool: str(tool.name)):
+            tool = _tool(held, each, client, portal)
+            if tool.schema.name in taken:
+                what = f"the tool {each.name!r} of the MCP server {held.name!r} is left out"
+                self._sink(Warned(what, f"another tool is called {tool.schema.name!r} already; rename one server"))
+                continue
+            taken.add(tool.schema.name)
+            self.tools.append(tool)
 
     def close(self) -> None:
         """Disconnect, and end the servers that were started."""
-        for close in reversed(self._closing):
-            try:
-                close()
-            except Exception:  # plugin call: a server that dies badly must not hold the exit
-                log.warning("mcp server did not close well", exc_info=True)
-        self._closing.clear()
+        if self._portal is None:
+            return
+        tasks = [held.task for held in self._held if held.task is not None]
+        for held in self._held:
+            if held.leave is not None:
+                self._portal.call(held.leave.set)
+        wait(tasks, _CLOSE_SECONDS)
+        for task in tasks:
+            task.cancel()
+        self._held.clear()
+        self._portal = None
+        self._running.__exit__(None, None, None)
 
 
-def _client(settings: Mapping[str, Any]) -> Any:
+def _client(held: _Held, errors: Any) -> Any:
     try:
         from mcp import Client, StdioServerParameters
+        from mcp.client.stdio import stdio_client
     except ImportError as error:
         raise RuntimeError("the extra is missing: pip install 'kept[mcp]'") from error
+    settings = held.settings
+    seconds = _seconds(settings)
     if url := settings.get("url"):
-        return Client(str(url), read_timeout_seconds=READ_SECONDS)
+        return Client(str(url), read_timeout_seconds=seconds)
     if command := settings.get("command"):
         environment = {str(key): str(value) for key, value in (settings.get("env") or {}).items()}
-        return Client(
-            StdioServerParameters(
-                command=str(command), args=[str(word) for word in settings.get("args") or []], env=environment or None
-            ),
-            read_timeout_seconds=READ_SECONDS,
-        )
+        arguments = [str(word) for word in settings.get("args") or []]
+        started = StdioServerParameters(command=str(command), args=arguments, env=environment or None)
+        return Client(stdio_client(started, errlog=errors), read_timeout_seconds=seconds)
     raise RuntimeError("it has neither `command` nor `url`")
 
 
-def _tool(server: str, listed: Any, client: Any, portal: "BlockingPortal") -> Tool:
-    name = _NOT_A_NAME.sub("_", f"mcp_{server}_{listed.name}")[:64]
+def _seconds(settings: Mapping[str, Any]) -> float:
+    given = settings.get("timeout", READ_SECONDS)
+    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+        raise RuntimeError(f"its `timeout` must be a number of seconds above 0, not {given!r}")
+    return float(given)
+
+
+def _tool(held: _Held, listed: Any, client: Any, portal: "BlockingPortal") -> Tool:
+    name = _NOT_A_NAME.sub("_", f"mcp_{held.name}_{listed.name}")[:64]
     schema = ToolSchema(name, listed.description or listed.name, dict(listed.input_schema), "mcp")
 
     def call(arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
-        result = portal.call(partial(client.call_tool, listed.name, dict(arguments)))
-        return _answer(result)
+        try:
+            return _answer(portal.call(partial(client.call_tool, listed.name, dict(arguments))))
+        except Exception as error:  # plugin call: a server that is gone or silent is an answer to the model
+            log.warning("mcp server %s: %s failed", held.name, listed.name, exc_info=True)
+            return {"success": False, "error": f"the MCP server {held.name!r} failed: {_reason(error)}"}
 
-    return Tool(schema, call)
+    hints = getattr(listed, "annotations", None)
+    reads = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
+    return Tool(schema, call, asks=held.settings.get("approve") is not True, only_reads=reads)
 
 
 def _answer(result: Any) -> dict[str, JSON]:
@@ -107,4 +181,6 @@ def _answer(result: Any) -> dict[str, JSON]:
 def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it did not answer in time{f' ({error})' if str(error) else ''}"
     return str(error) or type(error).__name__

@@ -291,7 +291,7 @@ class AgentBuilder:
         from kept.agent.mcp_tools import McpTools
 
         if self._mcp is None:
-            self._mcp = McpTools(self._app.settings.mcp_servers, self._app.sink)
+            self._mcp = McpTools(self._app.settings.mcp_servers, self._app.sink, logs=self._app.home.logs)
             self._app.on_close(self._mcp.close)
             self._mcp.connect()
         return self._mcp.tools

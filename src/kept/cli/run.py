@@ -26,7 +26,7 @@ def run(
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the prompt from standard input.")] = False,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing.")] = False,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before reading.")] = False,
+    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Answer one message and leave."""
@@ -38,7 +38,6 @@ def run(
     from kept.cli.tending import tending
     from kept.core.ids import SessionId
 
-    del yes_to_reads  # reading never asks; the flag is accepted so that scripts written with it run
     text = sys.stdin.read() if stdin or prompt == "-" else prompt
     if text is None or not text.strip():
         fail("there is nothing to say", 'write it like: kept run "What did we decide about the API?"', code=2)
@@ -46,7 +45,7 @@ def run(
         screen = Screen(kept.settings.display.memory_notifications, quiet=True)
         kept.sink = screen
         session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
-        approve = approver(Workspace(kept.folder), kept.settings.approvals)
+        approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
         wait = kept.settings.review.exit_wait_seconds
         with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:

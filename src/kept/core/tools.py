@@ -50,3 +50,5 @@ class Tool:
     """Whether calls of one answer may run beside each other."""
     asks: bool = False
     """Whether a person is asked before it runs, unless approvals say otherwise."""
+    only_reads: bool = False
+    """Whether it says of itself that it changes nothing; a person may wave such calls through."""
