@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from pathlib import Path
 
 import anyio
 import pytest
@@ -15,6 +16,7 @@ from kept.core.messages import Role
 from kept.llm.scripted import Says, ScriptedModel, call
 from kept.memory.edits import Add
 from kept.memory.ledger import Author
+from kept.testing.loopback_openai import LoopbackOpenAI
 
 
 @pytest.fixture
@@ -261,3 +263,33 @@ def test_a_closed_conversation_leaves_nothing_behind(opened):
     assert len(app.listeners) == listeners
     assert len([name for name in after if name == "kept-audit"]) == 1
     assert anyio.run(first.turn, "still there?").text == "ok"
+
+
+def test_sub_agents_leave_no_connection_open(home, tmp_path):
+    """Each has an event loop of its own, whose connections end with it."""
+
+    def script(body):
+        last = body["messages"][-1]
+        if last["role"] == "user" and "please" in str(last["content"]):
+            return Says("", (call("delegate_task", task="look around"),))
+        return "done"
+
+    def sockets():
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return sum("socket" in str(link.readlink()) for link in links if link.is_symlink())
+
+    with LoopbackOpenAI(script) as server:
+        app = open_app(str(home), environ={"HOME": str(tmp_path), **server.environment})
+        agent = app.agent(Opening(), model_name="openai/loopback-model")
+
+        async def talk():
+            await agent.turn("please do")
+            before = sockets()
+            for _ in range(4):
+                assert (await agent.turn("please do")).tool_calls[0].ok
+            return before, sockets()
+
+        before, after = anyio.run(talk)
+        app.close()
+
+    assert after <= before + 1

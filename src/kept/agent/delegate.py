@@ -15,6 +15,7 @@ from kept.core.errors import KeptError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.llm.retry import close
 
 WITHHELD = frozenset({"skill_manage", "delegate_task"})
 WITHHELD_TOOLSETS = frozenset({"memory", "context"})
@@ -95,8 +96,14 @@ async def _watched(agent: Agent, prompt: str) -> Answer:
             await anyio.sleep(_LOOK_SECONDS)
         agent.interrupt()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(watch)
-        answer = await agent.turn(prompt)
-        group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            answer = await agent.turn(prompt)
+            group.cancel_scope.cancel()
+    finally:
+        # its loop ends here, and connections do not outlive their loop by themselves
+        if agent.parts.model is not None:
+            with anyio.CancelScope(shield=True):
+                await close(agent.parts.model)
     return answer

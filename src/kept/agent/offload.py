@@ -8,20 +8,23 @@ from typing import Any, TypeVar
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 T = TypeVar("T")
 
-_limiter: anyio.CapacityLimiter | None = None
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("kept_offload_limiter")
+"""One per event loop: a sub-agent has a loop of its own."""
 MAX_THREADS = 16
 
 
 async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, **kwargs: Any) -> T:
     """Run `work` in a worker thread; with `abandon` a cancelled caller does not wait for it."""
-    global _limiter  # one limiter per event loop's life; anyio binds it on first use
-    if _limiter is None:
-        _limiter = anyio.CapacityLimiter(MAX_THREADS)
+    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(MAX_THREADS)
+        _limiter.set(limiter)
     call = partial(work, *args, **kwargs)
-    return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=_limiter)
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=limiter)
 
 
 def given_up() -> bool:
