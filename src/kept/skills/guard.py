@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from kept.core.resources import shipped_text
 from kept.security import encoded, secrets, unicode
 from kept.security.scan import Finding as Threat
-from kept.security.scan import Scope, scan
-from kept.security.scan import Severity as ThreatSeverity
+from kept.skills import guard_prose
 from kept.skills.places import files_of, is_text, read_regular
 
 
@@ -192,28 +191,6 @@ _CONTINUED = re.compile(r"\\\n[ \t]*")
 _SPLIT_WORD = re.compile(r"(?<=\w)(?:''|\"\"|\\(?=[a-z]))(?=\w)", re.IGNORECASE)
 _IFS = re.compile(r"\$\{?IFS\}?(?:\$9)?")
 _MOST_FINDINGS = 60
-_STEERING = frozenset(
-    (
-        "instruction_override",
-        "role_hijack",
-        "deception",
-        "system_prompt_override",
-        "hidden_html",
-        "mixed_script",
-        "obfuscation",
-    )
-)
-_WARNS = re.compile(
-    r"\b(never(?! mind)|do not|don't|must not|should not|shouldn't|avoid|refuse|reject|prevent|block|detect|beware"
-    r"|look for|signs? of|against|instead of|protect|attackers?|malicious|untrusted|such as|e\.g\.|for example"
-    r"|attempts? to|phrases? like|if (a|the|any|some) [^.;]{0,30}(says?|tells?|asks?|wants?|tries))\b[^.;]{0,60}$",
-    re.IGNORECASE,
-)
-_ASKS_FIRST = re.compile(
-    r"\b(never|not|n't|no|without)\b.{0,80}\b(without|unless|until|before)\b.{0,40}\b(ask|tell|inform|show|confirm|notif|approv)"
-    r"|user interface|\b(secrets?|passwords?|tokens?|stack traces?|raw|internal)\b.{0,30}\bto (the )?(end )?users?\b",
-    re.IGNORECASE,
-)
 
 
 def inspect_folder(folder: Path) -> Report:
@@ -278,7 +255,7 @@ def inspect_text(path: str, text: str) -> list[Finding]:
         found += [_hidden(finding) for finding in _matched(path, hidden) if finding.level is Level.CRITICAL]
     found += _invisible(path, text)
     if PurePosixPath(path).suffix.lower() in _PROSE:
-        found += _prose(path, text)
+        found += [_steering(path, threat, line) for threat, line in guard_prose.steering(text)]
     proven = [rule for rule, proof in secrets.shapes(text) if proof and rule != "private_key"]
     found += [Finding(rule, "credentials", Level.HIGH, path, 0, "a credential in the text") for rule in proven]
     return found
@@ -298,7 +275,7 @@ def _first(rule: Rule, text: str, *, prose: bool) -> int | None:
         start = text.rfind("\n", 0, match.start()) + 1
         end = text.find("\n", match.end())
         line = text[start : end if end >= 0 else len(text)]
-        warned = prose and _WARNS.search(text[start : match.start()])
+        warned = prose and guard_prose.warns_before(text[start : match.start()])
         if not warned and (rule.unless is None or not rule.unless.search(line)):
             return match.start()
     return None
@@ -314,44 +291,14 @@ def _hidden(finding: Finding) -> Finding:
     return Finding("encoded_payload", "obfuscation", Level.CRITICAL, finding.path, finding.line, what)
 
 
+def _steering(path: str, threat: Threat, line: int) -> Finding:
+    return Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
+
+
 def _invisible(path: str, text: str) -> Iterator[Finding]:
     for point, in_word in unicode.invisible(text):
         level = Level.CRITICAL if in_word else Level.HIGH
         yield Finding("invisible_unicode", "invisible_unicode", level, path, 0, f"the invisible character {point}")
-
-
-def _prose(path: str, text: str) -> Iterator[Finding]:
-    """Yield what the threat scanner says of text that a model will read, warnings against the same thing aside."""
-    suspected = {found.rule: found for found in scan(text, scope=Scope.SKILL).findings if _steers(found)}
-    if not suspected:
-        return
-    located: set[str] = set()
-    told: set[str] = set()
-    for number, line in enumerate(text.split("\n"), 1):
-        for found in scan(line, scope=Scope.SKILL).findings if line.strip() else ():
-            if found.rule in suspected:
-                located.add(found.rule)
-                if found.rule not in told and not _warns(line, found):
-                    told.add(found.rule)
-                    yield _steering(found, path, number)
-    yield from (_steering(found, path, 0) for rule, found in suspected.items() if rule not in located)
-
-
-def _warns(line: str, found: Threat) -> bool:
-    """Tell whether a line speaks against what the scanner found in it; the scanner does not say where."""
-    if found.category == "deception":
-        return _ASKS_FIRST.search(line) is not None
-    words = line.split()
-    return any(_WARNS.search(" ".join(words[:place])) for place in range(1, min(len(words), 40)))
-
-
-def _steers(found: Threat) -> bool:
-    # commands are judged by the guard's own rules, which know what a procedure may say
-    return found.severity is ThreatSeverity.BLOCK and (found.category in _STEERING or found.rule == "exfil_prose")
-
-
-def _steering(found: Threat, path: str, line: int) -> Finding:
-    return Finding(found.rule, found.category, Level.CRITICAL, path, line, "text that would steer the agent")
 
 
 def abilities(contents: Mapping[str, bytes]) -> Sequence[str]:
