@@ -1,6 +1,5 @@
 """`kept memory repair | edit | reset | export | import`: whole pages at once."""
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,41 +75,19 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
-    import tempfile
-
+    from kept.cli.editor import edited
     from kept.cli.memory import show_outcome
 
     page = target or Target.MEMORY
     with opened() as kept:
         before = kept.memory.page(page)
-        descriptor, name = tempfile.mkstemp(prefix=f"kept-{page.value}-", suffix=".md")
-        os.close(descriptor)
-        file = Path(name)
-        file.write_text(before.text, encoding="utf-8")
-        outcome = _edited(kept.memory, page, before, entries=_entries_from_editor(file), yes=yes)
+        text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
+        outcome = _edited(kept.memory, page, before, entries=parse(text), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is kept in {file}")
     else:
         file.unlink(missing_ok=True)
     show_outcome(outcome, as_json=as_json)
-
-
-def _entries_from_editor(file: Path) -> tuple[str, ...]:
-    import shlex
-    import subprocess
-
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
-    except (OSError, ValueError) as error:
-        file.unlink(missing_ok=True)
-        raise UsageError(f"cannot start the editor {editor!r}: {error}", "set $EDITOR to one") from error
-    if code != 0:
-        raise UsageError(f"the editor {editor!r} ended with {code}; nothing was changed", f"your text is in {file}")
-    try:
-        return parse(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read back {str(file)!r}: {error}", "save it as UTF-8; nothing was changed") from error
 
 
 def _edited(

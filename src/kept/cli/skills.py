@@ -1,9 +1,5 @@
 """`kept skills`: see, write, search and delete skills."""
 
-import os
-import shlex
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -100,6 +96,10 @@ def show(
         library = kept.skill_tools.library
         shown = view_file(library, name, file_path) if file_path else view(library, name)
         if isinstance(shown, Refused):
+            near = shown.detail.get("similar")
+            if isinstance(near, list) and not as_json:
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                fail(f"{shown.error}{hint}", "`kept skills list` shows the names", code=2)
             refuse(shown, as_json=as_json, answer=refusal(shown))
         if as_json:
             print_json(shown.answer)
@@ -169,19 +169,10 @@ def _read(path: Path) -> str:
 
 
 def _edited(text: str) -> str:
-    with tempfile.NamedTemporaryFile("w", suffix=".md", delete=False, encoding="utf-8") as file:
-        file.write(text)
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        code = subprocess.run([*shlex.split(editor), file.name], check=False).returncode
-    except OSError as error:
-        raise UsageError(f"cannot start the editor {editor!r}: {error}", "set $EDITOR, or give --file") from error
-    if code != 0:
-        raise UsageError(
-            f"the editor {editor!r} ended with {code}; nothing was changed", f"your text is in {file.name}"
-        )
-    new = _read(Path(file.name))
-    Path(file.name).unlink()
+    from kept.cli.editor import edited
+
+    new, file = edited(text, name="skill", otherwise="give --file FILE, or --file - for standard input")
+    file.unlink()
     return new
 
 
