@@ -23,6 +23,9 @@ _TOLD = re.compile(
     r"demonstrates?|embeds?|tells?|told|says?|said|warns?|lists?|tries|attempts?|mentions?|discuss(?:es)?|checks?|"
     r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b",
 )
+_NO_WORD = re.compile(r"\S*[/.@_=]\w\S*")
+_MACHINE = re.compile(r"[{}<>$|\\]")
+"""Signs of a command or of data, which nobody quotes from."""
 _LONGEST = 700
 
 
@@ -42,7 +45,8 @@ def is_mention(folded: str, is_attack: Callable[[str], bool]) -> bool:
 
 
 def _describes(text: str) -> bool:
-    return _REPORT.search(text) is not None and _DIRECTIVE.search(text) is None
+    words = _NO_WORD.sub(" ", text)
+    return _MACHINE.search(text) is None and _REPORT.search(words) is not None and _DIRECTIVE.search(words) is None
 
 
 def _reported(sentence: str) -> bool:

@@ -7,6 +7,8 @@ from itertools import chain
 START = "^"
 BREAK = "|"
 COLON = ":"
+ADDRESS = "@"
+"""A mail address."""
 FILLER = "x"
 OTHER_SCRIPT = "\x7f"
 """What stands for a run of letters or signs that no rule is written in."""
@@ -77,12 +79,12 @@ class Lexicon:
         if symbols is None:
             names, literal = split_part(part)
             known = [self._class_symbols(name) for name in names] + [self._exact[word] for word in literal]
-            symbols = self._by_part[part] = COLON if part == COLON else "".join(known)
+            symbols = self._by_part[part] = "".join(known)
         return symbols
 
     def _class_symbols(self, name: str) -> str:
-        if name == COLON:
-            return COLON
+        if name in {COLON, ADDRESS}:
+            return name
         symbols = self._by_class.get(name)
         if symbols is None:
             words = self._classes[name]
@@ -128,7 +130,7 @@ class Lexicon:
             found = self._lookup(token) or self._disguised(token) or self._misspelt(token)
         if found is None and _SHORTEST_RUN <= len(token) <= _LONGEST_RUN:
             found = self._lookup(token) or self._segmented(token.translate(_LEET_I))
-        return found or FILLER
+        return found or (ADDRESS if "@" in token[1:] else FILLER)
 
     def _apostrophe(self, token: str) -> str:
         """Read `you're` as two words, `don't` as a negation, and look behind an elided article (`l'ordre`)."""

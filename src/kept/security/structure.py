@@ -26,6 +26,7 @@ class Structure:
     (`..3!verb`: none of them a verb); `^` is the start of
     a sentence or clause and `^^` of the text; `?word` is optional, `!word` forbids the next word;
     `=a|b` names words, and `verb|=a|b` is either.
+    `&12 verb noun !stop` is a bag: the words in any order within twelve of one sentence, none that is forbidden.
     """
 
     __slots__ = ("_lexicon", "_needs", "_regex", "rule", "source")
@@ -40,7 +41,7 @@ class Structure:
 
     def needed(self) -> list[str]:
         """Return the elements that a sentence cannot do without."""
-        return [part for part in self.source.split() if part[0] not in ".^?!"]
+        return [part for part in self.source.split() if part[0] not in ".^?!&"]
 
     def may_match(self, symbols: frozenset[str]) -> bool:
         """Tell whether a sentence of these `symbols` holds a word of each element."""
@@ -51,8 +52,18 @@ class Structure:
     def matches(self, skeleton: str) -> bool:
         """Tell whether `skeleton` has this structure."""
         if self._regex is None:
-            self._regex = re.compile("".join(map(self._element, self.source.split())))
+            parts = self.source.split()
+            source = self._bag(parts) if parts[0][0] == "&" else "".join(map(self._element, parts))
+            self._regex = re.compile(source)
         return self._regex.search(skeleton) is not None
+
+    def _bag(self, parts: list[str]) -> str:
+        """Return an expression that finds a first word with all the others after it, in any order."""
+        reach = f"[^{BREAK}]{{0,{parts[0][1:]}}}?"
+        needed = [self._lexicon.element(part) for part in parts[1:] if part[0] != "!"]
+        barred = [self._lexicon.element(part[1:]) for part in parts[1:] if part[0] == "!"]
+        ahead = [f"(?={reach}[{symbols}])" for symbols in needed] + [f"(?!{reach}[{symbols}])" for symbols in barred]
+        return f"(?=[{''.join(needed)}])" + "".join(ahead)
 
     def _element(self, part: str) -> str:
         if part == "^^":
