@@ -35,7 +35,7 @@ class SkillSettings:
     pinned_by_schedule: list[str] = field(default_factory=list)
     """Skills that an embedder's scheduler needs; the curator never touches them."""
     trusted_sources: list[str] = field(default_factory=list)
-    """Hub sources, or beginnings of them, whose skills count as trusted instead of community."""
+    """Hub sources that, with all below them, count as trusted instead of community."""
     hub_sources: list[str] = field(default_factory=list)
     """Hub sources that `kept skills search` and `browse` look through when none is named."""
     github_url: str = "https://github.com"
