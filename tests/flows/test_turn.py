@@ -11,7 +11,7 @@ import pytest
 from kept.agent.agent import Opening
 from kept.app import open_app
 from kept.core.errors import ModelBusy
-from kept.core.events import ToolFinished, Warned
+from kept.core.events import TextStreamed, ToolFinished, Warned
 from kept.core.messages import Role
 from kept.llm.scripted import Says, ScriptedModel, call
 from kept.memory.edits import Add
@@ -54,7 +54,9 @@ def test_an_interrupted_turn_is_stored_and_marked(opened):
                 answers.append(await agent.turn("tell me"))
 
             group.start_soon(first)
-            await anyio.sleep(0.3)
+            while not any(isinstance(event, TextStreamed) for event in agent.told):  # noqa: ASYNC110 - told to a list
+                await anyio.sleep(0.05)
+            await anyio.sleep(0.1)
             agent.interrupt()
         answers.append(await agent.turn("and now?"))
         return answers
@@ -66,6 +68,23 @@ def test_an_interrupted_turn_is_stored_and_marked(opened):
     rows = agent.app.sessions.messages(first.session_id)
     assert [row.interrupted for row in rows] == [False, True, False, False]
     assert second.text == "second"
+
+
+def test_an_interrupt_is_heard_however_early_it_comes(opened):
+    """Also while the prompt is still being built: the message is kept and marked, the model is not asked."""
+    agent = opened(["never asked", "second"])
+
+    async def talk():
+        async with anyio.create_task_group() as group:
+            group.start_soon(agent.turn, "tell me")
+            await anyio.sleep(0)
+            agent.interrupt()
+
+    anyio.run(talk)
+
+    rows = agent.app.sessions.messages(agent.session.id)
+    assert [(row.message.role, row.interrupted) for row in rows] == [(Role.USER, False), (Role.ASSISTANT, True)]
+    assert agent.scripted.requests == []
 
 
 def test_independent_tools_run_side_by_side(opened):

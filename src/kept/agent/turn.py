@@ -33,6 +33,8 @@ class Turn:
     text: str
     began: float
     first_row: int
+    notice: str = ""
+    """What changed on the pages since the last turn."""
     is_kept: bool = False
     """Whether the person's message is in the record."""
     spent: Spent = field(default_factory=Spent)
@@ -48,18 +50,17 @@ async def take_turn(live: "Live", text: str) -> Answer:
     """Answer one message of a person; whatever happens, what was said is kept."""
     turn = Turn(text, time.monotonic(), len(live.record.rows))
     live.current = turn
-    notice = await offload(live.begun, text)
     failure: KeptError | None = None
     with live.interruptible() as scope:
         try:
-            await _heard(live, turn, notice)
+            await _heard(live, turn)
             await _answered(live, turn)
         except KeptError as error:
             failure = error
     turn.interrupted = scope.cancelled_caught
     with anyio.CancelScope(shield=True):
         if not turn.is_kept:
-            await _kept(live, turn, [notice])
+            await _kept(live, turn, [turn.notice])
         closing = _closing(live, turn, failure)
         await offload(settle, live, turn, closing)
     if failure is not None:
@@ -77,12 +78,14 @@ async def take_turn(live: "Live", text: str) -> Answer:
     )
 
 
-async def _heard(live: "Live", turn: Turn, notice: str) -> None:
+async def _heard(live: "Live", turn: Turn) -> None:
     """Keep the message with what is recalled for it; a person who interrupts does not wait for providers."""
+    with anyio.CancelScope(shield=True):
+        turn.notice = await offload(live.begun, turn.text)
     recalled = await offload(live.recalled, turn.text, abandon=True)
     if recalled:
         live.recalled_texts.append(recalled)
-    await _kept(live, turn, [recalled, notice])
+    await _kept(live, turn, [recalled, turn.notice])
 
 
 async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
