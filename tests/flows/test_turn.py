@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from kept.agent.agent import Opening
@@ -77,7 +78,7 @@ def test_an_interrupt_is_heard_however_early_it_comes(opened):
     async def talk():
         async with anyio.create_task_group() as group:
             group.start_soon(agent.turn, "tell me")
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             agent.interrupt()
 
     anyio.run(talk)
