@@ -36,6 +36,8 @@ COMMANDS = {
 }
 """Each name is a module of this package with `register(main)`; the text is its line in the help."""
 
+_LINE_CHARS = 66
+"""What the list of commands has room for beside a name, in a terminal of 80 columns."""
 _GLOBAL_WITH_VALUE = ("--home", "--profile", "-p")
 
 
@@ -86,6 +88,7 @@ def build(arguments: list[str]) -> typer.Typer:
     asked = next((word for word in arguments if not word.startswith("-")), None)
     if asked in COMMANDS:
         import_module(f"kept.cli.{asked}").register(program)
+        _shorten(program)
         return program
     for name, line in COMMANDS.items():
         program.command(name, help=line)(_named)
@@ -102,6 +105,15 @@ def whole() -> typer.Typer:
     for group in program.registered_groups:
         group.short_help = COMMANDS[str(group.name)]
     return program
+
+
+def _shorten(program: typer.Typer) -> None:
+    """Let the list of a group show whole clauses: a line that is cut off says less than a short one."""
+    for group in program.registered_groups:
+        for command in group.typer_instance.registered_commands if group.typer_instance is not None else ():
+            words = (command.callback.__doc__ or "").split("\n\n")[0] if command.callback is not None else ""
+            if len(words) > _LINE_CHARS and ";" in words:
+                command.short_help = f"{words.split(';')[0]}."
 
 
 class _InOrder(TyperGroup):

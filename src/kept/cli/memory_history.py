@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, opened, print_json, say
+from kept.cli.frame import JsonFlag, note, opened, print_json, say
 from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
 from kept.core.refusal import Refused
@@ -46,6 +46,8 @@ def log(
     if json_:
         print_json([as_json(row, gone) for row in rows])
         return
+    if not rows:
+        note("no edits yet" if not every else "no edit fits")
     for row in rows:
         say(_line(row, undone=row.id in gone))
     for gap in gaps:

@@ -47,7 +47,9 @@ def list_(
             return
         for session in found:
             say_session(session, preview="" if session.title else store.preview(session.id))
-        if not found:
+        if not found and trash:
+            note("the trash is empty")
+        elif not found:
             note("no sessions: talk with `kept chat`, or bring some with `kept sessions import FILE.jsonl`")
 
 

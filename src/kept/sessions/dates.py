@@ -183,6 +183,7 @@ _ALONE: tuple[tuple[str, _Reader], ...] = (
     (_WEEKDAY, _weekday),
     (r"(?P<name>now)", _named_day),
 )
+_PREPOSITION = re.compile(r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?")
 _READERS = tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
 _WHOLE = tuple((re.compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
 
@@ -204,10 +205,10 @@ def when(text: str, now: float) -> Span | None:
     For a filter, `after` takes the start and `before` the end of "until X", the start of any other.
     """
     folded = " ".join(text.lower().split())
-    for pattern, reader in _WHOLE:
-        found = pattern.fullmatch(folded)
-        if found is not None:
-            span = _read(found, reader, _at(now))
+    for words in (folded, _PREPOSITION.sub("", folded)):
+        for pattern, reader in _WHOLE:
+            found = pattern.fullmatch(words)
+            span = _read(found, reader, _at(now)) if found is not None else None
             if span is not None:
                 return span
     return None

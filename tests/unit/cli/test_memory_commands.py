@@ -428,3 +428,12 @@ def test_export_writes_everything_of_a_user(run, tmp_path):
     assert (told["sessions"], told["pages"], told["edits"], told["pending"]) == (0, 1, 1, 0)
     assert place.stat().st_mode & 0o777 == 0o600
     assert run("export", "--user", "nobody").code == 2
+
+
+def test_an_empty_ledger_is_said(run):
+    """A new user's log is not a blank screen; programs get an empty list."""
+    ran = run("memory", "log")
+
+    assert (ran.code, ran.out) == (0, "")
+    assert "no edits yet" in ran.err
+    assert as_json(run("memory", "log", "--json")) == []
