@@ -166,7 +166,8 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
-    if entry.name == MAIN or entry.is_dir() or not os.path.exists(entry.path):  # noqa: PTH110
+    # a link that leads in a circle is neither a folder nor there; DirEntry.is_dir raises for it
+    if entry.name == MAIN or os.path.isdir(entry.path) or not os.path.exists(entry.path):  # noqa: PTH110, PTH112
         fix = "put the real folder here, or name the link's target in skills.external_dirs"
         yield Problem(Path(entry.path), "a symbolic link is not followed", fix)
 

@@ -172,3 +172,19 @@ def test_it_opens_with_a_path_and_nothing_else(tmp_path):
 
     assert names(library) == ["import-from-other-agents", "review-memory", "write-a-skill", "write-good-memory"]
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_links_in_circles_are_listed_and_hide_nothing(library, folder, write_skill):
+    """A link to itself, two that point at each other, a folder inside itself, a main file that is such a link."""
+    write_skill(folder, "greet")
+    (folder / "self").symlink_to("self")
+    (folder / "one").symlink_to("two")
+    (folder / "two").symlink_to("one")
+    (folder / "greet" / "loop").symlink_to(".")
+    for here, there in (("a", "b"), ("b", "a")):
+        (folder / here).mkdir()
+        (folder / here / "SKILL.md").symlink_to(f"../{there}/SKILL.md")
+
+    assert "greet" in {skill.name for skill in library.skills()}
+    problems = {problem.path.relative_to(folder).as_posix() for problem in library.contents().problems}
+    assert {"self", "one", "two", "a/SKILL.md", "b/SKILL.md"} <= problems
