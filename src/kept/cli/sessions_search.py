@@ -10,7 +10,7 @@ import typer
 
 from kept.app import App
 from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
-from kept.cli.printable import printable
+from kept.cli.printable import indented, printable
 from kept.cli.transcript import highlighted, local, message_json
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
@@ -174,7 +174,7 @@ def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limi
             continue
         seen.add(root)
         text = printable(" ".join(said(message).split()))
-        passage = highlighted(snippet.around(text, found.terms, width=PASSAGE_CHARS), found.terms)
+        passage = snippet.around(text, found.terms, width=PASSAGE_CHARS)
         title = printable(session.title or "(no title)")
         say(f"{prefix}{local(message.timestamp)}  {title}  {session.id} [{message.id}]")
-        say(f"    {message.message.role.value}: {passage}")
+        say(highlighted(indented(f"{message.message.role.value}: {passage}"), found.terms))

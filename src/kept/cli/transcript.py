@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kept.cli.frame import is_styled, say
-from kept.cli.printable import printable
+from kept.cli.printable import indented, printable
 from kept.core.clock import from_epoch
 from kept.core.jsontypes import JSON
 from kept.core.messages import Session, StoredMessage
@@ -32,8 +32,7 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
     head = f"{mark}[{message.id}] {local(message.timestamp)} {message.message.role.value}"
     note = "" if message.state.value == "active" else f" ({message.state.value})"
     say(f"{head}{note}")
-    text = highlighted(printable(said(message)), terms)
-    say("    " + text.replace("\n", "\n    "))
+    say(highlighted(indented(printable(said(message))), terms))
 
 
 def say_session(session: Session, *, preview: str = "") -> None:
