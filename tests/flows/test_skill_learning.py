@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from skills_ref.validator import validate
 
 from kept.llm.scripted import Says, call
 from kept.testing.loopback_openai import LoopbackOpenAI
@@ -61,10 +62,12 @@ def test_a_skill_that_failed_is_patched_used_and_taken_back(kept, server, author
 
     first = kept("run", "show me the report", env=env)
     patched = kept("skills", "show", "read-report")
+    faults = validate(home / "skills" / "read-report")
     second = kept("run", "show me the report", env=env)
 
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert "new-report.txt" in patched.out, first.err
+    assert faults == []
     assert ["new-report" in body for body in author.bodies] == [False, True]
     [stats] = kept("skills", "stats", "--json").json
     assert [version["failures"] for version in stats["versions"]] == [1, 0]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from skills_ref.validator import validate
 
 from kept.core.refusal import Reason, Refused
 from kept.curation import consolidate
@@ -67,6 +68,7 @@ def test_a_plan_changes_nothing_until_it_is_applied(editor):
     backups = Backups(editor, editor.library.clock)
     consolidate.apply(editor, consolidate.read_plan(editor, plan.id), backups)
     assert names(editor) == ["cook-soup", "deploy"]
+    assert validate(editor.home / "deploy") == []
     assert isinstance(consolidate.read_plan(editor, plan.id), Refused)
     backups.roll_back(backups.names()[0])
     assert {"deploy-api", "deploy-web"} <= set(names(editor))
