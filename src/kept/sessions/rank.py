@@ -21,9 +21,13 @@ class Weights:
     speaker: float = 0.25
     """Share of the question's weight that a message gains when a person of the question says it."""
     coverage: float = 0.5
-    """Gain of a message that holds all of the question's weight, beside one that holds little."""
+    """Gain of a message that holds much of the question's weight, beside one that holds little."""
+    whole: float = 0.7
+    """Further gain of a message that holds all of it: it was remembered in these words."""
     closeness: float = 0.6
     """Gain of terms that stand as close together as in the question."""
+    wording: float = 1.0
+    """Share of the question's weight that a message gains by holding the question word for word."""
     previous: float = 0.72
     """Share of a term that a message gains when the message before holds it."""
     next: float = 0.6
@@ -108,6 +112,8 @@ class Line:
     """Likeness of its vectors to the question's, above the floor, its neighbours' included; 0 without vectors."""
     gap: float = 0.0
     """Closeness of the terms in the text, in weight; known for the best messages only."""
+    wording: float = 0.0
+    """How much of the question the text holds word for word, 0 to 1; known for the best messages only."""
 
 
 @dataclass(slots=True)
@@ -191,7 +197,10 @@ class Ranking:
         lift = self._lifts.get(mask)
         if lift is None:
             held = self.sum(mask)
-            lift = held * (self.weights.saturation + 1.0) * (1.0 + self.weights.coverage * (held / self.total) ** 2)
+            use = self.weights
+            lift = held * (use.saturation + 1.0)
+            share = held / self.asked
+            lift *= 1.0 + use.coverage * share**2 + use.whole * share**8
             self._lifts[mask] = lift
         return lift / (self._flat + self._slope * length)
 
@@ -239,6 +248,7 @@ class Ranking:
             "words": words,
             "meaning": meaning,
             "closeness": use.closeness * line.gap,
+            "wording": use.wording * line.wording * self.total,
             "neighbours": near,
             "speaker": use.speaker * self.total if line.spoken else 0.0,
             "session": falloff * use.session * session_sum,
@@ -266,7 +276,7 @@ class Ranking:
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
             if own + line.likeness <= 0.0:
                 continue
-            own += use.closeness * line.gap
+            own += use.closeness * line.gap + use.wording * line.wording * self.total
             if line.spoken:
                 own += speaker_gain
             rest = falloff * session_gain + meaning_gain
@@ -302,7 +312,7 @@ def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
 
 def said_share(best: Mapping[str, float], ranking: Ranking) -> float:
     """Return how much of the question a message says by its own words and its neighbours'."""
-    said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness"))
+    said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness", "wording"))
     meaning = best.get("meaning", 0.0)
     if meaning >= ranking.weights.meaning * ranking.weights.meaning_said * ranking.total:
         said += meaning

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -18,6 +19,8 @@ _FULLEST = 600
 """Blocks whose weight is looked at closely."""
 _HEAVIEST = 4
 _COMMON = 15_000
+_ALL_ASKED = 6_000
+"""Messages up to which all for which an explicit condition holds are considered."""
 _TOO_LONG = 60_000
 """Length from which on a list is not read whole beside rarer ones."""
 _FEW = 2
@@ -43,6 +46,8 @@ class Budget:
     """Sessions that are ranked line by line."""
     texts: int = 60
     """Messages whose text is read for closeness."""
+    asked: int = 30_000
+    """Messages for which an explicit condition may hold that are considered, newest first."""
 
     def fitting(self, limit: int, documents: int) -> "Budget":
         """Return a budget that fills lists of this length from a store of this size."""
@@ -58,7 +63,7 @@ class Budget:
 
 LARGE = 1_000_000
 """Messages from which on the whole budget is used; among fewer the best are found with less."""
-EXHAUSTIVE = Budget(*[10**9] * 7)
+EXHAUSTIVE = Budget(*[10**9] * 8)
 """Reads and ranks everything that matches, to measure the others by."""
 
 
@@ -67,19 +72,26 @@ class Scope:
     """Where to look: the messages that the filters leave, and those for which an explicit condition holds."""
 
     messages: frozenset[int] | range | None = None
-    asked: Container[int] | None = None
+    asked: AbstractSet[int] | None = None
+    expression: str = ""
+    """What finds at least the messages that are asked for."""
 
 
 def pool(
     postings: Postings, terms: Sequence[Held], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
     """Return the most promising messages with a first estimate of their score, best first."""
-    _read(postings, terms, budget=budget, scope=scope)
-    dense = _Dense(terms, ranking, shortest=budget.per_list)
-    strong = _strong(postings, terms, budget=budget)
-    masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
-    if scope.asked is not None:
-        masks = {number: mask for number, mask in masks.items() if number in scope.asked}
+    if scope.asked is not None and len(scope.asked) <= _ALL_ASKED:
+        _read_asked(postings, terms, budget=budget, scope=scope)
+        dense, strong = _Dense([], ranking, shortest=0), set[int]()
+        masks = _held_by(terms, scope.asked)
+    else:
+        _read(postings, terms, budget=budget, scope=scope)
+        dense = _Dense(_weighted(terms, ranking), ranking, shortest=budget.per_list)
+        strong = _strong(postings, terms, budget=budget)
+        masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
+        if scope.asked is not None:
+            masks = {number: mask for number, mask in masks.items() if number in scope.asked}
     looked = _promising(masks, ranking, dense=dense, strong=strong, budget=budget, length=int(postings.mean_length))
     lengths = postings.lengths(looked)
     near = _neighbours(looked, masks, terms=terms, ranking=ranking)
@@ -93,7 +105,7 @@ def pool(
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool * 2]
     estimates += _between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
-    lists = [(held.ids, term.weight) for held, term in zip(terms, ranking.terms, strict=True) if held.ids]
+    lists = _weighted(terms, ranking)
     best = [(score + _density(number, lists, ranking), number) for score, number in estimates]
     best.sort(reverse=True)
     return best[: budget.pool]
@@ -137,6 +149,16 @@ def _read(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: S
                 held.ids = [number for number in held.ids if number in scope.messages]
 
 
+def _read_asked(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: Scope) -> None:
+    """Read of each list what an explicit condition leaves of it; short lists whole."""
+    first, last = min(scope.asked or (), default=0), max(scope.asked or (), default=0)
+    for held in terms:
+        if held.ids is None and held.holding <= max(_ALL_ASKED, budget.per_list):
+            held.ids = postings.ids(held.expression)
+        elif held.ids is None:
+            held.beside = postings.ids_between(f"({scope.expression}) AND {held.expression}", first, last)
+
+
 def _promising(
     masks: Mapping[int, int],
     ranking: Ranking,
@@ -149,7 +171,7 @@ def _promising(
     """Return the messages whose length is worth looking up: by their terms, those beside them and their block."""
     if len(masks) <= budget.looked:
         return list(masks)
-    get, block = masks.get, dense.scores.get
+    get, said = masks.get, dense.score
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
     usual = {mask: ranking.base(mask, length) for mask in short}
     share, total = ranking.weights.next, ranking.sum
@@ -159,7 +181,7 @@ def _promising(
         beside = (get(number - 1, 0) | get(number + 1, 0)) & ~mask
         if beside:
             promise += share * total(beside)
-        promises.append((promise + block(number >> _BLOCK_BITS, 0.0), number))
+        promises.append((promise + said(number), number))
     promises.sort(reverse=True)
     return [number for _, number in promises[: budget.looked]]
 
@@ -190,28 +212,38 @@ def _mask(number: int, sets: Sequence[tuple[int, Container[int]]]) -> int:
     return mask
 
 
-def _density(number: int, lists: Sequence[tuple[list[int] | None, float]], ranking: Ranking) -> float:
+def _density(number: int, lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> float:
     """Return what the messages stored around `number` say, as the session would."""
     use = ranking.weights
     gain = 0.0
     for ids, weight in lists:
-        if ids is not None:
-            start = bisect_left(ids, number - _NEIGHBOURHOOD)
-            count = bisect_left(ids, number + _NEIGHBOURHOOD, start) - start
-            gain += weight * count * (1.0 + use.session_saturation) / (count + use.session_saturation)
-    return use.session * gain
+        start = bisect_left(ids, number - _NEIGHBOURHOOD)
+        count = bisect_left(ids, number + _NEIGHBOURHOOD, start) - start
+        gain += weight * count / (count + use.session_saturation)
+    return use.session * (1.0 + use.session_saturation) * gain
+
+
+def _weighted(terms: Sequence[Held], ranking: Ranking) -> list[tuple[list[int], float]]:
+    """Return the lists that were read whole, the shortest first, with the weights of their terms."""
+    pairs = zip(terms, ranking.terms, strict=True)
+    return sorted(((held.ids, term.weight) for held, term in pairs if held.ids), key=lambda item: len(item[0]))
 
 
 def _masks(postings: Postings, terms: Sequence[Held], *, chosen: set[int], budget: Budget) -> dict[int, int]:
     """Return the messages to consider, and which terms each holds, as far as the lists were read."""
-    numbers = chosen | _chosen(terms, budget=budget)
+    masks = _held_by(terms, chosen | _chosen(terms, budget=budget))
+    for number, flags in _common(postings, terms, budget=budget).items():
+        masks[number] = masks.get(number, 0) | flags
+    return masks
+
+
+def _held_by(terms: Sequence[Held], numbers: AbstractSet[int]) -> dict[int, int]:
+    """Return which terms each of these messages holds, as far as the lists were read."""
     masks = dict.fromkeys(numbers, 0)
     for bit, held in enumerate(terms):
         flag = 1 << bit
-        for number in numbers & held.members:
+        for number in held.members & numbers:
             masks[number] |= flag
-    for number, flags in _common(postings, terms, budget=budget).items():
-        masks[number] = masks.get(number, 0) | flags
     return masks
 
 
@@ -250,37 +282,49 @@ def _strong(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> set
 class _Dense:
     """Blocks of messages and how much they say as sessions would; read only where some term has a long list."""
 
-    def __init__(self, terms: Sequence[Held], ranking: Ranking, *, shortest: int) -> None:
-        pairs = zip(terms, ranking.terms, strict=True)
-        read = sorted(((held.ids, term.weight) for held, term in pairs if held.ids), key=lambda item: len(item[0]))
-        if not read or len(read[-1][0]) <= shortest:
-            read = []
+    def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, *, shortest: int) -> None:
+        read = lists if lists and len(lists[-1][0]) > shortest else []
         # beside rarer terms, one very common says little and costs most
-        counted = read[:1] + [item for item in read[1:] if len(item[0]) <= _COMMON]
+        counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
+        use = ranking.weights
         self._lists = [ids for ids, _ in read]
-        self.scores = {block: _said(block, counted, ranking) for block in _fullest(counted)}
+        self._hits = _hits(counted)
+        self._scores = {block: _said(block, counted, ranking) for block in _fullest(self._hits)}
+        full = use.session * (1.0 + use.session_saturation) * min((weight for _, weight in counted), default=0.0)
+        self._gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
+
+    def score(self, number: int) -> float:
+        """Return what the block of a message says; of the less full ones as if all hits were of the lightest term."""
+        block = number >> _BLOCK_BITS
+        known = self._scores.get(block)
+        return self._gains[min(self._hits.get(block, 0), _BLOCK)] if known is None else known
 
     def messages(self, blocks: int) -> Iterable[int]:
         """Yield the messages of the blocks that say most."""
-        for block in sorted(self.scores, key=self.scores.__getitem__, reverse=True)[:blocks]:
+        for block in sorted(self._scores, key=self._scores.__getitem__, reverse=True)[:blocks]:
             first = block << _BLOCK_BITS
             for ids in self._lists:
                 start = bisect_left(ids, first)
                 yield from ids[start : bisect_left(ids, first + _BLOCK, start)]
 
 
-def _fullest(lists: Sequence[tuple[list[int], float]]) -> Sequence[int]:
-    """Return the blocks with most hits; those of a term count as often as it outweighs the lightest."""
-    counts: Counter[int] = Counter()
+def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
+    """Return the hits in each block; those of a term count as often as it outweighs the lightest."""
+    hits: Counter[int] = Counter()
     lightest = min((weight for _, weight in lists), default=0.0) or 1.0
     for ids, weight in lists:
         times = max(1, min(_HEAVIEST, round(weight / lightest)))
-        counts.update([number >> _BLOCK_BITS for number in ids] * times)
-    if len(counts) <= _FULLEST:
-        return list(counts)
-    floor = sorted(counts.values())[-_FULLEST]
-    above = [block for block, hits in counts.items() if hits > floor]
-    even = [block for block, hits in counts.items() if hits == floor]
+        hits.update([number >> _BLOCK_BITS for number in ids] * times)
+    return hits
+
+
+def _fullest(hits: Counter[int]) -> Sequence[int]:
+    """Return the blocks with most hits."""
+    if len(hits) <= _FULLEST:
+        return list(hits)
+    floor = sorted(hits.values())[-_FULLEST]
+    above = [block for block, count in hits.items() if count > floor]
+    even = [block for block, count in hits.items() if count == floor]
     return above + even[len(above) - _FULLEST :]
 
 
@@ -302,6 +346,20 @@ def _common(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> dic
         ((bit, held) for bit, held in enumerate(terms) if held.ids is None and held.beside is None),
         key=lambda item: item[1].holding,
     )[:5]
+    masks = _together(postings, common, budget=budget)
+    if len(masks) < budget.pool:
+        for bit, held in common:
+            for number in postings.newest_ids(held.strong, budget.per_list):
+                masks[number] = masks.get(number, 0) | 1 << bit
+            for number in postings.newest_ids(held.expression, budget.pool):
+                masks[number] = masks.get(number, 0) | 1 << bit
+    for bit, held in common:
+        held.beside = sorted(number for number, mask in masks.items() if mask >> bit & 1)
+    return masks
+
+
+def _together(postings: Postings, common: Sequence[tuple[int, Held]], *, budget: Budget) -> dict[int, int]:
+    """Return the newest messages that hold as many of these terms as possible, two at least."""
     masks: dict[int, int] = {}
     for size in range(len(common), 1, -1):
         for group in combinations(common, size):
@@ -310,10 +368,5 @@ def _common(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> dic
             for number in postings.newest_ids(expression, budget.per_list):
                 masks[number] = masks.get(number, 0) | flags
         if len(masks) >= budget.pool:
-            return masks
-    for bit, held in common:
-        for number in postings.newest_ids(held.strong, budget.per_list):
-            masks[number] = masks.get(number, 0) | 1 << bit
-        for number in postings.newest_ids(held.expression, budget.pool):
-            masks[number] = masks.get(number, 0) | 1 << bit
+            break
     return masks

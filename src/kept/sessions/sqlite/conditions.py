@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kept.sessions.query import All, Any, Kind, Node, Not, Term
 from kept.sessions.sqlite.postings import Postings, quoted
@@ -16,6 +17,7 @@ class Condition:
     """What must hold of a message."""
 
     node: Node
+    """What must be checked against the text; what the expression decides is left out."""
     expression: str
     """Matches every message that may hold it, and no more unless `has_phrase`."""
     has_phrase: bool
@@ -33,12 +35,13 @@ def condition(postings: Postings, node: Node) -> Condition | None:
     expression = _expression(postings, node)
     if expression is None:
         return None
-    return Condition(node, expression, _has_phrase(node), _spaced(_required_phrase(node)))
+    return Condition(_undecided(node), expression, _has_phrase(node), _spaced(_required_phrase(node)))
 
 
-def may_hold(asked: Condition, text: str) -> bool:
-    """Return whether a text holds the longest phrase letter by letter, which is quickly seen."""
-    return asked.required in _spaced(text)
+def fulfils(postings: Postings, asked: Condition, text: str) -> bool:
+    """Return whether a message of this text, which the expression matches, is what was asked for."""
+    folded = _spaced(text)
+    return asked.required in folded and _checked(postings, asked.node, text, folded=folded)
 
 
 def is_any(node: Node) -> bool:
@@ -61,6 +64,24 @@ def _required_phrase(node: Node) -> str:
             return max((_required_phrase(child) for child in nodes), key=len, default="")
         case _:
             return ""
+
+
+def _undecided(node: Node) -> Node:
+    """Return `node` without the words that every match of the expression holds, or does not hold, anyway."""
+    if not isinstance(node, All):
+        return node
+    left = tuple(child for child in node.nodes if _has_phrase(child))
+    return All(left) if left else node
+
+
+def _has_word(node: Node) -> bool:
+    match node:
+        case Term():
+            return node.kind is not Kind.PHRASE
+        case All(nodes) | Any(nodes):
+            return any(_has_word(child) for child in nodes)
+        case Not(child):
+            return _has_word(child)
 
 
 def _has_phrase(node: Node) -> bool:
@@ -127,9 +148,15 @@ def _term_expression(postings: Postings, term: Term) -> str | None:
 
 def holds(postings: Postings, node: Node, text: str) -> bool:
     """Return whether `node` holds for a message of this text."""
-    words, marks = split(clean(text))
-    tokens = frozenset(postings.tokens(f"{words} {' '.join(marks)}"))
-    return _holds(postings, node, tokens, _spaced(text))
+    return _checked(postings, node, text, folded=_spaced(text))
+
+
+def _checked(postings: Postings, node: Node, text: str, *, folded: str) -> bool:
+    tokens: frozenset[str] = frozenset()
+    if _has_word(node):
+        words, marks = split(clean(text))
+        tokens = frozenset(postings.tokens(f"{words} {' '.join(marks)}"))
+    return _holds(postings, node, tokens, folded)
 
 
 def _folded(text: str) -> str:
@@ -159,7 +186,12 @@ def _term_holds(postings: Postings, term: Term, tokens: frozenset[str], folded: 
         case Kind.PREFIX:
             return any(token.startswith(term.text) for token in tokens)
         case Kind.PHRASE:
-            phrase = _folded(term.text)
-            start = r"(?<!\w)" if phrase[:1].isascii() and phrase[:1].isalnum() else ""
-            end = r"(?!\w)" if phrase[-1:].isascii() and phrase[-1:].isalnum() else ""
-            return re.search(start + re.escape(phrase) + end, folded) is not None
+            return _phrase(term.text).search(folded) is not None
+
+
+@lru_cache(maxsize=64)
+def _phrase(text: str) -> re.Pattern[str]:
+    phrase = _folded(text)
+    start = r"(?<!\w)" if phrase[:1].isascii() and phrase[:1].isalnum() else ""
+    end = r"(?!\w)" if phrase[-1:].isascii() and phrase[-1:].isalnum() else ""
+    return re.compile(start + re.escape(phrase) + end)

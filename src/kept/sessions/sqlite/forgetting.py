@@ -30,13 +30,15 @@ def plan_sessions(store: SqliteSessionStore, session_ids: Sequence[SessionId]) -
         going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
         going = tuple(one for one in going if connection.execute(life.SQL.exists, (one,)).fetchone() is not None)
         family = {one for session_id in going for one in links.family(session_id)} - set(going)
+        numbers = frozenset(_ids(connection, going))
         return ForgetPlan(
             sessions=going,
             summaries=_summaries(connection, family, after=0),
-            nodes=_nodes(connection, family, frozenset(_ids(connection, going))),
+            nodes=_nodes(connection, family, numbers),
             citing=citing(connection, Citations(sessions=going), outside=frozenset(going)),
             message_count=_sum(connection, SQL.count, going),
             blob_count=_sum(connection, SQL.count_blobs, going),
+            vector_count=_vectors(connection, numbers),
         )
 
 
@@ -68,8 +70,16 @@ def plan_query(store: SqliteSessionStore, query: str) -> ForgetPlan:
             titles=tuple(SessionId(one) for one in titles),
             message_count=len(going),
             blob_count=len({row for number in going for row in connection.execute(purge.SQL.blobs_of, (number,))}),
+            vector_count=_vectors(connection, going),
             texts=(needle,),
         )
+
+
+def _vectors(connection: Connection, numbers: Iterable[int]) -> int:
+    if connection.execute(SQL.has_vectors).fetchone() is None:
+        return 0
+    ((count,),) = connection.execute(SQL.count_vectors, (json.dumps(list(numbers)),)).fetchall()
+    return int(count)
 
 
 def _ids(connection: Connection, session_ids: Iterable[SessionId]) -> Iterator[int]:
@@ -130,6 +140,7 @@ def carry_out(store: SqliteSessionStore, plan: ForgetPlan) -> ForgetReport:
         cited_elsewhere=len(plan.citing),
         still_found=_still_found(store, plan, probes),
         bytes_gone=bytes_gone,
+        vectors=plan.vector_count,
     )
 
 

@@ -32,6 +32,9 @@ UPDATE messages SET content = ?, parts = NULL, tool_calls = NULL, reasoning = NU
 -- name: has_vectors
 SELECT 1 FROM sqlite_schema WHERE name = 'message_vectors';
 
+-- name: count_vectors
+SELECT count(*) FROM message_vectors WHERE message_id IN (SELECT value FROM json_each(?));
+
 -- name: drop_vector
 DELETE FROM message_vectors WHERE message_id = ?;
 

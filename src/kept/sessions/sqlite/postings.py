@@ -138,7 +138,7 @@ class Postings:
             return []
         chosen = marks if len(marks) <= _TRIPLES else marks[:: len(marks) // _TRIPLES]
         expression = " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
-        return [number for (number,) in self.connection.execute(SQL.substring_ids, (expression, limit))]
+        return numbers(self.connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
 
     def lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Return how many words each message has."""

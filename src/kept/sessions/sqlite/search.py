@@ -1,8 +1,7 @@
 """The search over sessions: a question in, ranked sessions and messages out."""
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -13,18 +12,17 @@ from kept.sessions.query import Query, parse
 from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.sqlite.alikeness import Alikeness, Asks, Likeness, of_session, without_names
 from kept.sessions.sqlite.candidates import Budget, Scope, pool
-from kept.sessions.sqlite.conditions import Condition, condition, holds, is_any
+from kept.sessions.sqlite.conditions import Condition, condition, is_any
 from kept.sessions.sqlite.filters import Filters, Head, SessionHead
+from kept.sessions.sqlite.phrases import holding
 from kept.sessions.sqlite.postings import Postings
 from kept.sessions.sqlite.terms import Held, held_terms, speakers, unknown_weight
-from kept.sessions.text import clean, speaker
+from kept.sessions.sqlite.wording import Wording
 from kept.storage.sqlite import Connection
 
 _DATE_BEFORE_DAYS = 1.0
 _DATE_AFTER_DAYS = 5.0
 """People tell what happened some days after it did, seldom before."""
-_CLOSE_CHARACTERS = 8_000
-_VERIFIED = 1_500
 
 
 def find(
@@ -86,6 +84,7 @@ class _Search:
         )
         self._asked: set[int] | None = None
         self._needs_words = False
+        self._unchecked = 0
         self._likeness: Likeness | None = None
         self._alike: dict[int, float] = {}
         self._filters = Filters(request, postings.connection)
@@ -127,19 +126,11 @@ class _Search:
         asked = condition(self._postings, node) if node is not None else None
         if asked is not None:
             self._asked = self._holding(asked, left)
-        return Scope(left, self._asked)
+        return Scope(left, self._asked, asked.expression if asked is not None else "")
 
-    def _holding(self, asked: Condition, allowed: frozenset[int] | None) -> set[int]:
-        newest = self._postings.newest_ids(asked.expression, self._budget.postings)
-        if allowed is not None:
-            newest = [number for number in newest if number in allowed]
-        if not asked.has_phrase:
-            return set(newest)
-        if len(newest) > _VERIFIED and asked.substrings:
-            spelt = set(self._postings.newest_containing(asked.substrings, self._budget.postings))
-            newest = [number for number in newest if number in spelt]
-        texts = self._postings.texts(newest[-_VERIFIED:])
-        return {number for number, text in texts.items() if holds(self._postings, asked.node, text)}
+    def _holding(self, asked: Condition, allowed: Container[int] | None) -> set[int]:
+        ids, self._unchecked = holding(self._postings, asked, allowed=allowed, limit=self._budget.asked)
+        return ids
 
     def _best_sessions(self, heads: Mapping[int, Head], estimates: Mapping[int, float]) -> list[tuple[str, list[int]]]:
         """Return the sessions whose messages promise most, each with those messages."""
@@ -229,7 +220,9 @@ class _Search:
         passing = self._filters.passing([item.line.message_id for item in wanted])
         several = (item.line.message_id for item in wanted if item.line.mask & item.line.mask - 1)
         texts = self._postings.texts(list(islice(several, self._budget.texts)))  # one term alone is close to nothing
-        stems = self._stems()
+        wording = Wording(self._postings, self._request.query, [held.text for held in self._terms])
+        weights = [term.weight for term in self._ranking.terms]
+        unread = sum(1 << bit for bit, held in enumerate(self._terms) if held.ids is None)
         for item in wanted:
             line = item.line
             head = passing.get(line.message_id)
@@ -238,10 +231,11 @@ class _Search:
                 continue
             line.factor *= self._filters.role_factor(head.role)
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
-            line.date = max((_nearness(span, head.timestamp) for span in self._query.dates), default=0.0)
+            line.date = self._date(line.mask, head.timestamp)
             text = texts.get(line.message_id)
             if text is not None:
-                line.gap = self._gap(text, stems)
+                line.gap, line.wording, held = wording.of(text, weights)
+                line.mask |= held & unread
         done = {item.line.message_id for item in wanted}
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
@@ -253,24 +247,14 @@ class _Search:
             return False
         return self._asked is None or line.message_id in self._asked
 
-    def _stems(self) -> list[str]:
-        return [self._postings.stem(held.text) for held in self._terms]
-
-    def _gap(self, text: str, stems: Sequence[str]) -> float:
-        """Return how close together the terms stand that follow each other in the question, in weight."""
-        _, rest = speaker(clean(text[:_CLOSE_CHARACTERS]))
-        places: dict[str, list[int]] = {stem: [] for stem in stems}
-        for index, token in enumerate(self._postings.tokens(rest)):
-            if token in places:
-                places[token].append(index)
-        weights = [term.weight for term in self._ranking.terms]
-        gain = 0.0
-        for step, share in ((1, 1.0), (2, 0.5)):
-            for left in range(len(stems) - step):
-                distance = _distance(places[stems[left]], places[stems[left + step]])
-                if distance is not None:
-                    gain += share * min(weights[left], weights[left + step]) / max(1, distance)
-        return gain
+    def _date(self, mask: int, moment: float) -> float:
+        """Return how near a message is to a date of the question: sent on it, or naming it in its words."""
+        if not self._query.dates:
+            return 0.0
+        flags = sum(1 << bit for bit, held in enumerate(self._terms) if held.names_date)
+        named = self._ranking.sum(mask & flags) / (self._ranking.sum(flags) or 1.0)
+        # a part of a date is another date
+        return max(named * named, *(_nearness(span, moment) for span in self._query.dates))
 
     def _found(self, ranked: Iterable[_Ranked]) -> Found:
         sessions = []
@@ -293,6 +277,7 @@ class _Search:
             abstained=not found or (abstains(found[0].parts, self._ranking) and not is_plain),
             terms=tuple(held.text for held in self._terms),
             excluded=Counter(self._filters.excluded),
+            unchecked=self._unchecked,
         )
 
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
@@ -309,15 +294,3 @@ def _nearness(span: Span, moment: float) -> float:
     if days == 0.0:
         return 1.0
     return float(2.718281828 ** (-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS)))
-
-
-def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
-    if not left or not right:
-        return None
-    best = None
-    for place in left:
-        index = bisect_left(right, place)
-        for other in right[max(0, index - 1) : index + 1]:
-            if best is None or abs(other - place) < best:
-                best = abs(other - place)
-    return best

@@ -19,7 +19,9 @@ SELECT group_concat(rowid) FROM (
 );
 
 -- name: substring_ids
-SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?;
+SELECT group_concat(rowid) FROM (
+  SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?
+);
 
 -- name: lengths
 SELECT id, sz FROM message_words_docsize WHERE id IN (SELECT value FROM json_each(?));

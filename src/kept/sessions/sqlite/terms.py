@@ -10,6 +10,7 @@ from kept.sessions.sqlite.postings import Postings, quoted
 from kept.sessions.text import SPEAKER, STRONG, WHOLE
 
 SUBSTRING_LIMIT = 160
+PREFIX_LIMIT = 40_000
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
 _SAME_START = 3
@@ -45,9 +46,10 @@ class Held:
 
     def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
         """Return the messages from `first` to `last` that hold the term."""
-        if self.ids is None:
+        known = self.ids if self.ids is not None else self.beside
+        if known is None:
             return postings.ids_between(self.expression, first, last)
-        return self.ids[bisect_left(self.ids, first) : bisect_right(self.ids, last)]
+        return known[bisect_left(known, first) : bisect_right(known, last)]
 
 
 def held_terms(postings: Postings, query: Query) -> list[Held]:
@@ -89,7 +91,7 @@ def _held(postings: Postings, term: Term) -> Held | None:
             return None
         case Kind.PREFIX:
             expression = beginning(postings, term.text)
-            ids = postings.ids(expression)
+            ids = postings.newest_ids(expression, PREFIX_LIMIT)
             return Held(term.text, expression, term.weight, len(ids), ids=ids)
         case Kind.WORD:
             return _word(postings, term)

@@ -19,30 +19,37 @@ class Wording:
         self._terms = [[postings.stem(form) for form in forms(term)] for term in terms]
         self._rows = _rows(postings.tokens(clean(question[:_ASKED_CHARACTERS])))
 
-    def of(self, text: str, weights: Sequence[float]) -> tuple[float, float]:
-        """Return how close the terms stand, in weight, and how much of the question stands there word for word."""
+    def of(self, text: str, weights: Sequence[float]) -> tuple[float, float, int]:
+        """Return how close the terms stand, in weight, how much stands there word for word, and the terms as bits."""
         _, rest = speaker(clean(text[:_CHARACTERS]))
         tokens = self._postings.tokens(rest)
-        return self._closeness(tokens, weights), self._quoted(tokens)
+        places = self._places(tokens)
+        held = sum(1 << bit for bit, found in enumerate(places) if found)
+        return _closeness(places, weights), self._quoted(tokens), held
 
     def _quoted(self, tokens: Sequence[str]) -> float:
-        return len(self._rows & _rows(tokens)) / len(self._rows) if self._rows else 0.0
+        share = len(self._rows & _rows(tokens)) / len(self._rows) if self._rows else 0.0
+        return share * share  # a turn of phrase is chance, a whole line is not
 
-    def _closeness(self, tokens: Sequence[str], weights: Sequence[float]) -> float:
-        """Return how close together the terms stand that follow each other in the question."""
+    def _places(self, tokens: Sequence[str]) -> list[list[int]]:
         lists: list[list[int]] = [[] for _ in self._terms]
         places = {form: lists[place] for place, stems in enumerate(self._terms) for form in stems}
         for index, token in enumerate(tokens):
             found = places.get(token)
             if found is not None:
                 found.append(index)
-        gain = 0.0
-        for step, share in ((1, 1.0), (2, 0.5)):
-            for left in range(len(lists) - step):
-                distance = _distance(lists[left], lists[left + step])
-                if distance is not None:
-                    gain += share * min(weights[left], weights[left + step]) / max(1, distance)
-        return gain
+        return lists
+
+
+def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> float:
+    """Return how close together the terms stand that follow each other in the question."""
+    gain = 0.0
+    for step, share in ((1, 1.0), (2, 0.5)):
+        for left in range(len(places) - step):
+            distance = _distance(places[left], places[left + step])
+            if distance is not None:
+                gain += share * min(weights[left], weights[left + step]) / max(1, distance)
+    return gain
 
 
 def _rows(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:

@@ -1,0 +1,138 @@
+"""Explicit queries and bounded reading: what must hold is checked, and what was not read is told."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import Found, SearchRequest
+from kept.sessions.sqlite import candidates, filters, phrases
+from kept.sessions.sqlite.candidates import EXHAUSTIVE
+from kept.sessions.sqlite.search import find
+from kept.sessions.sqlite.store import SqliteSessionStore
+
+NOW = 1_700_000_000.0
+
+
+def say(store: SqliteSessionStore, name: str, texts: Sequence[str], started: float = NOW - 86_400.0) -> list[int]:
+    store.create(Session(SessionId(name), "cli", started))
+    return list(
+        store.append(
+            SessionId(name),
+            [NewMessage(Message(Role.USER, text), started + place, Origin.PERSON) for place, text in enumerate(texts)],
+        )
+    )
+
+
+def search(store: SqliteSessionStore, query: str, **request: object) -> Found:
+    return find(store.database.connection, SearchRequest(query, **request), now=NOW)  # type: ignore[arg-type]
+
+
+def texts(store: SqliteSessionStore, found: Found) -> list[str]:
+    messages = [store.message(hit.message_id) for hit in found.messages]
+    return [message.message.text for message in messages if message is not None]
+
+
+def test_the_oldest_message_with_a_phrase_is_found_among_many_with_its_words(store: SqliteSessionStore) -> None:
+    """More messages than one look reads hold the words, and only the first of all holds the phrase."""
+    say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(2_100))])
+
+    found = search(store, '"green red"')
+
+    assert texts(store, found) == ["green red blue"]
+    assert found.unchecked == 0
+
+
+def test_what_was_too_much_to_read_is_told(store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are checked first; how many were left is in the answer."""
+    monkeypatch.setattr(phrases, "_MOST_MESSAGES", 500)
+    say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100)), "green red new"])
+
+    found = search(store, '"green red" then*')
+
+    assert texts(store, search(store, '"green red"')) == ["green red new"]
+    assert found.unchecked == 602
+
+
+def test_a_phrase_can_be_excluded(store: SqliteSessionStore) -> None:
+    """The words may be there, the phrase not."""
+    say(store, "a", ["tea with cold milk", "tea with milk, cold", "coffee with cold milk"])
+
+    assert texts(store, search(store, 'tea NOT "cold milk"')) == ["tea with milk, cold"]
+
+
+@pytest.mark.parametrize(
+    "query", ["apple AND pear", "apple NOT pear", "(apple OR plum) AND pear", '"apple pear" OR plum']
+)
+def test_a_condition_finds_the_same_however_much_is_read(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Considering all that was asked for and filtering what the terms give are one answer."""
+    fruits = ("apple", "pear", "plum", "apple pear", "pear plum", "plum apple pear", "fig")
+    for number in range(12):
+        say(store, f"s{number}", [f"{fruit} {number}" for fruit in fruits[number % 4 :]])
+
+    few = search(store, query)
+    monkeypatch.setattr(candidates, "_ALL_ASKED", 0)
+    connection = store.database.connection
+    every = find(connection, SearchRequest(query), now=NOW, budget=EXHAUSTIVE)
+
+    assert few.messages
+    assert {hit.score for hit in few.messages} == {hit.score for hit in every.messages}
+
+
+def test_a_common_word_counts_for_the_best_even_where_its_list_was_not_read(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which messages hold it is seen where it stands with a rarer word, and in the texts of the best."""
+    say(store, "a", ["harbour lantern walk", "harbour", "lantern", *(f"walk {number}" for number in range(40))])
+    whole = search(store, "harbour lantern walk")
+    monkeypatch.setattr(candidates, "_TOO_LONG", 5)
+
+    short = find(
+        store.database.connection,
+        SearchRequest("harbour lantern walk"),
+        now=NOW,
+        budget=candidates.Budget(per_list=5).fitting(10, 43),
+    )
+
+    assert texts(store, short)[0] == texts(store, whole)[0] == "harbour lantern walk"
+    assert short.messages[0].parts["words"] == pytest.approx(whole.messages[0].parts["words"])
+
+
+def test_inside_a_very_long_session_only_its_own_messages_are_found(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ids are not read one by one; those of others that lie between are left out."""
+    monkeypatch.setattr(filters, "_ONE_BY_ONE", 3)
+    say(store, "long", ["kite one", "two", "three"])
+    say(store, "other", ["kite between"])
+    store.append(SessionId("long"), [NewMessage(Message(Role.USER, "kite last"), NOW, Origin.PERSON)])
+
+    found = search(store, "kite", session_id=SessionId("long"))
+
+    assert {text for text in texts(store, found) if "kite" in text} == {"kite one", "kite last"}
+    assert {hit.session_id for hit in found.messages} == {"long"}
+
+
+def test_a_date_in_words_counts_like_a_date_of_sending(store: SqliteSessionStore) -> None:
+    """Asked for a birthday in December, the message that says so comes before any that was sent then."""
+    december = 1_701_600_000.0
+    say(store, "sent", ["Igor's birthday is the 23rd of May"], started=december)
+    say(store, "said", ["Igor's birthday is the 16th of December"], started=december - 150 * 86_400.0)
+
+    found = find(
+        store.database.connection, SearchRequest("When in December is Igor's birthday?"), now=december + 10 * 86_400.0
+    )
+
+    assert texts(store, found)[0] == "Igor's birthday is the 16th of December"
+
+
+def test_a_message_with_every_word_comes_before_a_session_with_all_of_them(store: SqliteSessionStore) -> None:
+    """What was remembered in these words is one message, however much a session says of each."""
+    say(store, "spread", [f"{word} again and again" for word in ("harbour", "lantern", "walk") * 5])
+    say(store, "one", ["hello", "a walk to the harbour with a lantern, late in the evening", "good night"])
+
+    assert texts(store, search(store, "harbour lantern walk"))[0].startswith("a walk")
+    assert search(store, "harbour lantern walk").sessions[0].session_id == "one"
