@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, put, say
-from kept.cli.printable import printable
+from kept.cli.printable import indented, printable
 from kept.core.events import (
     Compacted,
     Event,
@@ -100,7 +100,7 @@ class Screen:
         if self.quiet:
             return
         if not self.is_terminal or self.is_verbatim:
-            put(printable(text) if self.is_terminal else text)
+            put(indented(printable(text), "") if self.is_terminal else text)
             self._column = 0 if text.endswith("\n") else 1
             return
         self._block += text

@@ -115,6 +115,9 @@ class Slash:
             stored = self.kept.sessions.session(agent.session.id) if agent.live.record.exists else None
             say((stored.title if stored else None) or "untitled")
         elif not agent.live.record.exists:
+            trouble = agent.live.record.trouble
+            if trouble:
+                raise StorageError(f"this conversation is not stored: {trouble}", "give it a title when it is")
             raise UsageError("this conversation is not stored yet", "say something first")
         else:
             say(f"Title: {self.kept.sessions.rename(agent.session.id, rest)}")
