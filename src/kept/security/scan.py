@@ -9,10 +9,11 @@ from kept.security import encoded, secrets, unicode
 from kept.security.credentials import SHAPES
 from kept.security.mention import is_mention
 from kept.security.skeleton import OTHER_SCRIPT
-from kept.security.table import Rule, Scope, Severity, Table, table
+from kept.security.table import Reading, Rule, Scope, Severity, Table, table
 
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
 
+_FIRST_OTHER = "\u0400"
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
 _LONG = 700
@@ -72,11 +73,12 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
     """Return what the rules of `scope` find in `text`, the `allow`ed rules left out."""
     rules = table()
     foreign = unicode.foreign(text)
-    found = [*_unicode(text, rules, foreign), *_matches(text, rules, scope, foreign=foreign)]
+    reading = rules.read(_folded(text, rules, foreign))
+    found = [*_unicode(text, rules, foreign), *_judged(reading, rules, scope)]
     disguised = any(finding.rule == _DISGUISED for finding in found)
     for payload in (*encoded.payloads(text), *(encoded.undisguised(text) if disguised else ())):
         found.extend(_hidden(payload, rules, scope))
-    for rule, certain in secrets.shapes(text):
+    for rule, certain in secrets.shapes(text, reading.vocabulary()):
         found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))
     kept = dict.fromkeys(finding for finding in found if finding.rule not in allow)
     return Verdict(tuple(kept))
@@ -98,10 +100,11 @@ def _unicode(text: str, rules: Table, foreign: frozenset[str]) -> Iterator[Findi
             yield Finding("mixed_script", "mixed_script", Severity.BLOCK, detail)
 
 
-def _matches(text: str, rules: Table, scope: Scope, *, foreign: frozenset[str] | None = None) -> list[Finding]:
-    folded = _folded(text, rules, foreign)
-    found = list(_found(folded, rules, scope))
-    if any(_is_prose(finding) for finding in found) and is_mention(folded, partial(_attacks, rules=rules, scope=scope)):
+def _judged(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
+    """Return what is found, an attack that is only talked about as held."""
+    found = list(_found(reading, rules, scope))
+    attack = partial(_attacks, rules=rules, scope=scope)
+    if any(map(_is_prose, found)) and is_mention(reading.folded, attack):
         found = [replace(each, severity=Severity.HOLD) if _is_prose(each) else each for each in found]
     return found
 
@@ -112,28 +115,30 @@ def _is_prose(finding: Finding) -> bool:
 
 
 def _attacks(folded: str, rules: Table, scope: Scope) -> bool:
-    return any(map(_is_prose, _found(folded, rules, scope)))
+    return any(map(_is_prose, _found(rules.read(folded), rules, scope)))
 
 
-def _found(folded: str, rules: Table, scope: Scope) -> Iterator[Finding]:
+def _found(reading: Reading, rules: Table, scope: Scope) -> Iterator[Finding]:
     signals: list[Rule] = []
-    for rule, certain in rules.matching(folded, scope):
+    for rule, certain in rules.matching(reading, scope):
         if not certain:
             yield Finding("flood", "obfuscation", Severity.HOLD, rule.id)
             continue
         signals.append(rule)
         if rule.severity is not None:
             yield Finding(rule.id, rule.category, rule.severity)
-    yield from _persona(signals, _PERSONA_LONG if len(folded) > _LONG else _PERSONA_SHORT)
-    yield from _chain(signals, _CHAIN_LONG if len(folded) > _LONG else _CHAIN_SHORT)
+    yield from _persona(signals, _PERSONA_LONG if len(reading.folded) > _LONG else _PERSONA_SHORT)
+    yield from _chain(signals, _CHAIN_LONG if len(reading.folded) > _LONG else _CHAIN_SHORT)
 
 
-def _folded(text: str, rules: Table, foreign: frozenset[str] | None) -> str:
+def _folded(text: str, rules: Table, foreign: frozenset[str]) -> str:
     """Return `text` in ASCII, with the words of scripts without Latin letters in English."""
-    if text.isascii():
+    if not foreign:
         return text.lower()
-    seen = unicode.visible(text, unicode.foreign(text) if foreign is None else foreign)
-    folded = unicode.fold(rules.in_english(seen))
+    text = unicode.visible(text, foreign)
+    if any(char >= _FIRST_OTHER for char in foreign):
+        text = rules.in_english(text)
+    folded = unicode.fold(text, foreign)
     return folded if folded.isascii() else _NOT_ASCII.sub(OTHER_SCRIPT, folded)
 
 
@@ -156,7 +161,7 @@ def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
 
 def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
     """Yield what a decoded payload would have been blocked for."""
-    for finding in _matches(payload, rules, scope):
+    for finding in _found(rules.read(_folded(payload, rules, unicode.foreign(payload))), rules, scope):
         if finding.severity is Severity.BLOCK:
             yield Finding("encoded_payload", "obfuscation", Severity.BLOCK, finding.rule)
             yield finding

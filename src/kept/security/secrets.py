@@ -58,17 +58,28 @@ def _redacted_field(key: str, value: JSON) -> JSON:
     return plain
 
 
-def shapes(text: str) -> tuple[tuple[str, bool], ...]:
-    """Return the rules whose shape occurs in `text`, and whether the shape alone is proof."""
+def shapes(text: str, vocabulary: str | None = None) -> tuple[tuple[str, bool], ...]:
+    """Return the rules whose shape occurs in `text`, and whether the shape alone is proof.
+
+    `vocabulary` holds the lower-cased words of `text`, which tells sooner what cannot be there.
+    """
     lowered = _lowered(text)
+    words = lowered if vocabulary is None else vocabulary
     found: dict[str, bool] = {}
-    for shape in SHAPES:
-        haystack = lowered if shape.vague else text
-        for anchor in shape.anchors:
-            if anchor in haystack and next(_found(text, lowered, shape), None):
-                found[shape.rule] = not shape.vague
-                break
+    for shape, cores in _cored():
+        if any(core in words for core in cores) and next(_found(text, lowered, shape), None):
+            found[shape.rule] = not shape.vague
     return tuple(found.items())
+
+
+@cache
+def _cored() -> tuple[tuple[Shape, tuple[str, ...]], ...]:
+    """Return each shape with the letters that a word must hold for one of its anchors."""
+    return tuple((shape, tuple(map(_core, shape.anchors))) for shape in SHAPES)
+
+
+def _core(anchor: str) -> str:
+    return max(re.findall("[a-z0-9]+", anchor.lower()), key=len, default="")
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:

@@ -84,13 +84,19 @@ class Index:
     """Structures under the words of their rarest element, so that few are tried on a sentence."""
 
     def __init__(self, structures: Iterable[Structure], lexicon: Lexicon) -> None:
-        """Choose the key of each structure."""
+        """Choose the key of each structure, and the element that is looked for next."""
         chances = _Chances(lexicon)
-        under: dict[str, list[Structure]] = {}
+        sets: dict[str, frozenset[str]] = {}
+        under: dict[str, list[tuple[frozenset[str], Structure]]] = {}
         for structure in structures:
-            for symbol in lexicon.element(min(structure.needed(), key=chances.__getitem__)):
-                under.setdefault(symbol, []).append(structure)
-        self._under: Mapping[str, list[Structure]] = under
+            first, *others = sorted(structure.needed(), key=chances.__getitem__)[:2]
+            second = others[0] if others else first
+            if second not in sets:
+                sets[second] = frozenset(lexicon.element(second))
+            entry = sets[second], structure
+            for symbol in lexicon.element(first):
+                under.setdefault(symbol, []).append(entry)
+        self._under: Mapping[str, list[tuple[frozenset[str], Structure]]] = under
         self._keys = frozenset(under)
 
     def found(self, sentences: Iterable[str]) -> set[str]:
@@ -105,8 +111,13 @@ class Index:
     def _matching(self, sentence: str, hot: frozenset[str], known: set[str]) -> Iterator[str]:
         symbols = frozenset(sentence)
         for symbol in hot:
-            for structure in self._under[symbol]:
-                if structure.rule not in known and structure.may_match(symbols) and structure.matches(sentence):
+            for second, structure in self._under[symbol]:
+                if (
+                    not second.isdisjoint(symbols)
+                    and structure.rule not in known
+                    and structure.may_match(symbols)
+                    and structure.matches(sentence)
+                ):
                     yield structure.rule
 
 

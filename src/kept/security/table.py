@@ -13,6 +13,7 @@ from kept.security.skeleton import Lexicon, sentences, split_part
 from kept.security.structure import Index, Structure
 
 _LITERALS = "="
+_MANY_WORDS = 2_000
 _OTHER_SCRIPTS = re.compile(
     "[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af ]*[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
@@ -50,6 +51,19 @@ class Rule:
     negative: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as the rules see it."""
+
+    folded: str
+    skeleton: str
+    words: list[str]
+
+    def vocabulary(self) -> str:
+        """Return a text with the same words, much shorter where they come again and again."""
+        return " ".join(set(self.words)) if len(self.words) > _MANY_WORDS else self.folded
+
+
 class Table:
     """All rules, with the lexicon that their structures are written in."""
 
@@ -64,24 +78,26 @@ class Table:
         self.anchors = Anchors(anchor for rule in self.rules for pattern in rule.texts for anchor in pattern.anchors)
         self._indexes: dict[Scope, Index] = {}
 
-    def matching(self, folded: str, scope: Scope) -> Iterator[tuple[Rule, bool]]:
-        """Yield the rules of `scope` that are found in `folded`, and whether each was tried everywhere."""
+    def read(self, folded: str) -> Reading:
+        """Return what the rules look at in `folded` text."""
         skeleton, words = self.lexicon.read(folded)
-        structured = self._index(scope).found(sentences(skeleton))
-        present = self.anchors.among(folded, words)
+        return Reading(folded, skeleton, words)
+
+    def matching(self, reading: Reading, scope: Scope) -> Iterator[tuple[Rule, bool]]:
+        """Yield the rules of `scope` that are found, and whether each was tried everywhere."""
+        structured = self._index(scope).found(sentences(reading.skeleton))
+        present = self.anchors.among(reading.folded, reading.words)
         if not structured and not present:
             return
         for rule in self.rules:
             if scope in rule.scopes:
-                hit = rule.id in structured or _written(rule.texts, folded, present)
+                hit = rule.id in structured or _written(rule.texts, reading.folded, present)
                 if hit is not False:
                     yield rule, hit is True
 
     def in_english(self, text: str) -> str:
         """Return `text` with the key words of other scripts in English."""
         runs = " ".join(set(_OTHER_SCRIPTS.findall(text))).lower()
-        if not runs:
-            return text
         if _CYRILLIC.search(runs):
             text = text.lower()
         for word, english in _pairs(self._translations):
