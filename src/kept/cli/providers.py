@@ -143,6 +143,20 @@ def _as_json(chosen: "ChosenStatus") -> dict[str, JSON]:
         "waiting": sum(lane.waiting for lane in chosen.lanes),
         "delivered": sum(lane.delivered for lane in chosen.lanes),
         "dropped": sum(lane.dropped for lane in chosen.lanes),
+        "refused": sum(lane.refused for lane in chosen.lanes),
+        "blocked": [
+            {
+                "id": item.id,
+                "hook": item.hook,
+                "since": _moment(item.created),
+                "attempts": item.attempts,
+                "next_attempt": _moment(item.not_before),
+                "last_error": item.last_error,
+                "retry": f"kept providers outbox retry --id {item.id}",
+                "drop": f"kept providers outbox drop --id {item.id}",
+            }
+            for item in chosen.blocked
+        ],
     }
 
 
@@ -185,7 +199,13 @@ def _say_active(one: Mapping[str, Any]) -> None:
         say(f"  {key}: {value}")
     if one["last_error"]:
         say(f"  last error: {one['last_error']}  ({one['last_error_at']})")
-    say(f"  outbox: {one['waiting']} waiting, {one['delivered']} delivered, {one['dropped']} dropped")
+    refused = f", {one['refused']} refused for good (`kept providers outbox` lists them)" if one["refused"] else ""
+    say(f"  outbox: {one['waiting']} waiting, {one['delivered']} delivered, {one['dropped']} dropped{refused}")
+    for item in one["blocked"]:
+        behind = f"; {one['waiting'] - 1} wait behind it" if one["waiting"] > 1 else ""
+        say(f"  BLOCKED since {item['since']} by write {item['id']} ({item['hook']}){behind}")
+        say(f"    {item['attempts']} attempts, the next at {item['next_attempt']}; last error: {item['last_error']}")
+        say(f"    try now: {item['retry']}    give it up: {item['drop']}")
 
 
 def _picked(found: "Mapping[str, Found]", kept: "App") -> str:

@@ -93,6 +93,7 @@ def _list(queue: "Outbox", provider: str | None, *, as_json: bool) -> None:
                         "created": iso(from_epoch(item.created)),
                         "attempts": item.attempts,
                         "due": _due(item, queue.now()),
+                        "refused": item.is_refused,
                         "last_error": item.last_error,
                     }
                     for item in items
@@ -102,16 +103,22 @@ def _list(queue: "Outbox", provider: str | None, *, as_json: bool) -> None:
         return
     for lane in queue.lanes():
         if provider in {None, lane.provider}:
-            say(f"{lane.provider}: {lane.waiting} waiting, {lane.delivered} delivered, {lane.dropped} dropped")
+            refused = f", {lane.refused} refused for good" if lane.refused else ""
+            say(f"{lane.provider}: {lane.waiting} waiting, {lane.delivered} delivered, {lane.dropped} dropped{refused}")
     for item in items:
         tried = f", {item.attempts} attempts: {item.last_error}" if item.attempts else ""
         where = f" of {item.session_id}" if item.session_id else ""
-        say(f"  {item.id}  {item.provider}  {item.hook}{where}{tried}")
+        mark = "  (refused for good)" if item.is_refused else ""
+        say(f"  {item.id}  {item.provider}  {item.hook}{where}{tried}{mark}")
     if not items:
         say("nothing waits")
+    elif any(item.attempts for item in items):
+        say("  try now: `kept providers outbox retry [--id N]`    give up: `kept providers outbox drop --id N`")
 
 
-def _due(item: "Item", now: float) -> str:
+def _due(item: "Item", now: float) -> str | None:
+    if item.is_refused:
+        return None
     return "now" if item.not_before <= now else iso(from_epoch(item.not_before))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from kept.core.errors import ProviderError
 from kept.core.jsontypes import JSON
 
 Messages: TypeAlias = Sequence[Mapping[str, JSON]]
@@ -13,12 +14,20 @@ MemoryAction = Literal["add", "replace", "remove"]
 AgentContext = Literal["primary", "cron", "subagent", "flush"]
 
 
+class Rejected(ProviderError):
+    """The back end will never take this write, however often it is sent: too long, malformed, not allowed."""
+
+    permanent = True
+
+
 class MemoryProvider:
     """An external memory; plugins inherit from this class, so that a hook they lack does nothing.
 
     Methods are plain and synchronous; the manager calls them from threads of its own, several at
     once. A hook is given only the keyword arguments that its signature names (or all, with `**`).
-    A hook that raises is logged, counted and, for writes, tried again.
+    A hook that raises is logged, counted and, for writes, tried again; what is queued behind it waits. One
+    that raises `Rejected`, or any error with `permanent = True`, says that this write will never be taken:
+    it is set aside, and what is behind it goes on.
     """
 
     @property

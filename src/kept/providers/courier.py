@@ -101,12 +101,18 @@ class Courier:
         if item is None:
             due_in = head.not_before - self._outbox.now()
             return min(_LOOK_AGAIN_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
-        match self._told(item):
+        return self._settled(item, self._told(item))
+
+    def _settled(self, item: Item, outcome: Outcome) -> float:
+        match outcome:
             case Answered():
                 self._outbox.delivered(item)
                 return 0.0
             case failed if not failed.attempted:
                 return _PAUSED_SECONDS
+            case failed if failed.permanent:
+                self._outbox.refused(item, failed.error)
+                return 0.0
             case failed:
                 delay = _back_off(item.attempts)
                 self._outbox.failed(item, failed.error, retry_after_seconds=delay)

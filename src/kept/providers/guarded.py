@@ -35,6 +35,8 @@ class Failed:
 
     error: str
     attempted: bool = True
+    permanent: bool = False
+    """Whether the provider said that trying again is of no use."""
 
 
 Outcome: TypeAlias = Answered | Failed
@@ -98,6 +100,10 @@ class Guarded:
             kind = type(job.error).__name__
             log.warning("provider %s: %s raised", self.name, record.call, exc_info=job.error)
             error = f"{record.call} raised {kind}: {_first_line(job.error)}"
+            if getattr(job.error, "permanent", False) is True:
+                # it answered: what is wrong is this one write, so the breaker has nothing to count
+                self._audit.add(replace(timed, outcome="refused"), self.breaker.health)
+                return Failed(error, permanent=True)
             return self._failed(replace(timed, outcome=f"raised {kind}"), error)
         if job.result is not None and not isinstance(job.result, expects):
             error = f"{record.call} returned {type(job.result).__name__}, not {expects.__name__}"

@@ -23,6 +23,10 @@ _SQL = statements("kept.providers", "outbox.sql")
 _MAX_ERROR_CHARS = 300
 
 
+NEVER = 1e15
+"""The next attempt of a write that is set aside: later than any moment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """Something that a provider is to be told; the same key is never queued twice at once."""
@@ -49,6 +53,11 @@ class Item:
     """Epoch seconds of the next attempt."""
     last_error: str | None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the provider said that it will never take it."""
+        return self.not_before >= NEVER
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -59,6 +68,8 @@ class Lane:
     oldest: float | None
     delivered: int
     dropped: int
+    refused: int = 0
+    """Writes that the provider will never take; they are kept aside and hold nothing up."""
 
 
 class Outbox:
@@ -102,7 +113,7 @@ class Outbox:
         with self._database.writing() as unit:
             if not self._hold(unit, provider, holder=holder, until=self.now() + seconds):
                 return None
-            return _first_item(_run(unit, _SQL.head, provider=provider))
+            return _first_item(_run(unit, _SQL.head, provider=provider, never=NEVER))
 
     def release(self, provider: str, *, holder: str) -> None:
         """Let others drain the lane."""
@@ -121,10 +132,16 @@ class Outbox:
             not_before = self.now() + retry_after_seconds
             _run(unit, _SQL.failed, id=item.id, not_before=not_before, error=error[:_MAX_ERROR_CHARS])
 
+    def refused(self, item: Item, error: str) -> None:
+        """Set a write aside that will never be taken: what is behind it goes on, and a person may retry or drop it."""
+        with self._database.writing() as unit:
+            _run(unit, _SQL.failed, id=item.id, not_before=NEVER, error=error[:_MAX_ERROR_CHARS])
+        log.warning("provider %s refused write %d for good: %s", item.provider, item.id, error)
+
     def head(self, provider: str) -> Item | None:
         """Return the write that goes out next."""
         with self._database.reading() as unit:
-            return _first_item(_run(unit, _SQL.head, provider=provider))
+            return _first_item(_run(unit, _SQL.head, provider=provider, never=NEVER))
 
     def items(self, provider: str | None = None, *, limit: int = 100) -> list[Item]:
         """Return what waits, in order."""
@@ -134,12 +151,12 @@ class Outbox:
     def waiting(self, provider: str, session_id: str) -> int:
         """Return how many writes of one session wait."""
         with self._database.reading() as unit:
-            return _number(_run(unit, _SQL.waiting_of_session, provider=provider, session_id=session_id))
+            return _number(_run(unit, _SQL.waiting_of_session, provider=provider, session_id=session_id, never=NEVER))
 
     def lanes(self) -> list[Lane]:
         """Return how the queue of every provider stands."""
         with self._database.reading() as unit:
-            return [Lane(*row) for row in _run(unit, _SQL.lanes)]  # type: ignore[arg-type] # columns as in Lane
+            return [Lane(*row) for row in _run(unit, _SQL.lanes, never=NEVER)]  # type: ignore[arg-type] # columns as in Lane
 
     def retry(self, *, provider: str | None = None, item_id: int | None = None) -> int:
         """Make waiting writes due now; return how many."""

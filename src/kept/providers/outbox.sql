@@ -28,7 +28,7 @@ UPDATE outbox_lanes SET lease_holder = NULL, lease_until = 0 WHERE provider = :p
 
 -- name: head
 SELECT id, provider, session_id, hook, payload, idempotency_key, created, attempts, not_before, last_error
-FROM outbox WHERE provider = :provider ORDER BY id LIMIT 1;
+FROM outbox WHERE provider = :provider AND not_before < :never ORDER BY id LIMIT 1;
 
 -- name: items
 SELECT id, provider, session_id, hook, payload, idempotency_key, created, attempts, not_before, last_error
@@ -56,10 +56,12 @@ DELETE FROM outbox WHERE session_id = :session_id RETURNING id;
 SELECT provider FROM outbox WHERE id = :id;
 
 -- name: waiting_of_session
-SELECT count(*) FROM outbox WHERE provider = :provider AND session_id = :session_id;
+SELECT count(*) FROM outbox WHERE provider = :provider AND session_id = :session_id AND not_before < :never;
 
 -- name: lanes
-SELECT l.provider, count(o.id), min(o.created), l.delivered, l.dropped
+SELECT l.provider, count(o.id) FILTER (WHERE o.not_before < :never),
+  min(o.created) FILTER (WHERE o.not_before < :never), l.delivered, l.dropped,
+  count(o.id) FILTER (WHERE o.not_before >= :never)
 FROM outbox_lanes l LEFT JOIN outbox o ON o.provider = l.provider
 GROUP BY l.provider ORDER BY l.provider;
 

@@ -13,7 +13,7 @@ from kept.providers.calling import call_hook
 from kept.providers.config import load_values
 from kept.providers.crew import Crew
 from kept.providers.discovery import Found, discover, load
-from kept.providers.outbox import Lane, Outbox
+from kept.providers.outbox import Item, Lane, Outbox
 from kept.providers.setup import Field, declared_fields
 from kept.security.secrets import redact
 
@@ -41,6 +41,8 @@ class ChosenStatus:
     """Its queues, one per user."""
     facts: Mapping[str, JSON] = field(default_factory=dict)
     """What it tells of itself."""
+    blocked: tuple[Item, ...] = ()
+    """Writes that failed and hold up what is queued behind them, one per lane at most."""
 
 
 def chosen_status(
@@ -60,6 +62,8 @@ def chosen_status(
         problem, values, facts = error.message, {}, {}
     secret = {field.key for field in fields if field.secret or field.env_var}
     health = audit.health(name)
+    lanes = tuple(lane for lane in outbox.lanes() if lane.provider.partition("/")[0] == name)
+    heads = [outbox.head(lane.provider) for lane in lanes]
     return ChosenStatus(
         name=name,
         kind=found.kind if found is not None else None,
@@ -71,8 +75,9 @@ def chosen_status(
         ),
         health=health,
         paused=health.paused_until > outbox.now(),
-        lanes=tuple(lane for lane in outbox.lanes() if lane.provider.partition("/")[0] == name),
+        lanes=lanes,
         facts={key: value for key, value in facts.items() if key not in secret},
+        blocked=tuple(head for head in heads if head is not None and head.attempts),
     )
 
 
