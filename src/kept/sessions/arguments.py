@@ -8,6 +8,7 @@ from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.sessions import moments
+from kept.sessions.records import storable
 
 Detail: TypeAlias = Literal["index", "window", "full"]
 Sort: TypeAlias = Literal["newest", "oldest"]
@@ -93,7 +94,7 @@ def _text(arguments: Mapping[str, JSON], name: str) -> str | None:
         value = str(value)
     if not isinstance(value, str):
         raise _Unreadable(f"{name} must be a text, not {_shown(value)}", f"give {name} as one string, or leave it out")
-    return value.strip() or None
+    return storable(value).strip() or None
 
 
 def _number(arguments: Mapping[str, JSON], name: str) -> int | None:
@@ -138,7 +139,7 @@ def _words(arguments: Mapping[str, JSON], name: str) -> tuple[str, ...]:
         raise _Unreadable(
             f"{name} must be a text or a list of texts, not {_shown(value)}", f"give {name} as a list or with commas"
         )
-    return tuple(dict.fromkeys(str(piece).strip() for piece in pieces if str(piece).strip()))
+    return tuple(dict.fromkeys(storable(str(piece)).strip() for piece in pieces if str(piece).strip()))
 
 
 def _roles(arguments: Mapping[str, JSON]) -> tuple[str, ...]:

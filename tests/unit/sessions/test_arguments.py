@@ -84,3 +84,13 @@ def test_dates_are_natural_or_exact():
 def test_empty_is_absent():
     """Null and blank arguments count as left out."""
     assert read({"query": "  ", "session_id": None, "around_message_id": ""}, now=NOW) == Asked()
+
+
+@pytest.mark.parametrize("name", ["query", "session_id", "source", "project"])
+def test_half_of_a_surrogate_pair_reaches_no_database(name):
+    """A text that has no bytes is made one that has, in every argument."""
+    asked = read({name: "a\ud800b"}, now=NOW)
+
+    assert isinstance(asked, Asked)
+    for value in (asked.query, asked.session_id, asked.project, *asked.sources):
+        assert value is None or value.encode()
