@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from kept.core.errors import UsageError
@@ -28,6 +29,8 @@ def meaning_of(app: App, database: Database) -> Meaning | None:
     def served(timeout: float) -> Embeds:
         from kept.llm.embeddings import OpenAIEmbeddings
 
+        if find_spec("numpy") is None:
+            raise UsageError("vectors are compared with numpy", "run: pip install 'kept[vectors]'")
         endpoint = _endpoint(app, settings)
         model = settings.model or _usual(endpoint)
         return OpenAIEmbeddings(

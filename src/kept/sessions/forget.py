@@ -24,6 +24,8 @@ class ForgetPlan:
     """Sessions that stay but whose title shows something that goes."""
     message_count: int = 0
     blob_count: int = 0
+    vector_count: int = 0
+    """Messages whose vectors go with them."""
     texts: tuple[str, ...] = field(default=(), repr=False)
     """What was asked to be forgotten by its words; never shown or stored."""
 
@@ -40,6 +42,7 @@ class ForgetPlan:
             "single_messages": [int(number) for number in self.messages],
             "blobs": self.blob_count,
             "index_rows": self.message_count,
+            "vectors": self.vector_count,
             "summaries": len(self.summaries),
             "nodes": len(self.nodes),
             "cited_elsewhere": len(self.citing),
@@ -61,6 +64,7 @@ class ForgetReport:
     """Messages that a search still gave afterwards; anything but 0 is a fault."""
     bytes_gone: bool
     """False while a reader keeps the log; it is emptied at the next open."""
+    vectors: int = 0
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report for programs."""
@@ -69,6 +73,7 @@ class ForgetReport:
             "messages": self.messages,
             "blobs": self.blobs,
             "index_rows": self.messages,
+            "vectors": self.vectors,
             "summaries": self.summaries,
             "nodes": self.nodes,
             "cited_elsewhere": self.cited_elsewhere,

@@ -79,7 +79,8 @@ def _vectors(connection: Connection, numbers: Iterable[int]) -> int:
     if connection.execute(SQL.has_vectors).fetchone() is None:
         return 0
     ((count,),) = connection.execute(SQL.count_vectors, (json.dumps(list(numbers)),)).fetchall()
-    return int(count)
+    assert isinstance(count, int)
+    return count
 
 
 def _ids(connection: Connection, session_ids: Iterable[SessionId]) -> Iterator[int]:

@@ -138,6 +138,7 @@ def test_forgotten_messages_leave_no_vector(store, hound, equip):
     report = forgetting.carry_out(store, forgetting.plan_sessions(store, [SessionId("a")]))
 
     assert report.still_found == 0
+    assert report.vectors == 1
     assert [number for (number,) in store.database.connection.execute("SELECT message_id FROM message_vectors")] != [
         hound
     ]
