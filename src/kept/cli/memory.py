@@ -178,8 +178,8 @@ def _held(
     return store.apply(page, edit, Author(origin="user", allow=named_rules(refused) | frozenset(allow or ())))
 
 
-def show_outcome(outcome: Outcome | Refused, *, as_json: bool) -> None:
-    """Print an accepted edit, or leave with its refusal."""
+def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
+    """Print an accepted edit with the way back, or leave with its refusal."""
     if isinstance(outcome, Refused):
         answer: dict[str, JSON] = {
             "success": False,
@@ -197,8 +197,8 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool) -> None:
         return
     percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
     entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
-    undo_hint = "  (undo: kept memory undo)" if outcome.ledger_ids else ""
-    say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{undo_hint}")
+    hint = f"  ({way_back})" if outcome.ledger_ids else ""
+    say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{hint}")
     if outcome.note:
         note(outcome.note)
 

@@ -1,6 +1,7 @@
 """`kept memory log | diff | undo | at | search | restore`: the past of the pages."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from kept.cli.frame import JsonFlag, note, opened, print_json, say
 from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
+from kept.core.ids import LedgerId
 from kept.core.refusal import Refused
 from kept.memory.edits import Target
 from kept.memory.history import History, as_json
@@ -113,8 +115,16 @@ def undo(
         if json_:
             print_json({"success": True, "undone": [outcome_json(outcome) for outcome in result]})
             return
+        way_back = _redo(History(kept.memory), [number for outcome in result for number in outcome.ledger_ids])
         for outcome in result:
-            show_outcome(outcome, as_json=False)
+            show_outcome(outcome, as_json=False, way_back=way_back)
+
+
+def _redo(history: History, numbers: Sequence[LedgerId]) -> str:
+    """Return how to bring back what was undone: without a number, `undo` would walk further back."""
+    if len(numbers) == 1:
+        return f"redo: kept memory undo {numbers[0]}"
+    return f"redo: kept memory undo --review {history.row(numbers[0]).group_id}" if numbers else ""
 
 
 def at(

@@ -437,3 +437,14 @@ def test_an_empty_ledger_is_said(run):
     assert (ran.code, ran.out) == (0, "")
     assert "no edits yet" in ran.err
     assert as_json(run("memory", "log", "--json")) == []
+
+
+def test_the_way_back_of_an_undo_is_its_own_id(run):
+    """`undo` alone would walk further back, so the hint names what brings the edit back."""
+    run("memory", "add", "one")
+
+    ran = run("memory", "undo")
+
+    assert "(redo: kept memory undo 2)" in ran.out
+    assert run("memory", "undo", "2").code == 0
+    assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == ["one"]
