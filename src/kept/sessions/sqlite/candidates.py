@@ -38,11 +38,11 @@ class Budget:
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
     """Blocks of messages dense with the terms of which all messages are considered."""
-    looked: int = 1_200
+    looked: int = 1_000
     """Messages whose length is looked up."""
     pool: int = 200
     """Messages whose rows are read."""
-    sessions: int = 28
+    sessions: int = 24
     """Sessions that are ranked line by line."""
     texts: int = 60
     """Messages whose text is read for closeness."""
@@ -103,7 +103,7 @@ def pool(
             estimate += ranking.falloff(length) * near[number]
         estimates.append((estimate, number))
     estimates.sort(reverse=True)
-    estimates = estimates[: budget.pool * 2]
+    estimates = estimates[: budget.pool + budget.pool // 2]
     estimates += _between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
     lists = _weighted(terms, ranking)
     best = [(score + _density(number, lists, ranking), number) for score, number in estimates]
@@ -128,7 +128,7 @@ def _between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) ->
 
 def _read(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: Scope) -> None:
     """Read the lists of the rarest terms as far as the budget goes; inside a scope only what lies there."""
-    left = budget.postings
+    left = budget.postings * (2 if len(terms) == 1 else 1)  # one list alone costs no intersections
     read: list[Held] = []
     for held in sorted(terms, key=lambda held: held.holding):
         is_common = held.holding > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW
