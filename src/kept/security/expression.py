@@ -11,38 +11,75 @@ _DENSE = 4_096
 _LONGEST_STRETCH = 6_000
 _DENSE_STRETCHES = 4
 """More of them flood the text; so the time of an expression is bounded, whatever the text."""
+_FLOOD = 20_000
 _HEAD = 3
 _MANY_WORDS = 2_000
 _LONGEST_MEMO = 20_000
 
 
-class TextPattern:
-    """A regular expression that runs only near one of its literal anchors."""
+class Places:
+    """Where the anchors that are `present` in a text stand; each is looked for once, whatever needs it."""
 
-    __slots__ = ("_regex", "_within_line", "anchors", "source")
+    __slots__ = ("_found", "present", "text")
+
+    def __init__(self, text: str, present: frozenset[str]) -> None:
+        """Look for nothing yet."""
+        self.text = text
+        self.present = present
+        self._found: dict[str, list[int]] = {}
+
+    def of(self, anchor: str) -> list[int]:
+        """Return the places of `anchor`, up to a number that only a flood has."""
+        found = self._found.get(anchor)
+        if found is None:
+            found = self._found[anchor] = []
+            place, most = self.text.find(anchor), max(_FLOOD, len(self.text) // _REACH)
+            while place >= 0 and len(found) < most:
+                found.append(place)
+                place = self.text.find(anchor, place + len(anchor))
+        return found
+
+
+class TextPattern:
+    """A regular expression that runs only near one of its literal anchors.
+
+    `a~b && c~d :: expression` asks that one of the second group, too, is within reach of one of the first.
+    """
+
+    __slots__ = ("_beside", "_regex", "_within_line", "anchors", "source")
 
     def __init__(self, line: str) -> None:
         """Read `anchor~anchor :: expression`; nothing is compiled yet."""
-        anchors, _, self.source = line.partition(" :: ")
+        literals, _, self.source = line.partition(" :: ")
+        anchors, _, beside = literals.partition(" && ")
         self.anchors = anchors.split("~")
+        self._beside = beside.split("~") if beside else []
         self._regex: re.Pattern[str] | None = None
         self._within_line = "[^\\n" in self.source
 
-    def matches(self, text: str, present: frozenset[str]) -> bool | None:
-        """Tell whether the expression is found near the anchors that are `present` in `text`.
+    def matches(self, places: Places) -> bool | None:
+        """Tell whether the expression is found near the anchors that are present.
 
         None: the anchors flood the text, so that not all of it was tried.
         """
-        if present.isdisjoint(self.anchors):
+        if places.present.isdisjoint(self.anchors):
             return False
         if self._regex is None:
             self._regex = re.compile(self.source)
         dense = 0
-        anchors = [anchor for anchor in self.anchors if anchor in present]
-        for start, end in _near(text, anchors, within_line=self._within_line):
+        text = places.text
+        near = (
+            stretch
+            for anchor in self.anchors
+            if anchor in places.present
+            for stretch in _near(text, places.of(anchor), within_line=self._within_line)
+        )
+        for start, end in near:
             dense += end - start > _DENSE
             if dense > _DENSE_STRETCHES:
                 return None
+            if self._beside and not any(text.find(literal, start, end) >= 0 for literal in self._beside):
+                continue
             if self._regex.search(text, start, end) is not None:
                 return True
         return False
@@ -91,18 +128,17 @@ class Anchors:
         return held
 
 
-def _near(text: str, anchors: list[str], *, within_line: bool) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of text around the anchors, those that overlap as one."""
-    for anchor in anchors:
-        place = text.find(anchor)
-        start, end = _stretch(text, place, within_line=within_line)
-        while place >= 0:
-            first, last = _stretch(text, place, within_line=within_line)
-            if first > end or end - start > _LONGEST_STRETCH:
-                yield start, end
-                start = first
-            end = last
-            place = text.find(anchor, place + len(anchor))
+def _near(text: str, places: list[int], *, within_line: bool) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of text around the places of an anchor, those that overlap as one."""
+    start, end = -1, -1
+    for place in places:
+        first, last = _stretch(text, place, within_line=within_line)
+        if start >= 0 and (first > end or end - start > _LONGEST_STRETCH):
+            yield start, end
+            start = -1
+        start = first if start < 0 else start
+        end = last
+    if start >= 0:
         yield start, end
 
 

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 
 from kept.security.document import Document, parsed
-from kept.security.expression import Anchors, TextPattern
+from kept.security.expression import Anchors, Places, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
 from kept.security.structure import Index, Structure
 
@@ -86,12 +86,12 @@ class Table:
     def matching(self, reading: Reading, scope: Scope) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules of `scope` that are found, and whether each was tried everywhere."""
         structured = self._index(scope).found(sentences(reading.skeleton))
-        present = self.anchors.among(reading.folded, reading.words)
-        if not structured and not present:
+        places = Places(reading.folded, self.anchors.among(reading.folded, reading.words))
+        if not structured and not places.present:
             return
         for rule in self.rules:
             if scope in rule.scopes:
-                hit = rule.id in structured or _written(rule.texts, reading.folded, present)
+                hit = rule.id in structured or _written(rule.texts, places)
                 if hit is not False:
                     yield rule, hit is True
 
@@ -113,11 +113,11 @@ class Table:
         return index
 
 
-def _written(patterns: Iterable[TextPattern], folded: str, present: frozenset[str]) -> bool | None:
+def _written(patterns: Iterable[TextPattern], places: Places) -> bool | None:
     """Tell whether one of the expressions is found; None when one could not be tried everywhere."""
     flooded = False
     for pattern in patterns:
-        match pattern.matches(folded, present):
+        match pattern.matches(places):
             case True:
                 return True
             case None:

@@ -8,6 +8,7 @@ import pytest
 from kept.core.errors import Unreadable
 from kept.security import unicode
 from kept.security.document import parsed
+from kept.security.expression import Places
 from kept.security.scan import scan
 from kept.security.table import Rule, Severity, table
 
@@ -28,9 +29,9 @@ def matches(rule: Rule, text: str) -> bool:
     rules = table()
     folded = unicode.fold(text)
     skeleton, words = rules.lexicon.read(folded)
-    present = rules.anchors.among(folded, words)
+    places = Places(folded, rules.anchors.among(folded, words))
     return any(structure.matches(skeleton) for structure in rule.structures) or any(
-        pattern.matches(folded, present) for pattern in rule.texts
+        pattern.matches(places) for pattern in rule.texts
     )
 
 
@@ -67,7 +68,7 @@ def test_every_expression_of_a_rule_compiles(rule: Rule) -> None:
     for structure in rule.structures:
         structure.matches("")
     for pattern in rule.texts:
-        assert pattern.matches(" ".join(pattern.anchors), frozenset(pattern.anchors)) is not None
+        assert pattern.matches(Places(" ".join(pattern.anchors), frozenset(pattern.anchors))) is not None
 
 
 def test_ids_are_unique_and_the_promised_ones_exist() -> None:
