@@ -37,17 +37,17 @@ class Asked:
     def __init__(self, connection: Connection, matrix: Matrix, vector: "NDArray[Any]") -> None:
         self._connection = connection
         self._matrix = matrix
-        self._vector = vector
+        self.vector = vector
 
     def nearest(self, allowed: Collection[int] | None) -> dict[int, float]:
         """Return the messages most like the question, among `allowed` where that is given."""
-        near = self.of(self._matrix.promising(self._vector, allowed))
+        near = self.of(self._matrix.promising(self.vector, allowed))
         best = sorted(near.items(), key=lambda item: -item[1])[:NEAREST]
         return dict(best)
 
     def of(self, ids: Iterable[int]) -> dict[int, float]:
         """Return how much each of these messages is like the question; those without vectors are left out."""
-        return compared(self._connection, self._vector, ids)
+        return compared(self._connection, self.vector, ids)
 
 
 class Meaning:
