@@ -44,7 +44,7 @@ def kept(home, work, monkeypatch):
             for name, value in (env or {}).items():
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", ["kept", *arguments])
-            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
             patch.setattr(frame, "invocation", frame.Invocation())
             with redirect_stdout(out), redirect_stderr(err):
                 try:
@@ -64,14 +64,14 @@ def kept_process(home, work):
     def run(*arguments, env=None, stdin="", timeout=90):
         done = subprocess.run(
             [sys.executable, "-m", "kept", *arguments],
-            input=stdin,
+            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
             capture_output=True,
-            text=True,
             timeout=timeout,
             env={**os.environ, **(env or {})},
             check=False,
         )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+        ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert "Traceback" not in ran.err, ran.err
+        return ran
 
     return run

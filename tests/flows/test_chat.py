@@ -117,3 +117,14 @@ def test_an_incognito_chat_does_not_say_that_it_keeps(kept):
 
     assert "incognito: I keep nothing" in ran.out
     assert "I keep this conversation" not in ran.out
+
+
+def test_words_are_kept_as_said_in_any_locale(kept_process, home):
+    """What comes through a pipe is UTF-8, also where the locale knows only ASCII; other bytes are named and left out."""
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+    ran = kept_process("chat", env=ascii_only, stdin="记住我喜欢茶\n".encode() + b"caf\xe9\n")
+
+    assert ran.code == 0, ran.err
+    assert (home / "memories" / "USER.md").read_text(encoding="utf-8") == "我喜欢茶"
+    assert "line 2 is not UTF-8 text" in ran.err

@@ -156,8 +156,14 @@ def _warm_rules() -> None:
 
 
 def _piped() -> Iterator[str]:
-    for raw in sys.stdin:
-        line = raw.rstrip("\n")
+    """Yield what is written into the chat; as UTF-8 whatever the locale, so that words are kept as said."""
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            note(f"kept: line {number} is not UTF-8 text and was left out")
+            note("  next: convert it to UTF-8 and say it again")
+            continue
         if line.strip():
             say(f"> {line}")
         yield line

@@ -1,11 +1,10 @@
 """`kept run`: one turn for scripts, the answer on stdout."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, fail, opened, print_json, say
+from kept.cli.frame import JsonFlag, fail, opened, print_json, read_input, say
 from kept.core.jsontypes import JSON
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def run(
     from kept.cli.tending import tending
     from kept.core.ids import SessionId
 
-    text = sys.stdin.read() if stdin or prompt == "-" else prompt
+    text = read_input() if stdin or prompt == "-" else prompt
     if text is None or not text.strip():
         fail("there is nothing to say", 'write it like: kept run "What did we decide about the API?"', code=2)
     with opened() as kept:
