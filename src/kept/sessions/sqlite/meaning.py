@@ -134,6 +134,7 @@ class Meaning:
             done, below = done + len(rows), rows[-1][0]
             self._sink(Progressed("vectors", done, max(total, done)))
             self._lease()
+        self._release()
         return done
 
     def coverage(self) -> vectors.Coverage:
@@ -156,11 +157,18 @@ class Meaning:
         # only a process that just read the settings may throw another model's vectors away
         owner = vectors.mark(self.model.name) if self._has_begun else self._begin()
         rows = vectors.waiting(self._database.connection, limit=min(16, self._settings.batch))
-        return bool(rows) and self._keep(owner, rows)
+        if not rows:
+            self._release()
+            return False
+        return self._keep(owner, rows)
 
     def _lease(self) -> bool:
         with self._database.writing() as connection:
             return notes.lease(connection, LEASE, holder=str(os.getpid()), now=time.time(), seconds=LEASE_SECONDS)
+
+    def _release(self) -> None:
+        with self._database.writing() as connection:
+            notes.release(connection, LEASE, holder=str(os.getpid()))
 
     def _keep(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_said(text)) for _, text in rows]

@@ -245,6 +245,21 @@ def test_new_messages_get_their_vectors_in_the_background(store, equip):
     assert store.search(SearchRequest("puppy")).messages[0].message_id == number
 
 
+def test_one_process_at_a_time_makes_vectors_in_the_background(store, equip):
+    """While another process has the lease nothing is made here; once it is given back, it is."""
+    say(store, "a", "we took the hound outside")
+    found = equip(embed=False, background=True)
+    assert store.lease(meaning.LEASE, holder="another", seconds=60)
+
+    assert found._step() is False
+    store.release(meaning.LEASE, holder="another")
+    assert found._step() is True
+
+    assert found._step() is False
+    assert found.coverage().waiting == 0
+    assert store.lease(meaning.LEASE, holder="another", seconds=60)
+
+
 def test_what_is_taken_back_gets_no_vector(store, equip):
     """Rewound messages are neither embedded nor found."""
     say(store, "a", "the sedan needs oil")
