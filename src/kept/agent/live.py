@@ -30,6 +30,7 @@ from kept.core.ports import EventSink
 from kept.core.tools import Tool
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
+NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
 TITLE_CHARS = 60
 RECALLED_TEXTS = 500
 
@@ -217,7 +218,7 @@ class Live:
         if not self.parts.compression.enabled:
             return ContextOverflow(error.message, "compact it with /compress, or set compression.enabled to true")
         found = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
-        return found or ContextOverflow(error.message, "begin a new conversation with /new; this one stays searchable")
+        return found or ContextOverflow(error.message, NEW_CONVERSATION)
 
     def counted(self, response: ChatResponse, asked: ChatRequest) -> None:
         """Take note of what a model call took."""

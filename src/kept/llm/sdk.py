@@ -139,7 +139,10 @@ def _in_our_words(error: Any, conversation: Conversation, *, started: bool) -> M
     if any(isinstance(cause, httpx2.TimeoutException) for cause in causes):
         return timed_out(endpoint, seconds=conversation.timeout_seconds)
     if any(isinstance(cause, httpx2.HTTPError) for cause in causes):
+        closed = any(isinstance(cause, httpx2.RemoteProtocolError) for cause in causes)
         reason = str(error.__cause__ or error) or type(error).__name__
+        if closed and started:
+            reason = "the connection was closed before its end"
         return broke_off(endpoint, reason=reason) if started else unreachable(endpoint, reason=reason)
     return as_error(_failure(error), endpoint, model=conversation.model)
 
