@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kept.core.errors import UsageError
 from kept.core.refusal import Reason, Refused
-from kept.security.paths import inside
 from kept.skills.frontmatter import BadHead, Field, read, render
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -118,6 +117,8 @@ def bad_name(name: str) -> Refused | None:
 
 
 def _is_device(name: str) -> bool:
+    from kept.security.paths import inside
+
     try:
         inside(Path("/nowhere"), name)
     except UsageError:

@@ -13,10 +13,11 @@ Field: TypeAlias = "str | list[Field] | dict[str, Field]"
 _FENCE = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _PAIR = re.compile(r"( *)([A-Za-z_][\w.-]*):(?:[ ]+(.*?))?[ \t]*\Z")
 _ITEM = re.compile(r"( *)- +(.*?)[ \t]*\Z")
-_PLAIN = re.compile(r"[A-Za-z0-9_(/.~$\u00a1-\u2027\u202a-\ud7ff\ue000-\ufefe\U00010000-\U0010ffff]")
-_NOT_PLAIN = re.compile(r": |:\Z| #|---|[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_UNQUOTED_COLON = re.compile(r"([A-Za-z_][\w.-]*): +([^\"'|>\[{&*!%@`\n].*:(?: .*)?)\Z")
-_ESCAPE = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+# compiled where they are used: wide classes take milliseconds, and a warm start reads no head
+_PLAIN = r"[A-Za-z0-9_(/.~$\u00a1-\u2027\u202a-\ud7ff\ue000-\ufefe\U00010000-\U0010ffff]"
+_NOT_PLAIN = r": |:\Z| #|---|[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
+_UNQUOTED_COLON = r"([A-Za-z_][\w.-]*): +([^\"'|>\[{&*!%@`\n].*:(?: .*)?)\Z"
+_ESCAPE = "[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]"
 _MOST_NODES = 2_000
 _MOST_CHARS = 32_768
 
@@ -71,7 +72,7 @@ def _read_slowly(head: str, body: str) -> Head | BadHead:
 
 
 def _quoted_colon(line: str) -> str:
-    found = _UNQUOTED_COLON.match(line)
+    found = re.match(_UNQUOTED_COLON, line)
     return f"{found[1]}: {json.dumps(found[2], ensure_ascii=False)}" if found else line
 
 
@@ -184,7 +185,7 @@ class _Quick:
             return text[1:-1] if text[1:-1].isprintable() else None
         if text[0] == "[" and text[-1] == "]":
             return self._flow(text[1:-1])
-        return text if _PLAIN.match(text) and not _NOT_PLAIN.search(text) and text.isprintable() else None
+        return text if re.match(_PLAIN, text) and not re.search(_NOT_PLAIN, text) and text.isprintable() else None
 
     def _flow(self, inner: str) -> "Field | None":
         self._strict = False
@@ -240,10 +241,16 @@ def _key(key: str) -> str:
 
 
 def _written(text: str, *, quote: bool = False) -> str:
-    plain = text and text == text.strip() and text.isprintable() and _PLAIN.match(text) and not _NOT_PLAIN.search(text)
+    plain = (
+        text
+        and text == text.strip()
+        and text.isprintable()
+        and re.match(_PLAIN, text)
+        and not re.search(_NOT_PLAIN, text)
+    )
     if plain and not quote:
         return text
     escaped = json.dumps(text, ensure_ascii=False)
-    escaped = _ESCAPE.sub(lambda char: f"\\u{ord(char[0]):04x}", escaped)
+    escaped = re.sub(_ESCAPE, lambda char: f"\\u{ord(char[0]):04x}", escaped)
     # the strictest reader splits the file at the first three hyphens, wherever they stand
     return escaped.replace("---", "\\x2d\\x2d\\x2d")

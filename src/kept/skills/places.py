@@ -8,7 +8,6 @@ from pathlib import Path
 
 from kept.core.errors import UsageError
 from kept.core.refusal import Reason, Refused
-from kept.security.paths import inside
 
 SUPPORT_FOLDERS = ("references", "templates", "scripts", "assets")
 MAIN = "SKILL.md"
@@ -32,6 +31,8 @@ def bad_path(file_path: str) -> Refused | None:
             return Refused(
                 Reason.INVALID, f"{file_path[:80]!r} holds the name {part[:40]!r}, which is not safe", _PLAIN_REMEDY
             )
+    from kept.security.paths import inside
+
     try:
         inside(Path("/nowhere"), file_path)
     except UsageError as error:

@@ -1,6 +1,5 @@
 """Every version of every skill: written before the files change, so that a crash loses nothing."""
 
-import difflib
 import hashlib
 import json
 import logging
@@ -173,6 +172,8 @@ class Versions:
 
     def diff(self, name: str, version: Version) -> str:
         """Return what a version changed, as a unified diff."""
+        import difflib
+
         pieces = []
         for path in version.touched:
             one, other = (self._text(name, files.get(path)) for files in (version.before, version.after))
