@@ -17,6 +17,7 @@ from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON, dumps
 from kept.core.search import Found, SearchRequest
 from kept.sessions import snippet
+from kept.sessions.discovery import unchecked
 from kept.sessions.moments import from_person
 from kept.sessions.recall import said
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -162,6 +163,8 @@ def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
                 note(f"  {session.id}  {local(session.started)}  {printable(session.title or '(no title)')}")
         return
     _show_passages(prefix, store, found, limit=request.limit)
+    if found.unchecked:
+        note(f"{prefix}{unchecked(found)}: narrow it with --after and --before, or add a rarer word")
 
 
 def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limit: int) -> None:

@@ -89,7 +89,7 @@ def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
     """Return the answer of the discover mode, inside its budget."""
     discovery = discover(store, asked, asker)
     if not discovery.passages:
-        return _nothing(store, asked, asker, discovery.found)
+        return {**_nothing(store, asked, asker, discovery.found), **_unchecked(discovery.found)}
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
     return dict(fitted(render, start, budget=budget, is_full=asked.detail == "full"))
@@ -109,9 +109,21 @@ def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps]
         left = len(discovery.passages) - len(shown)
         if left:
             value["note"] = f"{left} more did not fit: ask with a smaller limit, or detail: index"
-        return value
+        return {**value, **_unchecked(discovery.found)}
 
     return render
+
+
+def _unchecked(found: Found) -> dict[str, JSON]:
+    """Say that an explicit query may hold for messages that were too many to be read."""
+    if not found.unchecked:
+        return {}
+    return {"unchecked": f"{unchecked(found)}: narrow it with after and before, or add a rarer word"}
+
+
+def unchecked(found: Found) -> str:
+    """Return how many messages were not read, in words."""
+    return f"at least {found.unchecked:,} older messages may match as well and were not read"
 
 
 def _nothing(store: Readable, asked: Asked, asker: Asker, found: Found) -> dict[str, JSON]:

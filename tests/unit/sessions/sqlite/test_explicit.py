@@ -7,6 +7,8 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
+from kept.sessions.arguments import Asked
+from kept.sessions.discovery import Asker, answer
 from kept.sessions.sqlite import candidates, filters, phrases
 from kept.sessions.sqlite.candidates import EXHAUSTIVE
 from kept.sessions.sqlite.search import find
@@ -136,3 +138,18 @@ def test_a_message_with_every_word_comes_before_a_session_with_all_of_them(store
 
     assert texts(store, search(store, "harbour lantern walk"))[0].startswith("a walk")
     assert search(store, "harbour lantern walk").sessions[0].session_id == "one"
+
+
+def test_the_tool_says_that_a_phrase_was_not_looked_for_everywhere(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that may not be all says so, found or not."""
+    monkeypatch.setattr(phrases, "_MOST_MESSAGES", 500)
+    say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100))])
+    asker = Asker(None, frozenset())
+
+    value = answer(store, Asked(query='"green red"'), asker, budget=4_000)
+
+    assert value["results"] == []
+    assert "at least 601 older messages" in str(value["unchecked"])
+    assert "unchecked" not in answer(store, Asked(query="green"), asker, budget=4_000)
