@@ -1,62 +1,118 @@
-"""Recall of the holographic provider on LoCoMo: each line of a conversation is a fact, each question finds its line."""
+"""Recall of the holographic provider beside session search: every line of the data is a fact and a message.
 
+python benchmarks/holographic.py LOCOMO.json
+python benchmarks/holographic.py MESSAGES.jsonl QUESTIONS.jsonl (only what people said, the way facts are stated)
+"""
+
+import argparse
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from kept.core.jsontypes import JSON
+from kept.core.search import SearchRequest
 from kept.providers.holographic import HolographicProvider
+from kept.sessions.sqlite.search import find
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.state import open_state
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.recall import Pool, filled, locomo, pooled
 
 DEPTHS = (1, 5, 10, 20)
+MOST_CHARS = 4_000
+"""The longest fact that the store takes."""
 
 
-def lines(conversation: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (id, session, text) of every line."""
-    number = 1
-    while f"session_{number}" in conversation:
-        for line in conversation[f"session_{number}"]:
-            caption = f" [image: {line['blip_caption']}]" if line.get("blip_caption") else ""
-            yield line["dia_id"], f"session_{number}", f"{line['speaker']}: {line['text']}{caption}"
-        number += 1
+@dataclass
+class Tally:
+    """The place of the first right line for every question, and the seconds that each search took."""
+
+    places: list[int | None] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, found: Sequence[str], wanted: frozenset[str], seconds: float) -> None:
+        """Count one answer."""
+        places = [place for place, line in enumerate(found, 1) if line in wanted]
+        self.places.append(places[0] if places else None)
+        self.seconds.append(seconds)
+
+    def line(self, name: str) -> str:
+        """Return the row of a table."""
+        asked = len(self.places)
+        hits = [sum(place is not None and place <= depth for place in self.places) / asked for depth in DEPTHS]
+        mean = sum(1 / place for place in self.places if place) / asked
+        p50 = sorted(self.seconds)[asked // 2] * 1_000
+        return f"{name:24}{asked:>6}" + "".join(f"{hit:>9.3f}" for hit in (*hits, mean)) + f"{p50:>10.1f}"
 
 
-def ranks(sample: dict[str, Any], home: str) -> Iterator[tuple[int | None, float]]:
-    """Yield for every question the place of its first evidence, and the seconds that the search took."""
+def as_facts(pool: Pool, tally: Tally, home: str) -> None:
+    """Store every line as a fact and ask every question."""
     provider = HolographicProvider()
     provider.initialize("benchmark", kept_home=home)
-    ids: dict[int, str] = {}
-    for identity, session, text in lines(sample["conversation"]):
-        call = {"action": "add", "content": text[:4000]}
-        answer = json.loads(provider.handle_tool_call("fact_store", call, session_id=session))
-        ids.setdefault(answer.get("fact_id", -1), identity)
-    for question in sample["qa"]:
-        evidence = set(question.get("evidence", [])) & set(ids.values())
-        if evidence:
-            begun = time.perf_counter()
-            asked = {"action": "search", "query": question["question"], "limit": max(DEPTHS)}
-            found = json.loads(provider.handle_tool_call("fact_store", asked))["results"]
-            seconds = time.perf_counter() - begun
-            places = [place for place, hit in enumerate(found, 1) if ids[hit["fact_id"]] in evidence]
-            yield (places[0] if places else None), seconds
+    ids: dict[int, set[str]] = {}
+    for item in pool.said:
+        call = {"action": "add", "content": item.text[:MOST_CHARS]}
+        answer = json.loads(provider.handle_tool_call("fact_store", call, session_id=item.session_id))
+        ids.setdefault(answer.get("fact_id", -1), set()).add(item.external_id)
+    for question in pool.questions:
+        begun = time.perf_counter()
+        asked: dict[str, JSON] = {"action": "search", "query": question.text, "limit": max(DEPTHS)}
+        found = json.loads(provider.handle_tool_call("fact_store", asked))["results"]
+        seconds = time.perf_counter() - begun
+        # the same words said twice are one fact, which is right when one of the lines is
+        lines = [next(iter(ids[hit["fact_id"]] & question.turns or ids[hit["fact_id"]])) for hit in found]
+        tally.add(lines, question.turns, seconds)
     provider.shutdown()
 
 
-def main(path: str) -> None:
-    places: list[int | None] = []
-    seconds: list[float] = []
-    for sample in json.loads(Path(path).read_text(encoding="utf-8")):
+def as_messages(pool: Pool, tally: Tally, home: str) -> None:
+    """Store every line as a message and ask every question."""
+    database = open_state(Path(home) / "messages.db")
+    filled(SqliteSessionStore(database), pool)
+    now = max(item.timestamp for item in pool.said) + 86_400
+    for question in pool.questions:
+        begun = time.perf_counter()
+        found = find(database.connection, SearchRequest(question.text, limit=50), now=now, asks=None)
+        lines = [item.external_id or "" for item in found.messages][: max(DEPTHS)]
+        tally.add(lines, question.turns, time.perf_counter() - begun)
+    database.close()
+
+
+def stated(pools: Sequence[Pool]) -> Iterator[Pool]:
+    """Yield the pools with what people said only, and the questions that it answers."""
+    for pool in pools:
+        said = [item for item in pool.said if item.role == "user"]
+        known = {item.external_id for item in said}
+        asked = [replace(each, turns=each.turns & known) for each in pool.questions if each.turns & known]
+        yield Pool(pool.name, said, asked)
+
+
+def main() -> None:
+    """Print how often each finds the line that answers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, nargs="+", help="a LoCoMo file, or messages and questions as JSONL")
+    asked = parser.parse_args()
+    pools = list(stated(locomo(asked.data[0]) if len(asked.data) == 1 else pooled(*asked.data)))
+    print(f"{'':24}{'n':>6}" + "".join(f"{f'hit@{depth}':>9}" for depth in DEPTHS) + f"{'MRR':>9}{'p50 ms':>10}")
+    facts, messages = Tally(), Tally()
+    for pool in pools:
+        mine, theirs = Tally(), Tally()
         with tempfile.TemporaryDirectory() as home:
-            for place, took in ranks(sample, home):
-                places.append(place)
-                seconds.append(took)
-    hits = {depth: sum(place is not None and place <= depth for place in places) / len(places) for depth in DEPTHS}
-    mean = sum(1 / place for place in places if place) / len(places)
-    print(f"{len(places)} questions: " + ", ".join(f"hit@{depth} {share:.3f}" for depth, share in hits.items()))
-    print(f"MRR {mean:.3f}; search p50 {sorted(seconds)[len(seconds) // 2] * 1000:.1f} ms")
+            as_facts(pool, mine, home)
+            as_messages(pool, theirs, home)
+        for whole, part, name in ((facts, mine, "holographic"), (messages, theirs, "session search")):
+            whole.places += part.places
+            whole.seconds += part.seconds
+            if len(pools) > 1:
+                print(part.line(f"{pool.name} {name}"), flush=True)
+    print(facts.line("holographic"))
+    print(messages.line("session search"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
