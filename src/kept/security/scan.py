@@ -127,7 +127,8 @@ def _found(reading: Reading, rules: Table, scope: Scope) -> Iterator[Finding]:
         signals.append(rule)
         if rule.severity is not None:
             yield Finding(rule.id, rule.category, rule.severity)
-    yield from _persona(signals, _PERSONA_LONG if len(reading.folded) > _LONG else _PERSONA_SHORT)
+    if len(signals) > 1 or rules.addresses_someone(reading):
+        yield from _persona(signals, _PERSONA_LONG if len(reading.folded) > _LONG else _PERSONA_SHORT)
     yield from _chain(signals, _CHAIN_LONG if len(reading.folded) > _LONG else _CHAIN_SHORT)
 
 

@@ -14,6 +14,7 @@ from kept.security.structure import Index, Structure
 
 _LITERALS = "="
 _MANY_WORDS = 2_000
+_ADDRESSED = ("you", "your", "ai")
 _OTHER_SCRIPTS = re.compile(
     "[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af ]*[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
@@ -94,6 +95,10 @@ class Table:
                 hit = rule.id in structured or _written(rule.texts, places)
                 if hit is not False:
                     yield rule, hit is True
+
+    def addresses_someone(self, reading: Reading) -> bool:
+        """Tell whether the text speaks to its reader, or of a machine that answers."""
+        return any(not frozenset(self.lexicon.element(name)).isdisjoint(reading.skeleton) for name in _ADDRESSED)
 
     def in_english(self, text: str) -> str:
         """Return `text` with the key words of other scripts in English."""
