@@ -79,13 +79,14 @@ class Filters:
         return self._ids_of(names)
 
     def _ids_inside(self, name: str) -> frozenset[int] | range:
-        first, last = self._connection.execute(SQL.session_range, (name,)).fetchone() or (None, None)
+        first, last, count = self._connection.execute(SQL.session_range, (name,)).fetchone() or (None, None, 0)
         if not isinstance(first, int) or not isinstance(last, int):
             return frozenset()
         if last - first < _ONE_BY_ONE:
             return self._ids_of([name])
-        self.are_wide = True
-        return range(first, last + 1)
+        inside = range(first, last + 1)
+        self.are_wide = not isinstance(count, int) or 2 * count < len(inside)  # many in between are of others
+        return inside
 
     def _has_dates(self) -> bool:
         return self._request.after is not None or self._request.before is not None

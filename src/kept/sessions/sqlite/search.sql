@@ -60,4 +60,4 @@ LIMIT :limit;
 SELECT group_concat(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
 
 -- name: session_range
-SELECT min(id), max(id) FROM messages WHERE session_id = ?;
+SELECT min(id), max(id), (SELECT message_count FROM sessions WHERE id = ?1) FROM messages WHERE session_id = ?1;

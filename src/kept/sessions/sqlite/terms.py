@@ -42,7 +42,7 @@ class Held:
     @property
     def strong(self) -> str:
         """Return the expression that finds the term in short messages only."""
-        return quoted(STRONG + self.text)
+        return f'"{STRONG}{self.expression[1:]}'  # a prefix stays one
 
     def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
         """Return the messages from `first` to `last` that hold the term."""
