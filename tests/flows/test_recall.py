@@ -3,8 +3,11 @@
 import json
 import time
 
+import anyio
 import pytest
 
+from kept.agent.agent import Opening
+from kept.app import open_app
 from kept.llm.scripted import Says, call
 from kept.testing.loopback_openai import LoopbackOpenAI
 
@@ -110,3 +113,43 @@ def test_a_provider_that_hangs_and_throws_costs_its_time_out_and_loses_no_turn(k
     status = kept_process("providers", "status", "--json").json["active"][0]
     assert status["health"] == "failing"
     assert status["last_error"]
+
+
+BEHIND = """
+import time
+from agent.memory_provider import MemoryProvider
+class Behind(MemoryProvider):
+    name = "behind"
+    def is_available(self): return True
+    def initialize(self, session_id, **context): pass
+    def get_tool_schemas(self): return []
+    def handle_tool_call(self, name, args, **context): return "{}"
+    def prefetch(self, query, *, session_id=""): return "Anna drinks oolong"
+    def queue_prefetch(self, query, *, session_id=""): time.sleep(60)
+    def sync_turn(self, user, assistant, *, session_id="", messages=()): time.sleep(60)
+    def on_memory_write(self, action, target, content, metadata=None): time.sleep(60)
+"""
+
+
+def test_the_first_word_waits_for_nothing_but_recall(home, server, tmp_path):
+    """What a provider does with the turn before, however long, is not in the way of the next one."""
+    folder = home / "plugins" / "behind"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(BEHIND)
+    (home / "config.yaml").write_text("memory: {provider: behind}\nproviders: {switch_wait_seconds: 0.1}\n")
+    model = server(*["fine"] * 4)
+    app = open_app(str(home), environ={"HOME": str(tmp_path), **model.environment})
+    agent = app.agent(Opening(), model_name="openai/loopback-model")
+
+    async def talk():
+        await agent.turn("one")
+        begun = time.monotonic()
+        for text in ("two", "three", "four"):
+            await agent.turn(text)
+        return time.monotonic() - begun
+
+    took = anyio.run(talk)
+    app.close()
+
+    assert took < 20
+    assert "oolong" in last_user(model.requests[3].body)
