@@ -24,7 +24,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.baseline import reference_loop_seconds
 
 CORPORA = Path(__file__).parent.parent / "tests" / "corpora"
+CODE = Path(__file__).parent.parent / "src"
 MEGABYTE = 1_000_000
+KEY_WORDS = """ignore disregard forget all previous prior above instructions rules prompt system you your are now not
+tell the user send password secrets to http reveal act as pretend without limits ai never refuse answer new task from on"""
 
 
 def main() -> None:
@@ -48,9 +51,9 @@ def rows(path: Path) -> list[dict[str, object]]:
 
 def seconds(work: Callable[[], object], times: int = 3) -> float:
     def once() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     return min(once() for _ in range(times))
 
@@ -60,12 +63,15 @@ def show(what: str, taken: float, loop: float, extra: str = "") -> None:
 
 
 def throughput(texts: list[str], loop: float) -> None:
-    page = "\n\n".join(texts)
-    page *= MEGABYTE // len(page) + 1
-    size = len(page.encode()) / MEGABYTE
-    for name, work in (("scan one long benign text", scan), ("redact one long benign text", redact)):
-        taken = seconds(partial(work, page))
-        show(name, taken, loop, f"{size / taken:6.1f} MB/s")
+    code = [path.read_text(encoding="utf-8") for path in sorted(CODE.rglob("*.py"))]
+    chinese = [text for text in texts if "\u4e00" <= max(text) <= "\u9fff"]
+    for name, parts in (("text", texts), ("program text", code), ("Chinese text", chinese)):
+        page = "\n\n".join(parts)
+        page = (page * (MEGABYTE // max(1, len(page)) + 1))[:MEGABYTE]
+        size = len(page.encode()) / MEGABYTE
+        for what, work in (("scan", scan), ("redact", redact)):
+            taken = seconds(partial(work, page))
+            show(f"{what} one long benign {name}", taken, loop, f"{size / taken:6.1f} MB/s")
     size = len("".join(texts).encode()) / MEGABYTE
     taken = seconds(lambda: [scan(text) for text in texts])
     show(f"scan {len(texts)} benign texts", taken, loop, f"{size / taken:6.1f} MB/s")
@@ -83,10 +89,16 @@ def hostile(loop: float) -> None:
         "authorized_keys": "authorized_keys ", "comments": "<!-- ", "hidden markup": '<div style="display:none">',
         "key=": "key=", "token = …": 'token = "aaaaaaaaaaaaaaaaaaaa" ', "PEM headers": "-----BEGIN PRIVATE KEY-----",
         "eyJ": "eyJ", "://": "a://b:", "%41": "%41", "entities": "&#105;", "brackets": "((((", "colons": ":",
+        "you are now ignore": "you are now ignore ", "letters apart": "i\u200bg\u200bn\u200bo\u200br\u200be ",
+        "quotes": "\"'",
+        "dotted letters": "i.g.n.o.r.e. ", "mixed scripts": "aé中я\u200d ", "passwords": "password is a1b2c3d4 ",
     }  # fmt: skip
     cases = {name: unit * (MEGABYTE // len(unit.encode())) for name, unit in units.items()}
     cases["random base64"] = base64.encodebytes(dice.randbytes(740_000)).decode()
     cases["distinct words"] = " ".join(f"w{number}x" for number in range(130_000))
+    words = ["".join(dice.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(111_000)]
+    cases["random words"] = " ".join(words)
+    cases["random key words"] = " ".join(dice.choices(KEY_WORDS.split(), k=140_000))[:MEGABYTE]
     cases["base64 of key words"] = base64.b64encode(b"ignore previous rules you are now " * 22_000).decode()
     for name, text in cases.items():
         scan_seconds, redact_seconds = seconds(partial(scan, text), 2), seconds(partial(redact, text), 2)

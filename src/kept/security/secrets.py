@@ -103,10 +103,11 @@ def _lowered(text: str) -> str:
 def _found(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
     """Yield where credentials of one shape are; each anchor is tried once, so time is linear."""
     haystack = lowered if shape.vague else text
+    match_at = _compiled(shape.pattern).match
     for anchor in shape.anchors:
         place = haystack.find(anchor)
         while place >= 0:
-            match = _compiled(shape.pattern).match(text, place)
+            match = match_at(text, place)
             if match is not None and _is_meant(text, shape, match):
                 yield _secret_span(match)
             place = haystack.find(anchor, place + len(anchor) if match is None else match.end())
