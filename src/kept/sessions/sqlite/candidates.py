@@ -56,8 +56,8 @@ class Budget:
             self,
             looked=round(self.looked * (0.5 + 0.5 * large)),
             pool=max(round(self.pool * (0.7 + 0.3 * large)), 12 * limit),
-            sessions=max(self.sessions - round(4 * (1.0 - large)), limit + limit // 2),
-            texts=max(self.texts, limit),
+            sessions=max(self.sessions - round(8 * (1.0 - large)), limit + limit // 2),
+            texts=max(round(self.texts * (0.6 + 0.4 * large)), limit),
         )
 
 

@@ -161,8 +161,8 @@ class Filters:
         """Return the messages of each session in order; of a very long session those around its hits."""
         short = [name for name, _ in chosen if self.sessions[name].message_count <= LONG_SESSION]
         found: dict[str, list[int]] = {name: [] for name, _ in chosen}
-        for name, number in self._connection.execute(SQL.ids_by_session, (json.dumps(short),)):
-            found[name].append(number)
+        for name, joined in self._connection.execute(SQL.ids_by_session, (json.dumps(short),)):
+            found[str(name)] = numbers([(joined,)])
         for name, hits in chosen:
             known = found[name]
             if self.sessions[name].message_count > LONG_SESSION:

@@ -136,7 +136,8 @@ class Postings:
         marks = [text[place : place + 3] for place in range(len(text) - 2)]
         if not marks:
             return []
-        chosen = marks if len(marks) <= _TRIPLES else marks[:: len(marks) // _TRIPLES]
+        # every second holds every letter, and what stands between two of them is seen in the text
+        chosen = [*marks[:: max(2, len(marks) // _TRIPLES)], marks[-1]]
         expression = " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
         return numbers(self.connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
 

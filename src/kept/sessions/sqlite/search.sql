@@ -41,7 +41,8 @@ FROM sessions WHERE id IN (SELECT value FROM json_each(?));
 SELECT count(*) FROM sessions;
 
 -- name: ids_by_session
-SELECT session_id, id FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
+SELECT session_id, group_concat(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?))
+GROUP BY session_id;
 
 -- name: session_ids_near
 SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id;
