@@ -26,8 +26,8 @@ from benchmarks.baseline import reference_loop_seconds
 CORPORA = Path(__file__).parent.parent / "tests" / "corpora"
 CODE = Path(__file__).parent.parent / "src"
 MEGABYTE = 1_000_000
-KEY_WORDS = """ignore disregard forget all previous prior above instructions rules prompt system you your are now not
-tell the user send password secrets to http reveal act as pretend without limits ai never refuse answer new task from on"""
+KEY_WORDS = """ignore disregard forget all previous prior above instructions rules prompt system you your are now
+not tell the user send password secrets to http reveal act as pretend without limits ai never refuse answer new task"""
 
 
 def main() -> None:
