@@ -52,7 +52,7 @@ def from_person(text: str, *, now: float) -> float | None:
 
     "until X" and "by X" mean the end of it.
     """
-    from kept.sessions import dates
+    from kept.core import dates
 
     exact = _iso(text)
     if exact is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from kept.sessions.dates import DATE_NAMES, Span, mentioned
+from kept.core.dates import DATE_NAMES, Span, mentioned
 from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, clean, compounds, pieces
 from kept.sessions.words import CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
 

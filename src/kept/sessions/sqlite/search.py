@@ -5,9 +5,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from kept.sessions.dates import DAY_SECONDS, Span
 from kept.sessions.query import Query, parse
 from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.sqlite.alikeness import Alikeness, Asks, Likeness, of_session, without_names

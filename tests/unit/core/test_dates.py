@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.dates import mentioned, when
+from kept.core.dates import mentioned, when
 
 NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
 
