@@ -1,7 +1,7 @@
 """Regular expressions that run only near the literals they cannot do without."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _RUN = re.compile(r"[a-z0-9]+")
 _REACH = 400
@@ -104,19 +104,18 @@ class Anchors:
                 self._of_core[core] = [anchor]
                 self._heads.setdefault(core[:_HEAD], []).append(core)
 
-    def among(self, text: str, words: Sequence[str]) -> frozenset[str]:
-        """Return the anchors that occur in `text`, whose words are `words`."""
-        likely = [(core, anchor) for core in self._cores(words) for anchor in self._of_core[core]]
+    def among(self, text: str, words: Collection[str], vocabulary: str) -> frozenset[str]:
+        """Return the anchors that occur in `text`; its words are `words`, `vocabulary` holds them all."""
+        likely = [(core, anchor) for core in self._cores(words, vocabulary) for anchor in self._of_core[core]]
         found = [anchor for core, anchor in likely if anchor == core or anchor in text]
         return frozenset(found + [anchor for anchor in self._bare if anchor in text])
 
-    def _cores(self, words: Sequence[str]) -> Iterable[str]:
+    def _cores(self, words: Collection[str], vocabulary: str) -> Iterable[str]:
         if len(words) > _MANY_WORDS:
-            distinct = " ".join(set(words))
-            return [core for core in self._of_core if core in distinct]
+            return [core for core in self._of_core if core in vocabulary]
         if len(self._held) > _LONGEST_MEMO:
             self._held.clear()
-        return {core for word in set(words) for core in self._in_word(word)}
+        return {core for word in words for core in self._in_word(word)}
 
     def _in_word(self, word: str) -> Sequence[str]:
         held = self._held.get(word)

@@ -78,7 +78,7 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
     disguised = any(finding.rule == _DISGUISED for finding in found)
     for payload in (*encoded.payloads(text), *(encoded.undisguised(text) if disguised else ())):
         found.extend(_hidden(payload, rules, scope))
-    for rule, certain in secrets.shapes(text, reading.vocabulary()):
+    for rule, certain in secrets.shapes(text, reading.vocabulary):
         found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))
     kept = dict.fromkeys(finding for finding in found if finding.rule not in allow)
     return Verdict(tuple(kept))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 
 START = "^"
 BREAK = "|"
@@ -24,9 +24,9 @@ _CONTEXT = 80
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-"""A word of more digits than letters is a number, not a disguise."""
 _SHORT_FORMS = {"re": "are", "ll": "will", "ve": "have", "m": "am", "d": "would"}
 _LONGEST_MEMO = 20_000
+_MANY_TOKENS = 2_000
 _LONGEST_KEY = 17
 _SHORTEST_RUN = 14
 _LONGEST_RUN = 240
@@ -57,7 +57,8 @@ class Lexicon:
         self._by_part: dict[str, str] = {}
         self._near: dict[str, list[str]] = {}
         for word in misspelt:
-            self._near.setdefault(word[0] + word[-1], []).append(word)
+            for size in (len(word) - 1, len(word), len(word) + 1):
+                self._near.setdefault(word[0] + word[-1] + chr(size), []).append(word)
         alone = "".join(symbol for word, symbol in self._exact.items() if len(word) == 1)
         self._spaced = re.compile(f"[{_LETTER}{alone}]{{6}}")
         self._memo = _Memo(self.classify)
@@ -100,16 +101,33 @@ class Lexicon:
         """Return a sentence start, then one character for each word and sentence end."""
         return self.read(folded)[0]
 
-    def read(self, folded: str) -> tuple[str, list[str]]:
-        """Return the skeleton of `folded`, and the words that it was made from."""
+    def read(self, folded: str) -> tuple[str, set[str]]:
+        """Return the skeleton of `folded`, and the words that it was made from, each once."""
         if len(self._memo) > _LONGEST_MEMO:
             self._memo = _Memo(self.classify)
         tokens = _TOKEN.findall(folded)
-        skeleton = START + "".join(map(self._memo.__getitem__, tokens))
+        words = set(tokens)
+        skeleton = START + "".join(self._symbols(tokens, words))
         if self._spaced.search(skeleton):
             joined = "\n\n".join(_without_spaces(folded))
             skeleton += BREAK + "".join(map(self._memo.__getitem__, _TOKEN.findall(joined)))
-        return skeleton, tokens
+        return skeleton, words
+
+    def _symbols(self, tokens: list[str], words: set[str]) -> Iterable[str]:
+        """Return the symbol of each token; where ever new words come, most are passed over without a closer look."""
+        if len(tokens) <= _MANY_TOKENS:
+            return map(self._memo.__getitem__, tokens)
+        exact, near, heads, head = self._exact, self._near, self._stem_heads, self._stem_sizes[-1]
+        telling = {
+            word: self._memo[word]
+            for word in words
+            if word in exact
+            or word[:head] in heads
+            or not 1 < len(word) < _SHORTEST_RUN
+            or word[0] + word[-1] + chr(len(word)) in near
+            or not (word.isalpha() or (word.isalnum() and _is_number(word)))
+        }
+        return map(telling.get, tokens, repeat(FILLER))
 
     def is_key(self, word: str) -> bool:
         """Tell whether `word`, as it stands, is one that rules look for."""
@@ -143,7 +161,7 @@ class Lexicon:
 
     def _disguised(self, token: str) -> str | None:
         """Look behind digits and signs that stand for letters."""
-        if token.isalpha() or len(token.translate(_NO_DIGITS)) * 2 < len(token):
+        if token.isalpha() or _is_number(token):
             return None
         found = self._lookup(token.translate(_LEET_I))
         if found is None and "1" in token:
@@ -151,10 +169,8 @@ class Lexicon:
         return found
 
     def _misspelt(self, token: str) -> str | None:
-        for word in self._near.get(token[0] + token[-1], ()):
-            if abs(len(word) - len(token)) <= 1 and _one_slip(word, token):
-                return self._exact[word]
-        return None
+        near = self._near.get(token[0] + token[-1] + chr(len(token)), ())
+        return next((self._exact[word] for word in near if _one_slip(word, token)), None)
 
     def _lookup(self, word: str) -> str | None:
         found = self._exact.get(word)
@@ -214,6 +230,11 @@ def split_part(part: str) -> tuple[list[str], list[str]]:
     """Return the class names of a pattern's element, and its literal words (`=a|b`)."""
     names, _, words = part.lstrip("?!").partition("=")
     return [name for name in names.split("|") if name], words.split("|") if words else []
+
+
+def _is_number(token: str) -> bool:
+    """Tell whether a word has more digits than letters: it is a number, not a disguise."""
+    return len(token.translate(_NO_DIGITS)) * 2 < len(token)
 
 
 def _common(left: str, right: str) -> int:

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
-from importlib.resources import files
 
+from kept.core.resources import shipped_text
 from kept.security.document import Document, parsed
 from kept.security.expression import Anchors, Places, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
 from kept.security.structure import Index, Structure
 
 _LITERALS = "="
-_MANY_WORDS = 2_000
+_LONG_TEXT = 10_000
 _ADDRESSED = ("you", "your", "ai")
 _OTHER_SCRIPTS = re.compile(
     "[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af ]*[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -58,11 +58,9 @@ class Reading:
 
     folded: str
     skeleton: str
-    words: list[str]
-
-    def vocabulary(self) -> str:
-        """Return a text with the same words, much shorter where they come again and again."""
-        return " ".join(set(self.words)) if len(self.words) > _MANY_WORDS else self.folded
+    words: set[str]
+    vocabulary: str
+    """A text with the same words, much shorter where they come again and again."""
 
 
 class Table:
@@ -82,12 +80,12 @@ class Table:
     def read(self, folded: str) -> Reading:
         """Return what the rules look at in `folded` text."""
         skeleton, words = self.lexicon.read(folded)
-        return Reading(folded, skeleton, words)
+        return Reading(folded, skeleton, words, " ".join(words) if len(folded) > _LONG_TEXT else folded)
 
     def matching(self, reading: Reading, scope: Scope) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules of `scope` that are found, and whether each was tried everywhere."""
         structured = self._index(scope).found(sentences(reading.skeleton))
-        places = Places(reading.folded, self.anchors.among(reading.folded, reading.words))
+        places = Places(reading.folded, self.anchors.among(reading.folded, reading.words, reading.vocabulary))
         if not structured and not places.present:
             return
         for rule in self.rules:
@@ -140,7 +138,7 @@ def _pairs(translations: str) -> list[tuple[str, str]]:
 @cache
 def table() -> Table:
     """Return the shipped table; read once per process."""
-    return Table(parsed(files("kept.security").joinpath("rules.toml").read_text(encoding="utf-8")))
+    return Table(parsed(shipped_text("kept.security", "rules.toml")))
 
 
 def _rule(row: Mapping[str, str], lexicon: Lexicon) -> Rule:
