@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from kept.core.errors import StorageError
-from kept.security.scan import Scope, scan
 from kept.storage.files import read_bytes
 
 KINDS = (".kept.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
@@ -40,6 +39,8 @@ def _text(path: Path) -> str | None:
 
 
 def _safe(kind: str, text: str) -> str:
+    from kept.security.scan import Scope, scan  # most callers only ask for the root of the project
+
     verdict = scan(text, scope=Scope.CONTEXT)
     if not verdict.blocked:
         return text
