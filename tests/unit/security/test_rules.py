@@ -110,3 +110,12 @@ def test_a_damaged_rule_file_names_the_line() -> None:
     """Nothing of the file is passed over in silence."""
     with pytest.raises(Unreadable, match="line 2"):
         parsed("a = 'x'\nb = 'y'\nc = oops\n")
+
+
+def test_signs_are_read_as_signs() -> None:
+    """No literal word shadows the colon or the ending of a possessive, which structures rely on."""
+    lexicon = table().lexicon
+
+    assert lexicon.skeleton("x: y").count(":") == 1
+    assert lexicon.symbol("s") is None
+    assert lexicon.skeleton("operator's") == lexicon.skeleton("operator")
