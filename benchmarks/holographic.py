@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kept.core.jsontypes import JSON
@@ -50,15 +51,29 @@ class Tally:
         return f"{name:24}{asked:>6}" + "".join(f"{hit:>9.3f}" for hit in (*hits, mean)) + f"{p50:>10.1f}"
 
 
+@dataclass
+class LineClock:
+    """A clock that stands at the moment of the line that is told, as it would have."""
+
+    moment: float = 0.0
+
+    def now(self) -> datetime:
+        """Return that moment."""
+        return datetime.fromtimestamp(self.moment, UTC)
+
+
 def as_facts(pool: Pool, tally: Tally, home: str) -> None:
-    """Store every line as a fact and ask every question."""
-    provider = HolographicProvider()
+    """Store every line as a fact, at the moment when it was said, and ask every question a day after the last."""
+    clock = LineClock()
+    provider = HolographicProvider(clock=clock)
     provider.initialize("benchmark", kept_home=home)
     ids: dict[int, set[str]] = {}
     for item in pool.said:
+        clock.moment = item.timestamp
         call = {"action": "add", "content": item.text[:MOST_CHARS]}
         answer = json.loads(provider.handle_tool_call("fact_store", call, session_id=item.session_id))
         ids.setdefault(answer.get("fact_id", -1), set()).add(item.external_id)
+    clock.moment = max(item.timestamp for item in pool.said) + 86_400
     for question in pool.questions:
         begun = time.perf_counter()
         asked: dict[str, JSON] = {"action": "search", "query": question.text, "limit": max(DEPTHS)}

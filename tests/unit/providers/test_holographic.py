@@ -1,6 +1,7 @@
 """The holographic provider."""
 
 import json
+from calendar import month_name
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -325,3 +326,58 @@ def test_other_scripts_are_found(provider):
 
     assert contents(use(provider, action="search", query="周末"))[0].startswith("用户")
     assert contents(use(provider, action="search", query="Wann öffnet die Bäckerei?"))[0].startswith("Die")
+
+
+def test_words_that_stand_together_in_the_question_count_more_together(provider):
+    """Of two facts with the same words, the one that says them side by side comes first."""
+    use(provider, action="add", content="The green one has no house number and the tea is elsewhere")
+    use(provider, action="add", content="The elsewhere one has no number and the house sells green tea")
+
+    assert contents(use(provider, action="search", query="Where is the green tea?"))[0].endswith("green tea")
+
+
+def test_a_date_in_the_question_finds_what_was_told_then(provider, clock):
+    """A fact without a date in its words is found by when it was told."""
+    for month in (1, 3, 5):
+        clock.moment = datetime(2026, month, 10, tzinfo=UTC)
+        use(provider, action="add", content=f"Visited the dentist, {'again ' * month}and all was fine")
+    clock.moment = datetime(2026, 6, 1, tzinfo=UTC)
+
+    for month in (1, 3, 5):
+        asked = f"How was the dentist on {month_name[month]} 10?"
+        assert contents(use(provider, action="search", query=asked))[0].count("again") == month
+
+
+def test_only_facts_of_the_same_session_speak_for_each_other(provider):
+    """A fact gains from what was stored beside it in its session, and nothing from another session's."""
+
+    def add(content, session):
+        provider.handle_tool_call("fact_store", {"action": "add", "content": content}, session_id=session)
+
+    add("The trip to Norway is planned", "a")
+    add("The tent weighs two kilos", "b")
+    add("The trip to Iceland is planned", "c")
+    add("The tent weighs nine kilos", "c")
+
+    assert contents(use(provider, action="search", query="tent for the Iceland trip"))[:2] == [
+        "The trip to Iceland is planned",
+        "The tent weighs nine kilos",
+    ]
+
+
+def test_stop_words_are_those_of_the_language_of_the_question(provider):
+    """What is an article in German is a verb in English."""
+    use(provider, action="add", content="Grandfather's plants die without water")
+    use(provider, action="add", content="Die Katze schläft auf dem Sofa")
+
+    assert contents(use(provider, action="search", query="Why did they die?"))[0].startswith("Grandfather")
+    assert contents(use(provider, action="search", query="Wo schläft die Katze?")) == ["Die Katze schläft auf dem Sofa"]
+
+
+def test_who_speaks_is_no_word_of_what_is_said(provider):
+    """A person's own lines are not about the person because the name stands before the colon."""
+    for line in ("Ana: I like that very much", "Ana: The sea was cold", "Ben: Ana won the chess cup"):
+        use(provider, action="add", content=line)
+
+    assert contents(use(provider, action="search", query="What did Ana win?"))[0] == "Ben: Ana won the chess cup"
+    assert len(contents(use(provider, action="search", query="Ana"))) == 3

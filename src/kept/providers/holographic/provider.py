@@ -68,7 +68,7 @@ class HolographicProvider(MemoryProvider):
 
     def system_prompt_block(self) -> str:
         """Say that the store is there, and how full it is when the session begins."""
-        count, _ = self._open_store().totals(user_id=self._user_id)
+        count = self._open_store().count(user_id=self._user_id)
         known = f"{count} facts are" if count != 1 else "1 fact is"
         return f"Fact store: {known} kept for this person. Look them up and add to them with fact_store."
 
@@ -137,7 +137,7 @@ class HolographicProvider(MemoryProvider):
             return {"facts": 0}
         opened = store or FactStore(place, clock=self._clock, dim=self._settings.hrr_dim)
         try:
-            count, _ = opened.totals(user_id=self._user_id)
+            count = opened.count(user_id=self._user_id)
         finally:
             if store is None:
                 opened.close()

@@ -3,19 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kept.providers.holographic.rank import Place, Question, Ranking, best, weighed
+from kept.providers.holographic.closeness import closeness
+from kept.providers.holographic.question import read
+from kept.providers.holographic.rank import CLOSENESS, Extent, Place, Question, Ranking, best, weighed
 from kept.providers.holographic.settings import HolographicSettings
 from kept.providers.holographic.store import Fact, FactStore, Outline
 from kept.providers.holographic.vectors import entity_vector, query_vector, similarity
-from kept.providers.holographic.words import content_words
 
 _SECONDS_PER_DAY = 86_400
-_CONSIDERED = 400
+_CONSIDERED = 150
 _COMPARED = 80
 _SCANNED = 20_000
 _ALIKE = 0.22
 """The likeness from which a fact without a common word is still worth showing."""
-_MAX_WORDS = 24
 _LEAST_TRUST = 0.01
 """Facts without any trust are still ranked among themselves, when they are asked for."""
 
@@ -55,16 +55,21 @@ class FactSearch:
     ) -> list[Hit]:
         """Return the facts that answer a question, the best first."""
         least = self._settings.min_trust_threshold if min_trust is None else min_trust
-        terms = content_words(query)[:_MAX_WORDS]
-        count, average = self._store.totals(user_id=self._user_id)
-        if not terms or not count:
+        reading = read(query, self._store.now())
+        sizes = self._store.session_sizes(user_id=self._user_id)
+        if not reading.terms or not sizes:
             return []
-        holding = {word: self._store.holding(word, user_id=self._user_id) for word in terms}
-        names = self._store.speakers(terms, user_id=self._user_id)
-        question = weighed(holding, count=count, names=names, average_length=average)
-        if not question.words:
-            return self._alike(terms, limit=limit, min_trust=least)
-        return self._ranked(question, terms, Wanted(limit, least, category))
+        extent = Extent(
+            sum(facts for _, facts, _ in sizes),
+            sum(words for _, _, words in sizes),
+            {session: facts for session, facts, _ in sizes},
+        )
+        holding = [self._store.holding(word, user_id=self._user_id) for word in reading.words]
+        names = self._store.speakers(reading.words, user_id=self._user_id)
+        question = weighed(reading, holding, facts=extent.facts, names=names)
+        if not question.terms:
+            return self._alike(reading.words, limit=limit, min_trust=least)
+        return self._ranked(question, Ranking(question, extent, names=names), Wanted(limit, least, category))
 
     def probe(self, entity: str, *, limit: int) -> list[Hit]:
         """Return what is known about an entity: facts that name it, then facts whose vectors hold something like it."""
@@ -114,22 +119,31 @@ class FactSearch:
         names = self._store.entities_of(every)
         return {fact for fact in every if shared & set(names.get(fact, ()))}
 
-    def _ranked(self, question: Question, terms: Sequence[str], wanted: Wanted) -> list[Hit]:
-        ranking = Ranking(question)
-        own = {fact: ranking.own_weight(fact) for fact in question.masks}
-        outlines = self._store.outlines(_with_sides(best(own, _CONSIDERED)), user_id=self._user_id)
-        scores = {each.id: ranking.score(_place(each, outlines)) for each in outlines.values() if wanted.takes(each)}
+    def _ranked(self, question: Question, ranking: Ranking, wanted: Wanted) -> list[Hit]:
+        shares = {fact: ranking.share(fact) for fact in question.masks}
+        outlines = self._store.outlines(_with_sides(best(shares, _CONSIDERED)), user_id=self._user_id)
+        scores = {
+            each.id: ranking.score(_place(each, outlines, question.masks))
+            for each in outlines.values()
+            if wanted.takes(each)
+        }
         compared = best(scores, max(_COMPARED, wanted.limit))
-        vector = query_vector(terms, self._settings.hrr_dim)
-        weight = self._settings.hrr_weight * question.total
-        alike = self._store.vectors_of(compared, user_id=self._user_id)
+        close = closeness(question, compared, self._store.side_by_side)
+        alike = self._likeness(question, compared)
         final = {
-            fact: (scores[fact] + weight * max(0.0, similarity(vector, alike[fact]))) * self._standing(outlines[fact])
+            fact: (scores[fact] + CLOSENESS * close[fact] + alike[fact]) * self._standing(outlines[fact])
             for fact in compared
         }
         chosen = best(final, wanted.limit)
         facts = self._store.facts(chosen, user_id=self._user_id)
-        return [Hit(facts[fact], final[fact], own.get(fact, 0.0) / question.total) for fact in chosen if fact in facts]
+        return [Hit(facts[fact], final[fact], shares.get(fact, 0.0)) for fact in chosen if fact in facts]
+
+    def _likeness(self, question: Question, facts: Sequence[int]) -> dict[int, float]:
+        """Return how alike the vectors of `facts` are to the question's, in weight."""
+        vector = query_vector(question.reading.words, self._settings.hrr_dim)
+        weight = self._settings.hrr_weight * question.total
+        vectors = self._store.vectors_of(facts, user_id=self._user_id)
+        return {fact: weight * max(0.0, similarity(vector, vectors[fact])) for fact in facts}
 
     def _alike(self, terms: Sequence[str], *, limit: int, min_trust: float) -> list[Hit]:
         """No fact holds any of the words: look for words that are written like them."""
@@ -155,13 +169,20 @@ def _with_sides(ids: Sequence[int]) -> set[int]:
     return {fact + step for fact in ids for step in (-2, -1, 0, 1, 2)}
 
 
-def _place(fact: Outline, outlines: Mapping[int, Outline]) -> Place:
-    """Return how the rank sees a fact: what is said, or follows a question, leans on what stands beside it."""
-    previous = outlines.get(fact.id - 1)
-    answers = (
-        previous is not None
-        and bool(previous.asks)
-        and fact.source != "page"
-        and previous.session_id == fact.session_id
+def _place(fact: Outline, outlines: Mapping[int, Outline], masks: Mapping[int, int]) -> Place:
+    """Return how the rank sees a fact: with what its session holds beside it, if it was not copied from a page."""
+    sides = [outlines.get(fact.id + step) for step in (-1, 1, -2, 2)]
+    beside = [
+        each if each is not None and fact.session_id and each.session_id == fact.session_id else None for each in sides
+    ]
+    before, after, far, farther = (masks.get(each.id, 0) if each is not None else 0 for each in beside)
+    answers = beside[0] is not None and bool(beside[0].asks)
+    return Place(
+        fact.id,
+        fact.length,
+        fact.created,
+        fact.session_id,
+        speaker=fact.speaker,
+        sides=(before, after, far, farther),
+        leans=fact.speaker is not None or answers,
     )
-    return Place(fact.id, fact.length, fact.speaker, leans=fact.speaker is not None or answers)

@@ -55,6 +55,7 @@ class Outline:
     asks: int
     """1 when it ends with a question mark."""
     trust: float
+    created: float
     updated: float
     category: str
 
@@ -189,12 +190,16 @@ class FactStore:
             bindings = {"user_id": user_id, "min_trust": min_trust, "limit": limit}
             return [(int(row[0]), bytes(row[1])) for row in unit.execute(_SQL.vectors, bindings)]
 
-    def totals(self, *, user_id: str) -> tuple[int, float]:
-        """Return how many facts there are, and how many words they have on average."""
+    def count(self, *, user_id: str) -> int:
+        """Return how many facts there are."""
         with self._database.reading() as unit:
-            ((count, average),) = unit.execute(_SQL.totals, {"user_id": user_id}).fetchall()
-            assert isinstance(average, float)
-            return _whole(count), average
+            return _whole(unit.execute(_SQL.count, {"user_id": user_id}).fetchall()[0][0])
+
+    def session_sizes(self, *, user_id: str) -> list[tuple[str, int, int]]:
+        """Return the sessions that facts come from, each with how many facts and how many words they have."""
+        with self._database.reading() as unit:
+            rows = unit.execute(_SQL.session_sizes, {"user_id": user_id})
+            return [(str(session), int(facts), int(words)) for session, facts, words in rows]
 
     def speakers(self, candidates: Sequence[str], *, user_id: str) -> frozenset[str]:
         """Return which of `candidates` speak in some fact."""
@@ -202,10 +207,17 @@ class FactStore:
             rows = unit.execute(_SQL.speakers, {"user_id": user_id, "words": dumps(list(candidates))})
             return frozenset(str(row[0]) for row in rows)
 
-    def holding(self, word: str, *, user_id: str) -> set[int]:
-        """Return the ids of the facts that hold a form of `word`."""
+    def holding(self, word: str, *, user_id: str) -> dict[int, str]:
+        """Return the facts that hold a form of `word` other than as the name of who says it, with their sessions."""
         with self._database.reading() as unit:
-            return {int(row[0]) for row in unit.execute(_SQL.holding, {"term": f'"{word}"', "user_id": user_id})}
+            rows = unit.execute(_SQL.holding, {"term": f'"{word}"', "user_id": user_id})
+            return {int(row[0]): str(row[1]) for row in rows if row[2] != word}
+
+    def side_by_side(self, words: tuple[str, str], between: int) -> set[int]:
+        """Return the ids of the facts where two words stand with at most `between` others between them."""
+        with self._database.reading() as unit:
+            pair = f'NEAR("{words[0]}" "{words[1]}", {between})'
+            return {int(row[0]) for row in unit.execute(_SQL.side_by_side, {"pair": pair})}
 
     def entities_of(self, ids: Iterable[int]) -> dict[int, list[str]]:
         """Return the entities of facts."""

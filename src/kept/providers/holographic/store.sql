@@ -30,7 +30,7 @@ SELECT id, text, speaker, category, tags, source, session_id, trust, helpful, un
 FROM facts WHERE user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));
 
 -- name: places
-SELECT id, length, speaker, session_id, source, text LIKE '%?', trust, updated, category
+SELECT id, length, speaker, session_id, source, text LIKE '%?', trust, created, updated, category
 FROM facts WHERE user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));
 
 -- name: vectors_of
@@ -45,8 +45,11 @@ ORDER BY id DESC LIMIT :limit;
 -- name: vectors
 SELECT id, vector FROM facts WHERE user_id = :user_id AND trust >= :min_trust ORDER BY id DESC LIMIT :limit;
 
--- name: totals
-SELECT count(*), coalesce(avg(length), 1.0) FROM facts WHERE user_id = :user_id;
+-- name: count
+SELECT count(*) FROM facts WHERE user_id = :user_id;
+
+-- name: session_sizes
+SELECT session_id, count(*), sum(length) FROM facts INDEXED BY facts_by_session WHERE user_id = :user_id GROUP BY session_id;
 
 -- name: speakers
 SELECT DISTINCT speaker FROM facts WHERE user_id = :user_id AND speaker IN (SELECT value FROM json_each(:words));
@@ -58,8 +61,11 @@ INSERT INTO facts_index (rowid, words) VALUES (:id, :words);
 DELETE FROM facts_index WHERE rowid = :id;
 
 -- name: holding
-SELECT f.id FROM facts_index JOIN facts f ON f.id = facts_index.rowid
+SELECT f.id, f.session_id, f.speaker FROM facts_index JOIN facts f ON f.id = facts_index.rowid
 WHERE facts_index MATCH :term AND f.user_id = :user_id;
+
+-- name: side_by_side
+SELECT rowid FROM facts_index WHERE facts_index MATCH :pair;
 
 -- name: add_entity
 INSERT INTO entities (key, name) VALUES (:key, :name) ON CONFLICT (key) DO UPDATE SET name = name RETURNING id;

@@ -27,10 +27,38 @@ def content_words(text: str) -> list[str]:
     return [word for word in every if word not in stop_words()] or every
 
 
+def asking_words(question: str) -> list[str]:
+    """Return the distinct words of a question that carry meaning in its language; all of them when none does.
+
+    "war", "die" or "son" are stop words of one language and nouns of another, so another language than
+    English counts only where the question holds at least two of its stop words and more than of English.
+    """
+    every = list(dict.fromkeys(words(question)))
+    hits = {language: len(table.intersection(every)) for language, table in _stop_words_by_language().items()}
+    spoken = {"en", *(each for each, count in hits.items() if count >= 2 and count > hits["en"])}
+    stops = frozenset[str]().union(*(_stop_words_by_language()[each] for each in spoken))
+    return [word for word in every if word not in stops] or every
+
+
 @cache
 def stop_words() -> frozenset[str]:
-    """Return words that say nothing about what a text is about."""
-    return frozenset(_resource("stop_words.txt").split())
+    """Return words that say nothing about what a text is about, in any language."""
+    return frozenset[str]().union(*_stop_words_by_language().values())
+
+
+@cache
+def framing_words() -> frozenset[str]:
+    """Return words that shape a question more than they say what it is about."""
+    return frozenset(_resource("framing_words.txt").split())
+
+
+@cache
+def _stop_words_by_language() -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for line in _resource("stop_words.txt").splitlines():
+        language, _, table = line.partition(": ")
+        found[language] = found.get(language, frozenset()) | frozenset(table.split())
+    return found
 
 
 @cache
