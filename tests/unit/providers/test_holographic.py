@@ -380,4 +380,4 @@ def test_who_speaks_is_no_word_of_what_is_said(provider):
         use(provider, action="add", content=line)
 
     assert contents(use(provider, action="search", query="What did Ana win?"))[0] == "Ben: Ana won the chess cup"
-    assert len(contents(use(provider, action="search", query="Ana"))) == 3
+    assert contents(use(provider, action="search", query="Ben"))[0] == "Ben: Ana won the chess cup"

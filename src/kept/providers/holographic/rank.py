@@ -16,11 +16,11 @@ RARITY = 0.5
 """Power of a word's rarity beside the rarest word of the question, on top of its idf."""
 NAME = 0.5
 """Share that is left of a word which is the name of a speaker: speakers are named everywhere."""
-COVERAGE = 0.5
+COVERAGE = 0.8
 """Gain of a fact that holds much of the question's weight, beside one that holds little."""
 WHOLE = 0.7
 """Further gain of a fact that holds all of it."""
-CLOSENESS = 0.6
+CLOSENESS = 1.0
 """Gain of words that stand side by side in the fact as they do in the question."""
 SPEAKER = 0.25
 """Share of the question's weight that a fact gains when a person of the question says it."""

@@ -64,7 +64,7 @@ class FactSearch:
             sum(words for _, _, words in sizes),
             {session: facts for session, facts, _ in sizes},
         )
-        holding = [self._store.holding(word, user_id=self._user_id) for word in reading.words]
+        holding = self._holding(reading.words)
         names = self._store.speakers(reading.words, user_id=self._user_id)
         question = weighed(reading, holding, facts=extent.facts, names=names)
         if not question.terms:
@@ -118,6 +118,13 @@ class FactSearch:
         every = set().union(*about) if about else set()
         names = self._store.entities_of(every)
         return {fact for fact in every if shared & set(names.get(fact, ()))}
+
+    def _holding(self, words: Sequence[str]) -> list[dict[int, str]]:
+        """Return the facts that hold each word; where only names were asked for, what these people say."""
+        found = [self._store.holding(word, user_id=self._user_id) for word in words]
+        if any(found):
+            return found
+        return [self._store.holding(word, user_id=self._user_id, spoken=True) for word in words]
 
     def _ranked(self, question: Question, ranking: Ranking, wanted: Wanted) -> list[Hit]:
         shares = {fact: ranking.share(fact) for fact in question.masks}

@@ -207,11 +207,14 @@ class FactStore:
             rows = unit.execute(_SQL.speakers, {"user_id": user_id, "words": dumps(list(candidates))})
             return frozenset(str(row[0]) for row in rows)
 
-    def holding(self, word: str, *, user_id: str) -> dict[int, str]:
-        """Return the facts that hold a form of `word` other than as the name of who says it, with their sessions."""
+    def holding(self, word: str, *, user_id: str, spoken: bool = False) -> dict[int, str]:
+        """Return the facts that hold a form of `word`, with their sessions.
+
+        The name of who says something is no word of what is said, unless `spoken` asks for these facts as well.
+        """
         with self._database.reading() as unit:
             rows = unit.execute(_SQL.holding, {"term": f'"{word}"', "user_id": user_id})
-            return {int(row[0]): str(row[1]) for row in rows if row[2] != word}
+            return {int(row[0]): str(row[1]) for row in rows if spoken or row[2] != word}
 
     def side_by_side(self, words: tuple[str, str], between: int) -> set[int]:
         """Return the ids of the facts where two words stand with at most `between` others between them."""
