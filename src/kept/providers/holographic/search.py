@@ -11,7 +11,7 @@ from kept.providers.holographic.store import Fact, FactStore, Outline
 from kept.providers.holographic.vectors import entity_vector, query_vector, similarity
 
 _SECONDS_PER_DAY = 86_400
-_CONSIDERED = 150
+_CONSIDERED = 100
 _COMPARED = 80
 _SCANNED = 20_000
 _ALIKE = 0.22
@@ -128,7 +128,9 @@ class FactSearch:
 
     def _ranked(self, question: Question, ranking: Ranking, wanted: Wanted) -> list[Hit]:
         shares = {fact: ranking.share(fact) for fact in question.masks}
-        outlines = self._store.outlines(_with_sides(best(shares, _CONSIDERED)), user_id=self._user_id)
+        outlines = self._store.outlines(
+            _with_sides(best(shares, max(_CONSIDERED, wanted.limit))), user_id=self._user_id
+        )
         scores = {
             each.id: ranking.score(_place(each, outlines, question.masks))
             for each in outlines.values()
