@@ -38,11 +38,11 @@ class Budget:
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
     """Blocks of messages dense with the terms of which all messages are considered."""
-    looked: int = 1_000
+    looked: int = 1_500
     """Messages whose length is looked up."""
     pool: int = 200
     """Messages whose rows are read."""
-    sessions: int = 24
+    sessions: int = 32
     """Sessions that are ranked line by line."""
     texts: int = 60
     """Messages whose text is read for closeness."""
@@ -54,9 +54,9 @@ class Budget:
         large = min(1.0, documents / LARGE)
         return replace(
             self,
-            looked=round(self.looked * (0.5 + 0.5 * large)),
+            looked=round(self.looked * (0.33 + 0.67 * large)),
             pool=max(round(self.pool * (0.7 + 0.3 * large)), 12 * limit),
-            sessions=max(self.sessions - round(8 * (1.0 - large)), limit + limit // 2),
+            sessions=max(self.sessions - round(16 * (1.0 - large)), limit + limit // 2),
             texts=max(round(self.texts * (0.6 + 0.4 * large)), limit),
         )
 
