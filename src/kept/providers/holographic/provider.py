@@ -11,7 +11,6 @@ from kept.core.ports import Clock
 from kept.providers.base import MemoryAction, MemoryProvider, Messages
 from kept.providers.config import load_values
 from kept.providers.holographic.extract import stated_facts
-from kept.providers.holographic.search import FactSearch
 from kept.providers.holographic.settings import DESCRIPTIONS, HolographicSettings, settings_from
 from kept.providers.holographic.store import FactStore
 from kept.providers.holographic.tools import FactTools, schemas
@@ -74,6 +73,8 @@ class HolographicProvider(MemoryProvider):
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - facts are of all sessions
         """Return the five facts that answer the message best, if they answer it at all."""
+        from kept.providers.holographic.search import FactSearch  # a chat is ready sooner: nothing is asked yet
+
         hits = FactSearch(self._open_store(), self._settings, user_id=self._user_id).search(query, limit=_RECALLED)
         if not hits or max(hit.share for hit in hits) < _LEAST_SHARE:
             return ""

@@ -1,15 +1,19 @@
 """The two tools of the holographic provider: their schemas, and what each action does."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kept.core.jsontypes import JSON
 from kept.core.resources import shipped_text
 from kept.providers.holographic.contradict import contradictions
-from kept.providers.holographic.search import FactSearch, Hit
 from kept.providers.holographic.settings import HolographicSettings
 from kept.providers.holographic.store import Fact, FactStore
 from kept.security.scan import scan
 from kept.security.secrets import redact
+
+if TYPE_CHECKING:
+    from kept.providers.holographic.search import FactSearch, Hit
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
 ACTIONS = ("add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list")
@@ -61,7 +65,12 @@ class FactTools:
         self._settings = settings
         self._user_id = user_id
         self._writable = writable
-        self._search = FactSearch(store, settings, user_id=user_id)
+
+    @cached_property
+    def _search(self) -> "FactSearch":
+        from kept.providers.holographic.search import FactSearch  # a chat is ready sooner: nothing is asked yet
+
+        return FactSearch(self._store, self._settings, user_id=self._user_id)
 
     def run(self, tool: str, arguments: Arguments, *, session_id: str) -> Mapping[str, JSON]:
         """Return the answer of a tool; bad arguments are answered with what to do."""
@@ -198,7 +207,7 @@ class FactTools:
         if not self._writable:
             raise BadArgumentsError("facts cannot be changed here: this is not a conversation with the person")
 
-    def _shown(self, hits: Sequence[Hit]) -> Mapping[str, JSON]:
+    def _shown(self, hits: "Sequence[Hit]") -> Mapping[str, JSON]:
         names = self._store.entities_of([hit.fact.id for hit in hits])
         results: list[JSON] = [
             {**_plain(hit.fact), "score": round(hit.score, 4), "entities": names.get(hit.fact.id, [])} for hit in hits
