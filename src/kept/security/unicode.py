@@ -74,7 +74,12 @@ def foreign(text: str) -> frozenset[str]:
 
 def visible(text: str, among: frozenset[str]) -> str:
     """Return `text` without the characters that a reader cannot see."""
-    return text.translate(dict.fromkeys(map(ord, hidden))) if (hidden := among & _suspects()) else text
+    hidden = among & _suspects()
+    if len(hidden) > _FEW:
+        return text.translate(dict.fromkeys(map(ord, hidden)))
+    for char in hidden:
+        text = text.replace(char, "")
+    return text
 
 
 def _folded_run(run: re.Match[str]) -> str:
