@@ -15,6 +15,7 @@ from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
 
 MOST_PARTS = 64
+ATTEMPTS = 4
 SMALLEST_ROOM = 400
 LEAST_SECTIONS = 3
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
@@ -105,11 +106,12 @@ def _previous(rows: Sequence[StoredMessage]) -> Sections:
 def _asked(material: _Material, budget: int, errand: Errand, model: Completes) -> Sections | None:
     system = prompt("summary")
     room = model.context_length * 9 // 10 - errand.count(system) - 2 * budget - _frame_tokens(errand)
-    for attempt in range(3):
+    whole = sum(errand.count(line_of(row, redact=errand.redact)) for row in material.rows)
+    for attempt in range(ATTEMPTS):
         try:
-            return _in_parts(material, budget, errand, model, room=max(SMALLEST_ROOM, room >> attempt))
+            return _in_parts(material, budget, errand, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt))
         except ContextOverflow:
-            # the model's window is smaller than it says, so the parts are made smaller
+            # the model's window is smaller than it says, so the parts are made smaller than what was sent
             continue
     return None
 

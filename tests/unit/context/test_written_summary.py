@@ -172,15 +172,16 @@ def test_a_small_model_is_given_the_middle_in_parts() -> None:
     assert "<record>" in model.prompts[1]
 
 
-def test_a_window_smaller_than_it_says_makes_smaller_parts() -> None:
-    """An overflow of the summary model is answered with smaller parts."""
+@pytest.mark.parametrize("claimed", [9_000, 128_000])
+def test_a_window_smaller_than_it_says_makes_smaller_parts(claimed: int) -> None:
+    """An overflow of the summary model is answered with parts smaller than what was sent, whatever it claims."""
 
     def answer(text: str) -> str:
         if words(text) > 3_000:
             raise ContextOverflow("too long")
         return GOOD
 
-    done = written(conversation(60, words=40), 100, errand(Model(answer, context_length=9_000)))
+    done = written(conversation(60, words=40), 100, errand(Model(answer, context_length=claimed)))
 
     assert isinstance(done, Written)
     assert not done.by_rule
