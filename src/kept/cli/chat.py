@@ -121,7 +121,7 @@ def _greet(kept: "App", model: str | None) -> None:
     if model is None:
         note(wrapped(f"kept {__version__}. {CONNECT}"))
     else:
-        note(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip())
+        note(wrapped(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip()))
     waiting = len(kept.approvals.waiting())
     if waiting:
         note(f"{waiting} memory write(s) wait for your approval: /memory pending")

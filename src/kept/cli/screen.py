@@ -1,12 +1,11 @@
 """The screen of a chat: what a person sees of the events of a conversation."""
 
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, put, say
+from kept.cli.growing import Growing
 from kept.cli.printable import indented, printable
 from kept.core.events import (
     Compacted,
@@ -19,10 +18,6 @@ from kept.core.events import (
     Warned,
 )
 from kept.core.messages import Usage
-
-if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.markdown import Markdown
 
 ARGUMENT_CHARS = 80
 
@@ -41,9 +36,8 @@ class Screen:
     is_terminal: bool = field(default_factory=sys.stdout.isatty)
     is_verbatim: bool = False
     """Whether answers are shown as they are: without a model they quote a person, and no sign of it is markup."""
-    _block: str = ""
+    _growing: Growing = field(default_factory=Growing)
     _column: int = 0
-    _live: "Live | None" = None
     _tools: list[tuple[str, str]] = field(default_factory=list)
     _warned: str = ""
     """The warning that was shown last: the same one again says nothing new."""
@@ -99,52 +93,22 @@ class Screen:
     def _stream(self, text: str) -> None:
         if self.quiet:
             return
-        if not self.is_terminal or self.is_verbatim:
-            put(indented(printable(text), "") if self.is_terminal else text)
-            self._column = 0 if text.endswith("\n") else 1
+        if self.is_terminal and not self.is_verbatim:
+            self._growing.feed(text)
             return
-        self._block += text
-        while (cut := _end_of_block(self._block)) is not None:
-            self._finish(self._block[:cut])
-            self._block = self._block[cut:]
-        if self._block.strip():
-            self._shown().update(_markdown(self._block))
-
-    def _shown(self) -> "Live":
-        """Return the area of the screen in which the present block grows."""
-        if self._live is None:
-            from rich.console import Console
-            from rich.live import Live
-
-            # the last column stays free: the terminal's own ^C there would begin a line that nobody clears
-            console = Console(width=max(20, shutil.get_terminal_size().columns - 1))
-            self._live = Live(console=console, refresh_per_second=10, vertical_overflow="visible")
-            self._live.start()
-        return self._live
-
-    def _finish(self, block: str) -> None:
-        """Leave a block on the screen as it is, whole."""
-        if block.strip():
-            self._shown().update(_markdown(block), refresh=True)
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        put(indented(printable(text), "") if self.is_terminal else text)
+        self._column = 0 if text.endswith("\n") else 1
 
     def end(self) -> None:
         """Finish an answer: what is left of it is shown, and the cursor stands on a new line."""
-        self._finish(self._block)
-        self._block = ""
+        self._growing.finish()
         if self._column:
             say()
         self._column = 0
 
     def _line(self, text: str) -> None:
-        self._finish(self._block)
-        self._block = ""
-        if self._column:
-            say()
-            self._column = 0
-        note(text)
+        self.end()
+        note(printable(text))
 
 
 def _told(event: Event) -> str:
@@ -161,25 +125,6 @@ def _told(event: Event) -> str:
             return f"context compacted: {before:,} → {after:,} tokens, {covered} messages summarised{told}"
         case _:
             return ""
-
-
-def _end_of_block(text: str) -> int | None:
-    """Return where the first whole block of Markdown ends: at a blank line outside of a code fence."""
-    place = 0
-    fenced = False
-    for line in text.splitlines(keepends=True):
-        place += len(line)
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        if not fenced and line.strip() == "" and line.endswith("\n") and text[:place].strip():
-            return place
-    return None
-
-
-def _markdown(text: str) -> "Markdown":
-    from rich.markdown import Markdown
-
-    return Markdown(text.strip("\n"))
 
 
 def _short(text: str) -> str:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, say
@@ -246,4 +247,7 @@ class Slash:
             fill = "unreadable"
         tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
         cost = f" · ${self.screen.cost:.4f}" if self.screen.cost else ""
-        return f" {self._model_name()} · {tokens}{cost} · memory {fill} "
+        line = f" {tokens}{cost} · memory {fill} "
+        named = f" {self._model_name()} ·{line}"
+        # the numbers change, the name was said: in a narrow terminal it is the name that has no room
+        return named if len(named) <= get_terminal_size().columns else line
