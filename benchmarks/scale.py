@@ -199,8 +199,7 @@ def measure(path: Path, count: int, *, overlaps: int) -> None:
 
 
 def _fill(path: Path, count: int, report: Report) -> None:
-    database = open_state(path)
-    store = SqliteSessionStore(database)
+    store = SqliteSessionStore(open_state(path))
     if store.message(MessageId(count)) is None:
         text_bytes, wall, used = build(store, count)
         is_met = report.judged("batches", count / used >= BATCH_TARGET)
@@ -210,7 +209,7 @@ def _fill(path: Path, count: int, report: Report) -> None:
         )
     else:
         text_bytes = _text_bytes(store)
-    database.close()
+    store.close()
     size = sum(file.stat().st_size for file in path.parent.glob(path.name + "*"))
     allowed = 2.6 * text_bytes + 150 * count
     print(

@@ -15,9 +15,9 @@ from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.checkup import checked, log_tail
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sqlite import PAGE_BYTES as PAGE
 from kept.storage.state import open_state
 
-PAGE = 4096
 WORDS = [
     f"{first}{second}{third}"
     for first in "bdfgklmnprst"

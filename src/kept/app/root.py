@@ -89,9 +89,11 @@ class App:
         """Every conversation, kept and found again; raises a StorageError while the file cannot be used."""
         from kept.sessions.sqlite.store import SqliteSessionStore
 
-        return SqliteSessionStore(
+        sessions = SqliteSessionStore(
             self.database, self.settings.sessions, clock=self.clock, sink=self.sink, meaning=self.meaning
         )
+        self._closing.callback(sessions.tidy)
+        return sessions
 
     @cached_property
     def meaning(self) -> Meaning | None:

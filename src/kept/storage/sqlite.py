@@ -24,6 +24,8 @@ Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]
 
 BUSY_SECONDS = 10.0
+PAGE_BYTES = 2_048
+"""Of new files. Half of SQLite's own: each of some forty tables and indexes has a page even while it is empty."""
 _HEADER_BYTES = 100
 
 
@@ -66,6 +68,8 @@ class Database:
         self._durability = durability
         self._read_only = read_only
         self._prepare = prepare
+        self.has_written = False
+        """Whether something was committed through this object."""
         self._local = threading.local()
         # a connection lives as long as its thread: worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
@@ -104,14 +108,32 @@ class Database:
             yield connection
             return
         with explained_sql(self.path):
-            _begin_immediate(connection)
+            _begin_immediate(connection, self._patience_seconds)
             try:
                 yield connection
                 connection.execute("COMMIT")
+                self.has_written = True
             except BaseException:
                 with suppress(apsw.Error):  # a full disk may have rolled back already
                     connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def hurrying(self, seconds: float) -> Iterator[Connection]:
+        """Give the connection; what this thread does inside waits for other writers at most so long, then is Busy."""
+        connection = self.connection
+        connection.set_busy_timeout(int(seconds * 1_000))
+        self._local.patience_seconds = seconds
+        try:
+            with explained_sql(self.path):
+                yield connection
+        finally:
+            self._local.patience_seconds = BUSY_SECONDS
+            connection.set_busy_timeout(int(BUSY_SECONDS * 1_000))
+
+    @property
+    def _patience_seconds(self) -> float:
+        return float(getattr(self._local, "patience_seconds", BUSY_SECONDS))
 
     def close(self) -> None:
         """Close every connection; the last one folds the WAL back into the file."""
@@ -154,6 +176,7 @@ class Database:
             connection = apsw.Connection(str(self.path), flags=flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if is_new:
+            connection.pragma("page_size", PAGE_BYTES)
             connection.pragma("application_id", self._application_id)
         else:
             self._refuse_foreign(connection)
@@ -271,8 +294,8 @@ def use_wal(connection: Connection, path: Path) -> None:
         log.warning("no write-ahead log at %s: readers wait for writers there", path.parent)
 
 
-def _begin_immediate(connection: Connection) -> None:
-    deadline = time.monotonic() + BUSY_SECONDS
+def _begin_immediate(connection: Connection, patience_seconds: float) -> None:
+    deadline = time.monotonic() + patience_seconds
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -17,7 +17,7 @@ from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
 from kept.sessions.lineage import Lineage
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows
+from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows, tidying
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import STATE_NAME, open_state
@@ -68,8 +68,14 @@ class SqliteSessionStore:
             erasing.finish(database)
 
     def close(self) -> None:
-        """Close the database; who shares it with others closes it there."""
+        """Close the database, tidied; who shares it with others closes it there."""
+        self.tidy()
         self.database.close()
+
+    def tidy(self) -> None:
+        """Give back the room that writing left unused, where that takes a moment; call it before closing."""
+        if self.database.has_written:
+            tidying.tidy(self.database)
 
     def now(self) -> float:
         """Return the present in epoch seconds."""
