@@ -16,10 +16,10 @@ from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON, dumps
 from kept.core.search import Found, SearchRequest
-from kept.sessions import snippet
 from kept.sessions.discovery import unchecked
 from kept.sessions.moments import from_person
 from kept.sessions.recall import said
+from kept.sessions.snippet import Marker
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 PASSAGE_CHARS = 320
@@ -170,6 +170,7 @@ def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
 def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limit: int) -> None:
     lineage = store.lineage()
     seen: set[SessionId] = set()
+    marker = Marker(found.terms)
     for hit in found.sessions[:limit]:
         root = lineage.root(hit.session_id)
         session, message = store.session(hit.session_id), store.message(hit.best_message_id)
@@ -177,7 +178,7 @@ def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limi
             continue
         seen.add(root)
         text = printable(" ".join(said(message).split()))
-        passage = snippet.around(text, found.terms, width=PASSAGE_CHARS)
+        passage = marker.around(text, width=PASSAGE_CHARS)
         title = printable(session.title or "(no title)")
         say(f"{prefix}{local(message.timestamp)}  {title}  {session.id} [{message.id}]")
         say(highlighted(indented(f"{message.message.role.value}: {passage}"), found.terms))

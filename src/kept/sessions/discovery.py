@@ -10,6 +10,7 @@ from kept.core.search import Found, FoundSession, SearchRequest
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
 from kept.sessions.recall import Passage, Readable, index_shown, passage, passage_shown, when
+from kept.sessions.snippet import Marker
 
 CANDIDATES = 40
 """Sessions asked for before one is kept per conversation and, with `sort`, the order is changed."""
@@ -96,15 +97,15 @@ def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
 
 
 def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:
-    terms = discovery.found.terms
+    marker = Marker(discovery.found.terms)
 
     def render(caps: Caps) -> dict[str, JSON]:
         shown: list[JSON] = []
         for one in discovery.passages[: caps.results]:
             if asked.detail == "index":
-                shown.append(index_shown(one.session, one.match, terms=terms))
+                shown.append(index_shown(one.session, one.match, marker=marker))
             else:
-                shown.append(passage_shown(one, caps=caps, terms=terms, hidden=asker.hidden))
+                shown.append(passage_shown(one, caps=caps, marker=marker, hidden=asker.hidden))
         value: dict[str, JSON] = {"success": True, "mode": "discover", "results": shown, "count": len(shown)}
         left = len(discovery.passages) - len(shown)
         if left:

@@ -6,11 +6,11 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.jsontypes import JSON
 from kept.core.messages import Session, StoredMessage
 from kept.core.refusal import Reason, Refused
-from kept.sessions import snippet
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
 from kept.sessions.discovery import Asker
 from kept.sessions.recall import PREVIEW_CHARS, Readable, said, shown, when, window_shown
+from kept.sessions.snippet import Marker, one_line
 
 FIRST, LAST = 20, 10
 _BROWSED_BEFORE_MERGING = 6
@@ -55,7 +55,7 @@ def _listed(store: Readable, session: Session) -> dict[str, JSON]:
         "started": when(session.started),
         "last_active": when(session.last_active or session.started),
         "message_count": session.message_count,
-        "preview": snippet.one_line(store.preview(session.id), width=PREVIEW_CHARS),
+        "preview": one_line(store.preview(session.id), width=PREVIEW_CHARS),
     }
 
 
@@ -92,7 +92,7 @@ def _scrolled(
     after = max(0, session.message_count - before - len(around))
 
     def render(caps: Caps) -> dict[str, JSON]:
-        window = window_shown(around, anchor=anchor, caps=caps, terms=(), hidden=hidden)
+        window = window_shown(around, anchor=anchor, caps=caps, marker=Marker(), hidden=hidden)
         return {
             "success": True,
             "mode": "scroll",

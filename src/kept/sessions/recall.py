@@ -10,13 +10,14 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.jsontypes import JSON
 from kept.core.messages import ImagePart, Session, StoredMessage
 from kept.core.search import Found, SearchRequest
-from kept.sessions import snippet
 from kept.sessions.budget import Caps
 from kept.sessions.lineage import Lineage
+from kept.sessions.snippet import Marker
 
 SNIPPET_CHARS = 240
 PREVIEW_CHARS = 60
 SHORTENED = " […]"
+_NO_TERMS = Marker()
 
 
 class Readable(Protocol):
@@ -111,11 +112,13 @@ def said(message: StoredMessage) -> str:
     return text
 
 
-def shown(message: StoredMessage, *, chars: int, terms: Sequence[str] = (), is_anchor: bool = False) -> dict[str, JSON]:
+def shown(
+    message: StoredMessage, *, chars: int, marker: Marker = _NO_TERMS, is_anchor: bool = False
+) -> dict[str, JSON]:
     """Return a message in the tool's shape, shortened around the terms."""
     text = said(message)
     if len(text) > chars:
-        text = snippet.around(text, terms, width=chars) + SHORTENED
+        text = marker.around(text, width=chars) + SHORTENED
     value: dict[str, JSON] = {
         "id": message.id,
         "role": message.message.role.value,
@@ -128,7 +131,7 @@ def shown(message: StoredMessage, *, chars: int, terms: Sequence[str] = (), is_a
 
 
 def window_shown(
-    messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, terms: Sequence[str], hidden: frozenset[int]
+    messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: Marker, hidden: frozenset[int]
 ) -> list[JSON]:
     """Return the messages of a window, the anchor with the most room, those in the context left out."""
     place = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
@@ -137,7 +140,7 @@ def window_shown(
         shown(
             message,
             chars=caps.anchor_chars if message.id == anchor else caps.other_chars,
-            terms=terms,
+            marker=marker,
             is_anchor=message.id == anchor,
         )
         for message in near
@@ -145,17 +148,17 @@ def window_shown(
     ]
 
 
-def passage_shown(found: Passage, *, caps: Caps, terms: Sequence[str], hidden: frozenset[int]) -> dict[str, JSON]:
+def passage_shown(found: Passage, *, caps: Caps, marker: Marker, hidden: frozenset[int]) -> dict[str, JSON]:
     """Return a found session in the tool's shape; bookends do not repeat what the window shows."""
     seen = {message.id for message in found.around} | hidden
     start = [message for message in found.start if message.id not in seen][: caps.bookend]
     ids = seen | {message.id for message in start}
     end = [message for message in found.end if message.id not in ids]
     end = end[len(end) - caps.bookend :] if caps.bookend < len(end) else end
-    window = window_shown(found.around, anchor=found.match.id, caps=caps, terms=terms, hidden=hidden)
+    window = window_shown(found.around, anchor=found.match.id, caps=caps, marker=marker, hidden=hidden)
     dropped = _dropped(found, caps.window)
     return {
-        **index_shown(found.session, found.match, terms=terms),
+        **index_shown(found.session, found.match, marker=marker),
         "bookend_start": [shown(message, chars=caps.other_chars) for message in start],
         "messages": window,
         "bookend_end": [shown(message, chars=caps.other_chars) for message in end],
@@ -169,7 +172,7 @@ def _dropped(found: Passage, window: int) -> tuple[int, int]:
     return max(0, place - window), max(0, len(found.around) - place - 1 - window)
 
 
-def index_shown(session: Session, match: StoredMessage, *, terms: Sequence[str]) -> dict[str, JSON]:
+def index_shown(session: Session, match: StoredMessage, *, marker: Marker) -> dict[str, JSON]:
     """Return a found session in its shortest form: ids, dates and the snippet."""
     text = " ".join(said(match).split())
     return {
@@ -180,7 +183,7 @@ def index_shown(session: Session, match: StoredMessage, *, terms: Sequence[str])
         "model": session.model,
         "matched_role": match.message.role.value,
         "match_message_id": match.id,
-        "snippet": snippet.around(text, terms, width=SNIPPET_CHARS),
+        "snippet": marker.around(text, width=SNIPPET_CHARS),
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 ELLIPSIS = "…"
 _LEAST_STEM = 4
+_LOOKED_AT = 1_000_000
 
 
 def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
@@ -22,30 +23,46 @@ def _stem(term: str) -> str:
     return word[: max(_LEAST_STEM, len(word) - 3)] if word.isalpha() and word.isascii() else word
 
 
-def around(text: str, terms: Sequence[str], *, width: int) -> str:
-    """Return at most about `width` characters of `text`, where most of the terms stand together."""
-    if len(text) <= width:
-        return text
-    start = _best_start(text, terms, width=width)
-    end = min(len(text), start + width)
-    start = max(0, end - width)
-    piece = text[start:end]
-    return f"{ELLIPSIS if start else ''}{piece.strip()}{ELLIPSIS if end < len(text) else ''}"
+class Marker:
+    """Cuts texts to where the terms stand together.
 
+    An answer that must fit is cut again and again, each time shorter: where the terms stand is looked up once a text.
+    """
 
-def _best_start(text: str, terms: Sequence[str], *, width: int) -> int:
-    wanted = pattern(terms)
-    if wanted is None:
-        return 0
-    hits = [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in wanted.finditer(text[:1_000_000])]
-    best, best_count, left = 0, 0, 0
-    for right, (place, _) in enumerate(hits):
-        while hits[left][0] < place - width * 3 // 4:
-            left += 1
-        count = len({word for _, word in hits[left : right + 1][-40:]})
-        if count > best_count:
-            best, best_count = hits[left][0], count
-    return max(0, best - width // 4)
+    def __init__(self, terms: Sequence[str] = ()) -> None:
+        self._wanted = pattern(terms)
+        self._places: dict[str, list[tuple[int, str]]] = {}
+
+    def around(self, text: str, *, width: int) -> str:
+        """Return at most about `width` characters of `text`, where most of the terms stand together."""
+        if len(text) <= width:
+            return text
+        start = self._best_start(text, width=width)
+        end = min(len(text), start + width)
+        start = max(0, end - width)
+        piece = text[start:end]
+        return f"{ELLIPSIS if start else ''}{piece.strip()}{ELLIPSIS if end < len(text) else ''}"
+
+    def _best_start(self, text: str, *, width: int) -> int:
+        hits = self._hits(text)
+        best, best_count, left = 0, 0, 0
+        for right, (place, _) in enumerate(hits):
+            while hits[left][0] < place - width * 3 // 4:
+                left += 1
+            count = len({word for _, word in hits[left : right + 1][-40:]})
+            if count > best_count:
+                best, best_count = hits[left][0], count
+        return max(0, best - width // 4)
+
+    def _hits(self, text: str) -> list[tuple[int, str]]:
+        if self._wanted is None:
+            return []
+        found = self._places.get(text)
+        if found is None:
+            matches = self._wanted.finditer(text[:_LOOKED_AT])
+            found = [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in matches]
+            self._places[text] = found
+        return found
 
 
 def one_line(text: str, *, width: int) -> str:

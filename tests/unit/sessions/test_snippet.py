@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions import snippet
+from kept.sessions.snippet import Marker
 
 
 def test_the_densest_place_is_shown():
     """Of many places the one with most of the words is shown, also in another form of the word."""
     text = "apple " * 300 + "the deployed server failed at noon " + "pear " * 300
 
-    shown = snippet.around(text, ["deploying", "server", "failed"], width=120)
+    shown = Marker(["deploying", "server", "failed"]).around(text, width=120)
 
     assert "deployed server failed" in shown
     assert len(shown) <= 122
@@ -19,13 +19,23 @@ def test_the_densest_place_is_shown():
 
 def test_the_beginning_is_shown_when_nothing_is_sought():
     """Without words the text begins at its beginning."""
-    assert snippet.around("a b c " * 100, [], width=20).startswith("a b c")
+    assert Marker().around("a b c " * 100, width=20).startswith("a b c")
 
 
 @given(st.text(max_size=500), st.lists(st.text(max_size=8), max_size=4), st.integers(1, 200))
 def test_a_snippet_is_short(text, terms, width):
     """Whatever is sought, the snippet keeps its width, and a short text comes back whole."""
-    shown = snippet.around(text, terms, width=width)
+    shown = Marker(terms).around(text, width=width)
 
     assert len(shown) <= max(width + 2, len(text) if len(text) <= width else 0)
     assert shown == text or len(text) > width
+
+
+@given(st.text("abc ", min_size=40, max_size=200), st.lists(st.integers(1, 60), min_size=1, max_size=5))
+def test_a_text_can_be_cut_again(text, widths):
+    """A text that is cut several times is cut each time as if it were the first."""
+    marker = Marker(["cab", "abba"])
+
+    assert [marker.around(text, width=width) for width in widths] == [
+        Marker(["cab", "abba"]).around(text, width=width) for width in widths
+    ]
