@@ -15,7 +15,7 @@ from kept.agent.project import project_root
 from kept.agent.record import Record
 from kept.agent.review import Review, review
 from kept.agent.turn import take_turn
-from kept.context.outcome import Outcome
+from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.jsontypes import JSON
@@ -119,8 +119,10 @@ class Agent:
             log.info("the session keeps its first words as a title", exc_info=True)
 
     async def compress(self, focus: str = "") -> Outcome:
-        """Compact now, because the person asks for it."""
-        return await offload(self.live.compact, Squeeze(focus=focus, force=True))
+        """Compact now, because the person asks for it; interrupted, all stays as it was."""
+        with self.live.interruptible() as scope:
+            outcome = await offload(self.live.compact, Squeeze(focus=focus, force=True))
+        return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
 
     def new(self, reason: str = "new") -> None:
         """Leave this conversation and begin another."""

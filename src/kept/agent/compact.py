@@ -3,13 +3,15 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
+from kept.agent.offload import attended
 from kept.agent.parts import Parts
 from kept.agent.record import Record
 from kept.context.marker import with_note
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
 from kept.context.prune import pruned_as_marked
-from kept.core.errors import StorageError
+from kept.core.errors import GivenUp, StorageError
 from kept.core.events import Compacted, Warned
 from kept.core.ids import SessionId, new_session_id
 from kept.core.messages import Link
@@ -36,7 +38,7 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
     if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
         return Unchanged((), Why.COOLING_DOWN, "another process is compacting this conversation")
     try:
-        outcome = _caught_up(parts, record) or _squeezed(parts, record, squeeze)
+        outcome = _caught_up(record) or _tried(parts, record, squeeze)
         if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
             outcome = Unchanged((), Why.NOTHING_TO_COMPRESS, "another process began to compact this conversation")
         _settle(parts, record, outcome, rebuild)
@@ -48,12 +50,10 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
     return outcome
 
 
-def _caught_up(parts: Parts, record: Record) -> Unchanged | None:
-    """Take up what another process made of this conversation since it was read."""
+def _caught_up(record: Record) -> Unchanged | None:
+    """Take up what another process made of this conversation since it was read; its owner tells the providers."""
     if not record.caught_up():
         return None
-    if parts.providers is not None:
-        parts.providers.compacted(record.session.id)
     return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")
 
 
@@ -68,6 +68,13 @@ def _settle(parts: Parts, record: Record, outcome: Outcome, rebuild: Callable[[]
             pass
 
 
+def _tried(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
+    try:
+        return _squeezed(parts, record, squeeze)
+    except GivenUp:
+        return Unchanged((), Why.GIVEN_UP)
+
+
 def _squeezed(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
     assert parts.engine is not None
     rows = pruned_as_marked(record.rows, record.pruning)
@@ -75,7 +82,8 @@ def _squeezed(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
     if parts.providers is not None and parts.engine.writes_summary(
         rows, current_tokens=squeeze.current_tokens, force=squeeze.force
     ):
-        said = parts.providers.pre_compress(plain_messages([row.message for row in record.rows]))
+        told = partial(parts.providers.pre_compress, plain_messages([row.message for row in record.rows]))
+        said = attended(told)
     return parts.engine.compress(
         rows,
         current_tokens=squeeze.current_tokens,

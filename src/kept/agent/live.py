@@ -17,7 +17,7 @@ from kept.agent.record import Record
 from kept.agent.statements import is_correction
 from kept.agent.turn import Turn
 from kept.context.marker import is_summary, with_note
-from kept.context.outcome import Outcome
+from kept.context.outcome import Outcome, Unchanged
 from kept.context.prune import pruned_as_marked
 from kept.context.window import Window
 from kept.core.chat import ChatRequest, ChatResponse
@@ -25,7 +25,7 @@ from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.jsontypes import JSON
-from kept.core.messages import Message, StoredMessage, Usage
+from kept.core.messages import Message, NewMessage, StoredMessage, Usage
 from kept.core.ports import EventSink
 from kept.core.tools import Tool
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
@@ -199,13 +199,29 @@ class Live:
 
     def compact(self, squeeze: Squeeze) -> Outcome:
         """Make the conversation smaller; the originals stay in the store."""
-        before = self.record.session.id
+        before = self.record.prompt
         outcome = compact(self.parts, self.record, self.root, rebuild=self.rebuilt_prompt, squeeze=squeeze)
-        if self.record.session.id != before or self.record.prompt is not None:
+        if not isinstance(outcome, Unchanged):
             self.lineage.add(self.record.session.id)
             self._keep_frozen()
             self.fit_engine()
+        elif self.record.prompt != before:
+            self._take_up()
         return outcome
+
+    def hear(self, message: NewMessage) -> None:
+        """Keep a person's message, where another process has moved the conversation to if it did."""
+        self.record.add([message])
+        if self.record.session.id not in self.lineage:
+            self._take_up()
+
+    def _take_up(self) -> None:
+        """Go on with what another process made of the conversation when it compacted it."""
+        self.lineage.add(self.record.session.id)
+        self.frozen = frozen_from(self.record.noted(self.root, "frozen"), self.parts)
+        self.fit_engine()
+        if self.parts.providers is not None:
+            self.parts.providers.compacted(self.record.session.id)
 
     async def preflight(self) -> None:
         """Compact before a call when the estimate says that it would cross the threshold."""
@@ -244,6 +260,8 @@ class Live:
 
     def turn_settled(self, turn: Turn) -> None:
         """Move the counters on and keep them; decide whether a review is due."""
+        if self.record.session.id not in self.lineage:
+            self._take_up()
         self.last_turn = turn
         self._settle_skills(turn)
         self._keep_frozen()

@@ -1,7 +1,9 @@
 """The one way from async code to anything that can wait: lock, fsync, SQL, a tool."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +12,10 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from kept.core.errors import GivenUp
+
 T = TypeVar("T")
+LOOK_SECONDS = 0.05
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("kept_offload_limiter")
 """One per event loop: a sub-agent has a loop of its own."""
@@ -25,6 +30,23 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
         _limiter.set(limiter)
     call = partial(work, *args, **kwargs)
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=limiter)
+
+
+def attended(work: Callable[[], T]) -> T:
+    """Run what may hang, in a thread that is left behind with GivenUp when nobody waits for it any more."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="kept-attended", daemon=True).start()
+    while not wait([future], timeout=LOOK_SECONDS).done:
+        if given_up():
+            raise GivenUp("nobody waits for it any more")
+    return future.result()
 
 
 def given_up() -> bool:

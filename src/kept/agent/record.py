@@ -9,7 +9,7 @@ from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId
 from kept.core.jsontypes import JSON
-from kept.core.messages import NewMessage, Origin, Session, StoredMessage
+from kept.core.messages import NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink, SessionStore, UnitOfWork
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,10 @@ class Record:
         self, messages: Sequence[NewMessage], *, beside: Callable[[UnitOfWork, Sequence[MessageId]], None] | None = None
     ) -> None:
         """Take messages in; `beside` writes in the same transaction what must commit with them."""
-        first = len(self.rows)
         for new in messages:
             self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))
         if self.store is None:
             return
-        waiting = len(self._waiting)
         self._waiting.extend(messages)
         try:
             ids = self._stored(beside)
@@ -58,7 +56,7 @@ class Record:
         if self.trouble:
             self.trouble = ""
             self.sink(Warned("there is room again: the conversation is stored from its beginning on"))
-        self._name_rows(ids, first - waiting)
+        self._name_rows(ids)
 
     def _stored(self, beside: Callable[[UnitOfWork, Sequence[MessageId]], None] | None) -> list[MessageId]:
         assert self.store is not None
@@ -66,14 +64,23 @@ class Record:
             self.store.create(self.session, system_prompt=self.prompt)
             self.exists = True
         with self.store.unit() as unit:
+            self._follow()
             ids = self.store.append(self.session.id, self._waiting, unit=unit)
             if beside is not None:
                 beside(unit, ids)
         self._waiting.clear()
         return ids
 
-    def _name_rows(self, ids: Sequence[MessageId], first: int) -> None:
-        for place, message_id in enumerate(ids, start=first):
+    def _follow(self) -> None:
+        """Go on where another process has compacted this conversation to, with what is not stored yet at the end."""
+        assert self.store is not None
+        if self.store.tip(self.session.id) != self.session.id:
+            unstored = self.rows[len(self.rows) - len(self._waiting) :]
+            self._take_up(self.store.tip(self.session.id))
+            self.rows += unstored
+
+    def _name_rows(self, ids: Sequence[MessageId]) -> None:
+        for place, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
             self.rows[place] = replace(self.rows[place], id=message_id)
 
     def _tell(self, error: StorageError) -> None:
@@ -88,7 +95,9 @@ class Record:
         by_id = {row.id: row for row in self.rows}
         session_id = compaction.new_session_id or self.session.id
         if self.store is not None and self.exists and not self.trouble:
-            self.store.compact(self.session.id, compaction)
+            with self.store.unit() as unit:
+                late = [row.id for row in self.store.context(self.session.id) if row.id not in by_id]
+                self.store.compact(self.session.id, self._with_late(compaction, late), unit=unit)
             self.rows = self._with_originals(self.store.context(session_id), by_id)
             return
         new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
@@ -96,20 +105,34 @@ class Record:
         head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
         self.rows = [*head, summary, *tail]
 
+    def _with_late(self, compaction: Compaction, late: Sequence[MessageId]) -> Compaction:
+        """Keep what other processes said meanwhile: before a question that is still open, so that it stays the last."""
+        if not late:
+            return compaction
+        last = self.rows[-1].message
+        is_open = last.role is not Role.ASSISTANT or bool(last.tool_calls)
+        asked = next((row.id for row in reversed(self.rows) if row.message.role is Role.USER), None)
+        tail = list(compaction.kept_tail)
+        place = tail.index(asked) if is_open and asked in tail else len(tail)
+        return replace(compaction, kept_tail=(*tail[:place], *late, *tail[place:]))
+
     def caught_up(self) -> bool:
         """Go on where another process left the conversation; False when none has compacted it."""
         if self.store is None or not self.exists or self.trouble:
             return False
         tip = self.store.tip(self.session.id)
-        context = self.store.context(tip)
-        known = {row.id for row in context}
+        known = {row.id for row in self.store.context(tip)}
         if tip == self.session.id and all(row.id in known for row in self.rows):
             return False
+        self._take_up(tip)
+        return True
+
+    def _take_up(self, tip: SessionId) -> None:
+        assert self.store is not None
         self.session = self.store.session(tip) or self.session
         self.prompt = self.store.system_prompt(tip)
         self.pruning = self.noted(tip, "pruned")
-        self.rows = self._with_originals(context, {row.id: row for row in self.rows})
-        return True
+        self.rows = self._with_originals(self.store.context(tip), {row.id: row for row in self.rows})
 
     @staticmethod
     def _with_originals(rows: Sequence[StoredMessage], by_id: Mapping[MessageId, StoredMessage]) -> list[StoredMessage]:

@@ -90,7 +90,7 @@ async def _heard(live: "Live", turn: Turn) -> None:
 
 async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
     with anyio.CancelScope(shield=True):
-        await offload(live.record.add, [user_message(turn.text, background, timestamp=live.now())])
+        await offload(live.hear, user_message(turn.text, background, timestamp=live.now()))
         turn.is_kept = True
 
 

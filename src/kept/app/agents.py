@@ -181,6 +181,7 @@ class AgentBuilder:
         told: EventSink | None = None,
     ) -> ContextEngine:
         """Return the configured context engine; one that cannot be used is said loudly."""
+        from kept.agent.offload import given_up
         from kept.context.engine import Setup
         from kept.context.lookup import chosen
         from kept.context.window import Window
@@ -200,6 +201,7 @@ class AgentBuilder:
                 nodes=sessions,
                 originals=sessions.messages_by_id if sessions else None,
                 deadline_seconds=self._app.settings.auxiliary.compression.timeout,
+                given_up=given_up,
             )
         )
         return found.engine

@@ -68,6 +68,8 @@ class Setup:
     originals: Originals | None = None
     deadline_seconds: float = 180.0
     """How long one call of the summary model may take."""
+    given_up: Callable[[], bool] = lambda: False
+    """Whether whoever asked for the compaction has stopped waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from kept.context.groups import last_user
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged
 from kept.context.repair import faults
 from kept.context.window import Window
+from kept.core.errors import GivenUp
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 from kept.core.messages import Message, StoredMessage, Usage
@@ -134,6 +135,8 @@ class Guarded(ContextEngine):
     def _asked(self, call: Callable[[], T], *, default: T | None) -> T | None:
         try:
             return call()
+        except GivenUp:
+            raise
         except Exception:  # plugin boundary: foreign code must not end the turn
             self.failures += 1
             log.warning("context engine %r failed", self.title, exc_info=True)

@@ -21,6 +21,7 @@ class Why(StrEnum):
     INEFFECTIVE = "ineffective"
     MODEL_UNREACHABLE = "model_unreachable"
     TOO_LITTLE = "too_little"
+    GIVEN_UP = "given_up"
 
 
 @dataclass(frozen=True, slots=True)

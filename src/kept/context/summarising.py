@@ -16,6 +16,7 @@ from kept.context.prune import pruned
 from kept.context.repair import repaired
 from kept.context.summary import Errand, Unreachable, Writing, Written
 from kept.core.messages import ImagePart, Message, Role, StoredMessage
+from kept.core.ports import Completes
 
 PRUNE_TARGET = 0.70
 """Pruning alone is enough below this share of the threshold; more would be back after a few turns."""
@@ -134,13 +135,16 @@ class SummarisingEngine(ContextEngine):
             f"the system prompt and tools take {self.limits.overhead:,}"
         )
 
+    def _watched(self, model: Completes) -> Completes:
+        return WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
+
     def _errand(self, held: Measured, *, focus_topic: str, memory_context: str) -> Errand:
         model = self.setup.model
         return Errand(
             count=_text_count(held),
             redact=self.setup.redact,
             today=f"{self.setup.clock.now():%A, %B %d, %Y}",
-            model=WithDeadline(model, self.setup.deadline_seconds) if model is not None else None,
+            model=self._watched(model) if model is not None else None,
             focus_topic=focus_topic,
             memory_context=memory_context,
             must_end=held.total >= self.limits.urgent,

@@ -13,7 +13,8 @@ KeptError
 │   ├── ModelRefused      4xx: key, name or request     exit 69 · never retried
 │   ├── ModelBusy         429, 5xx, 529, time-outs      exit 69 · retried, then the next model
 │   └── ContextOverflow   handled by compaction         exit 69 · shown only when that cannot help
-└── ProviderError         an external memory failed     exit 69 · counted, never ends a turn
+├── ProviderError         an external memory failed     exit 69 · counted, never ends a turn
+└── GivenUp               the caller waits no longer    exit 130 · what was under way is left as it was
 
 A refusal that the caller is expected to handle is a value, not an error: see `refusal`.
 """
@@ -99,6 +100,13 @@ class ModelBusy(ModelError):
 
 class ContextOverflow(ModelError):
     """The request is larger than the model's window."""
+
+
+class GivenUp(KeptError):
+    """Whoever waited for it has stopped waiting."""
+
+    exit_code = 130
+    http_status = 503
 
 
 class ProviderError(KeptError):

@@ -212,7 +212,7 @@ def test_a_model_that_crashes_is_an_error_of_the_model() -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ModelError, match="without an answer"):
-        WithDeadline(Broken(), 5).complete("", "", max_output_tokens=1)
+        WithDeadline(Broken(), 5, given_up=lambda: False).complete("", "", max_output_tokens=1)
 
 
 def test_two_poor_compactions_stop_further_ones_until_a_reading_falls() -> None:
