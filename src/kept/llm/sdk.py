@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
+
+import anyio.to_thread
 
 from kept.core.chat import ChatRequest
 from kept.core.errors import ModelError
@@ -82,13 +85,36 @@ def timeouts(seconds: float) -> Any:
     return httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
 
 
+_prepared: set[tuple[str, bool]] = set()
+"""What is loaded to its end; `sys.modules` also names what another thread is still importing."""
+
+
+async def prepared(module: str, endpoint: Endpoint) -> ModuleType:
+    """Return an SDK; what its first client takes time for is done in a thread, so that nothing else waits."""
+    key = (module, _is_plain(endpoint))
+    if key not in _prepared:
+        await anyio.to_thread.run_sync(_prepare, *key, abandon_on_cancel=True)
+        _prepared.add(key)
+    return sys.modules[module]
+
+
+def _prepare(module: str, is_plain: bool) -> None:
+    import_module(module)
+    if not is_plain:
+        _certificates()
+
+
+def _is_plain(endpoint: Endpoint) -> bool:
+    return endpoint.is_loopback and endpoint.base_url.startswith("http://")
+
+
 def http_client(sdk: ModuleType, endpoint: Endpoint) -> Any:
     """Return the client to use for `endpoint`: a server on this machine is never asked through a proxy.
 
     The certificates are read once per process, and not at all for plain HTTP on this machine: that takes
     longer than everything else about a client.
     """
-    if endpoint.is_loopback and endpoint.base_url.startswith("http://"):
+    if _is_plain(endpoint):
         return sdk.DefaultAsyncHttpxClient(trust_env=False, verify=False, follow_redirects=False)
     return sdk.DefaultAsyncHttpxClient(trust_env=not endpoint.is_loopback, verify=_certificates())
 

@@ -1,15 +1,25 @@
 """A model behind a vendor's SDK: one request, its stream, and the connections that are kept for the next one."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kept.core.chat import ChatRequest, ChatResponse, Delta
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import broke_off, empty_answer
-from kept.llm.sdk import JSON_BODY, Conversation, PerLoop, as_bytes, calls_so_far, http_client, speaking, timeouts
+from kept.llm.sdk import (
+    JSON_BODY,
+    Conversation,
+    PerLoop,
+    as_bytes,
+    calls_so_far,
+    http_client,
+    prepared,
+    speaking,
+    timeouts,
+)
 from kept.llm.wire import WireMessage
 
 Marks: TypeAlias = Callable[[Sequence[WireMessage]], list[WireMessage]]
@@ -39,7 +49,7 @@ class ServedModel(ABC):
     """What both vendors' adapters are; a class to inherit from, because they differ in the wire alone."""
 
     SDK: ClassVar[str]
-    """The module of the vendor's SDK, imported with the first request."""
+    """The module of the vendor's SDK, imported in a thread with the first request."""
     PATH: ClassVar[str]
 
     def __init__(
@@ -73,7 +83,7 @@ class ServedModel(ABC):
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
         """Send `request`; closing the iterator closes the connection."""
-        sdk = import_module(self.SDK)
+        sdk = await prepared(self.SDK, self._endpoint)
         answer = self._answer()
         with speaking(sdk, Conversation(self._endpoint, self._model, self._sending.timeout_seconds), answer):
             events = await self._clients.get().post(
@@ -101,7 +111,7 @@ class ServedModel(ABC):
             await client.close()
 
     def _client(self) -> Any:
-        sdk = import_module(self.SDK)
+        sdk = sys.modules[self.SDK]
         return self._connected(
             sdk,
             api_key=self._endpoint.api_key,

@@ -234,3 +234,37 @@ def test_warming_imports_in_a_thread():
 
     assert thread.daemon
     assert "anthropic" in sys.modules
+
+
+FIRST_REQUEST = """
+import asyncio, sys, threading
+from kept.core.chat import ChatRequest
+from kept.core.messages import Message, Role
+from kept.llm.models import Configured, Models
+from kept.testing.loopback_{module} import {server}
+
+class Watches:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            print("imported by", "the loop" if threading.current_thread() is threading.main_thread() else "a thread")
+
+sys.meta_path.insert(0, Watches())
+
+async def ask():
+    with {server}(["hello"]) as server:
+        models = Models(Configured(), server.environment, mark=lambda messages, **_: list(messages), sink=print)
+        request = ChatRequest("", (Message(Role.USER, "hi"),))
+        assert [delta async for delta in models.bare("{module}/claude-x").stream(request)]
+
+asyncio.run(ask())
+"""
+
+
+@pytest.mark.parametrize(("module", "server"), [("openai", "LoopbackOpenAI"), ("anthropic", "LoopbackAnthropic")])
+def test_the_first_request_does_not_hold_up_the_loop(module, server):
+    """An SDK takes a second to import: that is done in a thread, and streaming and Ctrl-C go on meanwhile."""
+    code = FIRST_REQUEST.format(module=module, server=server)
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert said == "imported by a thread\n"
