@@ -14,7 +14,7 @@ from kept.core.ids import LedgerId
 from kept.core.refusal import Refused
 from kept.memory.edits import Target
 from kept.memory.history import History, as_json
-from kept.memory.ledger import Entered
+from kept.memory.ledger import Entered, undone
 from kept.memory.page import preview
 
 TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
@@ -38,7 +38,7 @@ def log(
     with opened() as kept:
         history = History(kept.memory)
         every = history.rows()
-        gone = history.undone(every)
+        gone = undone(every)
         after = moment(since) if since else 0.0
         rows = [
             row for row in reversed(every)

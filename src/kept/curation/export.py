@@ -9,6 +9,7 @@ from kept.memory.approval import as_json as pending_json
 from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.history import as_json as edit_json
+from kept.memory.ledger import undone
 from kept.memory.store import MemoryStore
 from kept.sessions.sqlite.exporting import exported
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -24,7 +25,7 @@ def exported_user(
     yield from exported(sessions, user_id=user)
     history = History(memory)
     rows = history.rows()
-    gone = history.undone(rows)
+    gone = undone(rows)
     own = [row for row in rows if (row.user_id or OWNER) == user]
     traced = {(row.target, row.step.after) for row in own}
     for target in Target:

@@ -62,6 +62,15 @@ def over_budget(page: Page, entries: Sequence[str]) -> Refused:
     )
 
 
+def too_long(page: Page, entry: str) -> Refused:
+    """Return the refusal of one entry that is longer than a whole page may be."""
+    return Refused(
+        Reason.OVER_BUDGET,
+        f"The entry alone has {len(entry):,} characters; the limit of the page is {page.limit:,} (now {page.usage}).",
+        "Say it shorter, or keep only the facts that last.",
+    )
+
+
 def in_batch(refused: Refused, number: int, total: int, *, reason: Reason) -> Refused:
     """Return the refusal of one step as that of its whole batch; a single edit is refused as it is."""
     if total == 1:

@@ -36,6 +36,13 @@ class PageFiles:
         """Return the bytes of a page; a missing file is an empty page."""
         return read_bytes(self.path(target)) or b""
 
+    def stamp(self, target: Target) -> int:
+        """Return when the page was last written, in nanoseconds; 0 for a page that is not there."""
+        try:
+            return self.path(target).stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def entries(self, target: Target) -> tuple[str, ...]:
         """Return the entries of a page, or raise Unreadable: a file that cannot be read is not empty."""
         try:

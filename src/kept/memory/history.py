@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kept.core.clock import from_epoch, iso
-from kept.core.errors import NotFound
+from kept.core.errors import NotFound, Unreadable
 from kept.core.ids import LedgerId
 from kept.core.jsontypes import JSON
 from kept.memory.edits import Target
@@ -38,9 +38,12 @@ class History:
 
     def _never_came(self, target: Target, rows: Sequence[Entered]) -> list[Entered]:
         newest = next((row for row in reversed(rows) if row.target is target), None)
-        if newest is None or newest.page_before == newest.page_after:
+        files = self._store.files
+        try:
+            page = page_hash(files.entries(target))
+        except Unreadable:  # the past can be seen all the more where the page cannot
             return []
-        return [newest] if page_hash(self._store.files.entries(target)) == newest.page_before else []
+        return [newest] if newest is not None and newest.never_came(page, files.stamp(target)) else []
 
     def row(self, ledger_id: int) -> Entered:
         """Return one row, or raise NotFound."""
@@ -51,7 +54,10 @@ class History:
 
     def gap(self, target: Target) -> str | None:
         """Return where the ledger and the page disagree, None when they agree."""
-        entries = self._store.files.entries(target)
+        try:
+            entries = self._store.files.entries(target)
+        except Unreadable as error:
+            return f"{error.message}; the edits before that are listed"
         rows = self.rows(target)
         if not rows and not entries:
             return None
@@ -70,14 +76,6 @@ class History:
             entries = entries if following is None else following
         return entries
 
-    def undone(self, rows: Sequence[Entered]) -> set[LedgerId]:
-        """Return the ids of rows that are taken back at present; an undone undo counts as never made."""
-        gone: set[LedgerId] = set()
-        for row in reversed(rows):
-            if row.undoes is not None and row.id not in gone:
-                gone.add(row.undoes)
-        return gone
-
     def stories(self, target: Target) -> dict[str, Story]:
         """Return the story of each entry that the ledger has ever written, by its text."""
         stories: dict[str, Story] = {}
@@ -92,13 +90,19 @@ class History:
     def archive(self, query: str = "", target: Target | None = None) -> list[Entered]:
         """Return removed, replaced and displaced texts that hold every word of `query`, newest first."""
         words = query.casefold().split()
-        live = {page: set(self._store.files.entries(page)) for page in Target}
+        live = {page: self._live(page) for page in Target}
         found: dict[tuple[Target, str], Entered] = {}
         for row in reversed(self.rows(target)):
             text = row.step.before
             if text and text not in live[row.target] and all(word in text.casefold() for word in words):
                 found.setdefault((row.target, text), row)
         return list(found.values())
+
+    def _live(self, target: Target) -> set[str]:
+        try:
+            return set(self._store.files.entries(target))
+        except Unreadable:  # what cannot be read may be searched for
+            return set()
 
 
 def as_json(row: Entered, undone: set[LedgerId]) -> dict[str, JSON]:

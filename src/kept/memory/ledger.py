@@ -48,6 +48,14 @@ class Entered:
     undoes: LedgerId | None
     page_before: str
     page_after: str
+    page_stamp: int | None
+    """When the page's file had last been written as this row was entered; None where that is not known."""
+
+    def never_came(self, page: str, stamp: int) -> bool:
+        """Whether the page with this hash and stamp is the one from before this row, and untouched since."""
+        if page != self.page_before or page == self.page_after:
+            return False
+        return self.page_stamp is None or self.page_stamp == stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,15 @@ def page_hash(entries: Sequence[str]) -> str:
     return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def undone(rows: Sequence[Entered]) -> set[LedgerId]:
+    """Return the ids of rows that are taken back at present; an undone undo counts as never made."""
+    gone: set[LedgerId] = set()
+    for row in reversed(rows):
+        if row.undoes is not None and row.id not in gone:
+            gone.add(row.undoes)
+    return gone
+
+
 class Ledger:
     """The rows behind the pages. Writers call it under the page's lock; readers write nothing."""
 
@@ -85,33 +102,38 @@ class Ledger:
         """Close the file."""
         self._db.close()
 
-    def settle(self, target: Target, entries: tuple[str, ...], now: float) -> None:
+    def settle(self, target: Target, entries: tuple[str, ...], *, now: float, stamp: int) -> None:
         """Make the rows agree with the page as it was just read.
 
         A write whose page never came is voided; a page that matches no row was changed from outside
         and gets rows of that origin.
         """
         current = page_hash(entries)
-        with self._db.reading() as connection:
-            newest = connection.execute(SQL.newest, (target,)).fetchone()
+        newest = self.newest(target)
         if newest is None:
             known: tuple[str, ...] = ()
             if not entries:
                 return
         else:
-            write_id, before, after = newest
-            if after == current:
+            if newest.page_after == current:
                 return
-            if before == current:
+            if newest.never_came(current, stamp):
                 with self._db.writing() as connection:
-                    connection.execute(SQL.void, (write_id,))
+                    connection.execute(SQL.void, (newest.write_id,))
                 return
             known = self.replayed(target)
         steps = steps_between(known, entries)
         self.enter(target, Change(entries, steps), known, author=Author(origin="outside"), now=now)
 
     def enter(
-        self, target: Target, change: Change, before: tuple[str, ...], *, author: Author, now: float
+        self,
+        target: Target,
+        change: Change,
+        before: tuple[str, ...],
+        *,
+        author: Author,
+        now: float,
+        stamp: int | None = None,
     ) -> list[LedgerId]:
         """Append one write and return the ids of its rows, one per step."""
         allowed = json.dumps(sorted(author.allow)) if author.allow else None
@@ -124,7 +146,7 @@ class Ledger:
                 undoes = change.undoes[number] if change.undoes else None
                 row = (
                     write_id, author.group_id, now, target, step.action, step.before, step.after, step.position,
-                    origin, author.session_id, author.user_id, author.reason, allowed, undoes, *hashes,
+                    origin, author.session_id, author.user_id, author.reason, allowed, undoes, *hashes, stamp,
                 )  # fmt: skip
                 ids.append(LedgerId(_one(connection, SQL.insert, row)))
         return ids
@@ -139,6 +161,11 @@ class Ledger:
             if following is not None:
                 entries = following
         return entries
+
+    def newest(self, target: Target) -> Entered | None:
+        """Return the last row of a page that is not voided."""
+        with self._db.reading() as connection:
+            return next(iter(_entered(connection.execute(SQL.newest, (target,)))), None)
 
     def rows(self, target: Target | None = None) -> list[Entered]:
         """Return the rows of one page or of both, oldest first; voided ones left out."""
@@ -169,10 +196,10 @@ class Ledger:
         return int(row or 0)
 
     def allowed(self, target: Target, entry: str) -> frozenset[str]:
-        """Return the rules that a person let pass for this entry."""
-        with self._db.reading() as connection:
-            found = connection.execute(SQL.allowed_for, (target, entry)).fetchall()
-        return frozenset(rule for (rules,) in found for rule in json.loads(str(rules)))
+        """Return the rules that a person let pass for this entry, and did not take back."""
+        rows = self.rows(target)
+        gone = undone(rows)
+        return frozenset[str]().union(*(row.allowed for row in rows if row.step.after == entry and row.id not in gone))
 
     def blank(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a forgotten session, keeping ids and hashes; return the rows."""
@@ -210,11 +237,11 @@ def _entered(rows: Iterable[tuple[object, ...]]) -> list[Entered]:
 def _row(  # noqa: PLR0913, PLR0917 - one parameter per column
     id_: int, write_id: int, group_id: str, time: float, target: str, action: Action, before: str | None,
     after: str | None, position: int, origin: str, session_id: str | None, user_id: str, reason: str | None,
-    allowed: str | None, undoes: int | None, page_before: str, page_after: str,
+    allowed: str | None, undoes: int | None, page_before: str, page_after: str, page_stamp: int | None,
 ) -> Entered:  # fmt: skip
     return Entered(
         LedgerId(id_), write_id, group_id, time, Target(target), Step(action, before, after, position), origin,
         SessionId(session_id) if session_id else None, UserId(user_id), reason,
         frozenset(json.loads(allowed)) if allowed else frozenset(),
-        LedgerId(undoes) if undoes else None, page_before, page_after,
+        LedgerId(undoes) if undoes else None, page_before, page_after, page_stamp,
     )  # fmt: skip

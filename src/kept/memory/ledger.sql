@@ -1,32 +1,33 @@
 -- name: insert
 INSERT INTO edits (write_id, group_id, time, target, action, before, after, position, origin,
-                   session_id, user_id, reason, allowed, undoes, page_before, page_after)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                   session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 RETURNING id;
 
 -- name: next_write
 SELECT coalesce(max(write_id), 0) + 1 FROM edits;
 
 -- name: newest
-SELECT write_id, page_before, page_after FROM edits
-WHERE target = ? AND NOT voided ORDER BY id DESC LIMIT 1;
+SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
+FROM edits WHERE target = ? AND NOT voided ORDER BY id DESC LIMIT 1;
 
 -- name: void
 UPDATE edits SET voided = 1 WHERE write_id = ?;
 
 -- name: by_target
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
 FROM edits WHERE target = ? AND NOT voided ORDER BY id;
 
 -- name: all_edits
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
 FROM edits WHERE NOT voided ORDER BY id;
 
 -- name: since
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
 FROM edits WHERE NOT voided AND id > ? ORDER BY id LIMIT ?;
 
 -- name: known_after
@@ -37,9 +38,6 @@ SELECT 1 FROM edits WHERE target = ? AND after = ? AND origin <> 'outside' AND N
 
 -- name: last_change
 SELECT max(id) FROM edits WHERE target = ? AND after = ? AND NOT voided;
-
--- name: allowed_for
-SELECT allowed FROM edits WHERE target = ? AND after = ? AND NOT voided AND allowed IS NOT NULL;
 
 -- name: blank_session
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,

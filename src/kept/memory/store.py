@@ -14,8 +14,8 @@ from kept.core.errors import KeptError, StorageError, Unreadable
 from kept.core.events import Event, Warned
 from kept.core.ids import LedgerId
 from kept.core.refusal import Reason, Refused
-from kept.memory.budget import changed, in_batch, over_budget
-from kept.memory.edits import Add, Edit, Replace, Target
+from kept.memory.budget import changed, in_batch, too_long
+from kept.memory.edits import Add, Edit, Replace, Step, Target
 from kept.memory.files import PageFiles
 from kept.memory.ledger import Author, Change, Ledger
 from kept.memory.page import Page, clean, preview
@@ -162,9 +162,28 @@ class MemoryStore:
         messages: list[str] = []
 
         def decide(page: Page) -> Change | Refused:
-            return changed(page, edits, archive_oldest=self._oldest_first(target), messages=messages)
+            change = changed(page, edits, archive_oldest=self._oldest_first(target), messages=messages)
+            if isinstance(change, Refused) or change.steps or not author.allow:
+                return change
+            return self._allowing(target, page, edits, author=author, messages=messages)
 
         return self.write(target, decide, author, messages=messages)
+
+    def _allowing(
+        self, target: Target, page: Page, edits: Sequence[Edit], *, author: Author, messages: list[str]
+    ) -> Change:
+        """Return the change that writes entries which are there already once more, to let rules pass for them."""
+        texts = [clean(edit.text) for edit in edits if isinstance(edit, Add | Replace)]
+        steps = [
+            step
+            for entry in texts
+            if isinstance(entry, str) and not author.allow <= self.allowed(target, entry)
+            for place in [page.entries.index(entry)]
+            for step in (Step("remove", entry, None, place), Step("add", None, entry, place))
+        ]
+        if steps:
+            messages[:] = [f"Allowed for this entry from now on: {', '.join(sorted(author.allow))}."]
+        return Change(page.entries, tuple(steps))
 
     def tried(self, target: Target, edits: Sequence[Edit]) -> Outcome | Refused:
         """Return what these edits would do to the page as it is now; writes nothing."""
@@ -219,7 +238,7 @@ class MemoryStore:
             return entry
         page = self.page(target)
         if is_last and len(entry) > max(page.limit, len(page.text)):
-            return over_budget(page, (entry,))  # no page can hold it, so that megabytes need no scan
+            return too_long(page, entry)  # no page can hold it, so that megabytes need no scan
         return threat(entry, author.allow)
 
     def _oldest_first(self, target: Target) -> "Ages | None":

@@ -7,7 +7,7 @@ from kept.core.errors import NotFound
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Step, Target
 from kept.memory.history import History
-from kept.memory.ledger import Author, Change, Entered
+from kept.memory.ledger import Author, Change, Entered, undone
 from kept.memory.page import Page, preview
 from kept.memory.store import MemoryStore, Outcome
 
@@ -49,7 +49,7 @@ def _chosen(
 ) -> list[Entered] | Refused:
     history = History(store)
     rows = history.rows()
-    gone = history.undone(rows)
+    gone = undone(rows)
     if ledger_id is not None:
         row = history.row(ledger_id)
         if row.id in gone:
@@ -73,7 +73,7 @@ def _chosen(
 def _rest_of_group(store: MemoryStore, taken: Sequence[Entered]) -> str:
     """Return what else was written together with the one row that is taken back, and how to take that back too."""
     history = History(store)
-    gone = history.undone(history.rows())
+    gone = undone(history.rows())
     group_id, known = taken[0].group_id, {row.id for row in taken}
     others = [row.id for row in history.rows() if row.group_id == group_id and row.id not in gone | known]
     if not others:

@@ -86,7 +86,7 @@ class PageWriter:
     def _settled_ledger(self, target: Target, entries: tuple[str, ...]) -> tuple[Ledger | None, str]:
         try:
             ledger = self._ledger()
-            ledger.settle(target, entries, self._clock.now().timestamp())
+            ledger.settle(target, entries, now=self._clock.now().timestamp(), stamp=self._files.stamp(target))
         except StorageError as error:
             return None, error.message
         return ledger, ""
@@ -104,7 +104,8 @@ class PageWriter:
     ) -> tuple[list[LedgerId], str]:
         try:
             now = self._clock.now().timestamp()
-            return ledger.enter(target, change, before.entries, author=author, now=now), ""
+            stamp = self._files.stamp(target)
+            return ledger.enter(target, change, before.entries, author=author, now=now, stamp=stamp), ""
         except StorageError as error:
             return [], error.message
 

@@ -1,5 +1,7 @@
 """The past of the pages: log, undo, gaps, the archive, a page as it was."""
 
+import os
+
 import pytest
 
 from kept.core.errors import NotFound
@@ -8,6 +10,9 @@ from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.history import History, as_json
 from kept.memory.ledger import Author, Change, page_hash
 from kept.memory.undo import undo
+from kept.storage.marks import APPLICATION_ID
+from kept.storage.migrations import sql_migrations
+from kept.storage.sqlite import Database
 
 
 def texts(store, target="memory"):
@@ -137,6 +142,69 @@ def test_a_row_whose_page_never_came_is_left_out_and_then_voided(store, folder):
     store.apply("memory", Add("two"))
     assert [row.step.after for row in History(store).rows()] == ["one", "two"]
     assert [row.step.after for row in store.ledger.rows()] == ["one", "two"]
+
+
+def test_an_edit_that_was_taken_off_the_page_by_hand_keeps_its_row(store, folder):
+    """A page that is as it was before its last edit, but written since, was changed from outside: nothing is voided."""
+    store.apply("memory", Add("one"))
+    store.apply("memory", Add("two"))
+    rewritten(folder / "MEMORY.md", "one")
+
+    assert [row.step.after for row in History(store).rows()] == ["one", "two"]
+    assert "after edit 2" in History(store).gap(Target.MEMORY)
+    assert [row.step.before for row in History(store).archive("two")] == []
+    store.apply("memory", Add("three"))
+    assert [(row.step.action, row.origin) for row in History(store).rows()][2:] == [
+        ("remove", "outside"),
+        ("add", "user"),
+    ]
+    assert [row.step.before for row in History(store).archive("two")] == ["two"]
+
+
+def rewritten(path, text):
+    """Write the file as another program would, some time later."""
+    later = path.stat().st_mtime_ns + 1_000_000_000
+    path.write_text(text)
+    os.utime(path, ns=(later, later))
+
+
+@pytest.mark.parametrize(
+    "broken", [lambda page: page.write_bytes(b"caf\xe9"), lambda page: (page.unlink(), page.mkdir())]
+)
+def test_the_past_can_be_seen_where_the_page_cannot(store, folder, broken):
+    """The log, the archive and the page as it was need no readable page; the gap says what is wrong."""
+    store.apply("memory", Add("one"))
+    store.apply("memory", Replace("one", "two"))
+    broken(folder / "MEMORY.md")
+
+    history = History(store)
+    assert [row.step.after for row in history.rows()] == ["one", "two"]
+    assert [row.step.before for row in history.archive("one")] == ["one"]
+    assert history.at(Target.MEMORY, history.row(1).time) == ("one",)
+    assert "MEMORY.md" in history.gap(Target.MEMORY)
+
+
+def test_rows_from_before_stamps_are_read(folder, make_store):
+    """A ledger of the first version is opened, keeps its rows, and takes new ones."""
+    folder.mkdir()
+    (folder / "MEMORY.md").write_text("one")
+    (first, *_) = sql_migrations("kept.memory")
+    old = Database(folder / "ledger.db", application_id=APPLICATION_ID, migrations=[first], durability="full")
+    row = (1, "g", 1.0, "memory", "add", None, "one", 0, "user", "owner", page_hash(()), page_hash(("one",)))
+    with old.writing() as connection:
+        connection.execute(
+            "INSERT INTO edits (write_id, group_id, time, target, action, before, after, position, origin, user_id,"
+            " page_before, page_after) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+    old.close()
+
+    store = make_store()
+    store.apply("memory", Add("two"))
+    assert [(row.step.after, row.page_stamp is None) for row in History(store).rows()] == [
+        ("one", True),
+        ("two", False),
+    ]
 
 
 def test_a_change_from_outside_is_a_gap_until_the_next_edit(store, folder):
