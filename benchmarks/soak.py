@@ -15,6 +15,7 @@ from kept.agent.agent import Agent, Opening
 from kept.app import App, open_app
 from kept.core.errors import KeptError
 from kept.core.events import Compacted, Event, Reviewed, Warned
+from kept.core.heap import share_one_heap
 from kept.core.ids import SessionId
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--most-sqlite-mb", type=float, default=200.0)
     parser.add_argument("--most-objects-per-hour", type=float, default=50_000.0)
     asked = parser.parse_args()
+    share_one_heap()
     with tempfile.TemporaryDirectory() as folder, models() as variables:
         soak = _opened(folder, variables, asked)
         anyio.run(

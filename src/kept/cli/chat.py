@@ -141,7 +141,7 @@ def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
     def warm() -> None:
         if model is not None:
             kept.models.warm(model.name)
-        threading.Thread(target=_warm_rules, name="kept-warm-rules", daemon=True).start()
+        threading.Thread(target=_settle_in, name="kept-warm", daemon=True).start()
 
     # only once the prompt stands: imports in another thread would hold it up
     prompt = Prompt(kept.home.chat_history, slash, when_shown=warm)
@@ -149,9 +149,11 @@ def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
         yield line
 
 
-def _warm_rules() -> None:
+def _settle_in() -> None:
+    from kept.core.heap import share_one_heap
     from kept.security.table import table
 
+    share_one_heap()
     table()
 
 
