@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -53,9 +53,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # the reader went away (`| head`): nothing is left to say, and Python's own flush must not complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _leave_unread()
+    except SystemExit as left:
+        # a broken pipe inside of a command comes here as typer's exit of 1
+        if isinstance(left.__context__, BrokenPipeError):
+            _leave_unread()
+        raise
     except OSError as error:
         where = f" at {str(error.filename)!r}" if error.filename else ""
         _report(
@@ -68,6 +71,14 @@ def main() -> None:
             KeptError(f"this is a bug: {type(error).__name__}", "run it again with --debug and report what it shows")
         )
         sys.exit(KeptError.exit_code)
+
+
+def _leave_unread() -> NoReturn:
+    """Leave as a program does whose reader went away (`| head`): silent, with the exit code of SIGPIPE."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())  # else Python's own flush at the end complains
+    sys.exit(141)
 
 
 def _as_text(arguments: list[str]) -> list[str]:

@@ -39,11 +39,19 @@ class Screen:
     _growing: Growing = field(default_factory=Growing)
     _column: int = 0
     _tools: list[tuple[str, str]] = field(default_factory=list)
+    _lost: OSError | None = None
+    """Why nothing can be shown any more."""
     _warned: str = ""
     """The warning that was shown last: the same one again says nothing new."""
 
     def __call__(self, event: Event, /) -> None:
-        """Show what a person should see of `event`."""
+        """Show what a person should see of `event`; a turn goes on to be kept though nobody sees it any more."""
+        try:
+            self._show(event)
+        except OSError as error:
+            self._lost = error
+
+    def _show(self, event: Event) -> None:
         match event:
             case TextStreamed(text):
                 self._stream(text)
@@ -100,7 +108,12 @@ class Screen:
         self._column = 0 if text.endswith("\n") else 1
 
     def end(self) -> None:
-        """Finish an answer: what is left of it is shown, and the cursor stands on a new line."""
+        """Finish an answer: what is left of it is shown, and the cursor stands on a new line.
+
+        Raises the OSError of a reader or a terminal that went away meanwhile.
+        """
+        if self._lost is not None:
+            raise self._lost
         self._growing.finish()
         if self._column:
             say()

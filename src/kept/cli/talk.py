@@ -1,10 +1,12 @@
 """Running an agent from a terminal: turns in a loop of their own, Ctrl-C, approvals."""
 
 import select
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS = 2.0
 """Two presses of Ctrl-C within this time leave."""
+LEAVE_SECONDS = 5.0
+"""How long an interrupted turn may take to be stored when the process is asked to end."""
 _LOOK_SECONDS = 0.2
+_ENDINGS = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 MOST_SHOWN = 4_000
 """How many characters of a foreign tool's arguments a question shows."""
 
@@ -52,6 +57,10 @@ class Talk:
             self.interrupted_at = time.monotonic()
             self.portal.call(self._stop)
             return running.result()
+        except SystemExit:  # the terminal is closed, or the machine shut down: what was said is kept first
+            self.portal.call(self.agent.interrupt)
+            wait([running], timeout=LEAVE_SECONDS)
+            raise
 
     def _stop(self) -> None:
         # told from the loop's own thread, because the answer is being shown from there
@@ -85,7 +94,7 @@ def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
 
     from kept.llm.retry import close
 
-    with start_blocking_portal() as portal:
+    with _signals(), start_blocking_portal() as portal:
         talk = Talk(agent, portal)
         try:
             yield talk
@@ -94,6 +103,28 @@ def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
             portal.call(agent.close)
             if agent.parts.model is not None:
                 portal.call(close, agent.parts.model)
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Leave in good order when the terminal is closed or the process is asked to end."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in _ENDINGS if _is_main_thread()}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:  # `nohup` has it ignored, and means it
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def approver(
