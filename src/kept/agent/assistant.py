@@ -18,6 +18,8 @@ from kept.memory.store import MemoryStore
 
 ENOUGH = 0.22
 """The least share of a question's meaningful words that an entry must hold to answer it."""
+BESIDE_THE_BEST = 0.6
+"""The least share of the best passage's score with which another is said beside it."""
 MAX_ENTRIES = 3
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
 HEARD = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
@@ -139,7 +141,8 @@ class Assistant:
         # who asks may mean what was said a minute ago; who tells something need not hear it again
         besides = None if is_question(question) else session_id
         past = self._look_up(question, besides) if self._look_up else ()
-        passages = [*pages, *(each for each in past if not any(page.text in each.text for page in pages))]
+        fresh = [each for each in past if not any(page.text in each.text for page in pages)]
+        passages = _worth_saying(question, pages, fresh)
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
             said = heard if self._writes else INCOGNITO
@@ -159,7 +162,7 @@ class Assistant:
         scores = relevances(question, [passage.text for passage in found])
         scored = [Passage(p.text, p.source, score) for p, score in zip(found, scores, strict=True) if score >= ENOUGH]
         best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
-        return [passage for passage in best if passage.score >= best[0].score * 0.6]
+        return [passage for passage in best if passage.score >= best[0].score * BESIDE_THE_BEST]
 
     def _on_page(self, target: Target) -> list[Passage]:
         stories = History(self._memory).stories(target)
@@ -169,3 +172,13 @@ class Assistant:
             when = f", {from_epoch(story.changed).astimezone():%Y-%m-%d}" if story else ""
             passages.append(Passage(shown, f"{NAMES[target]}{when}", 0.0))
         return passages
+
+
+def _worth_saying(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
+    """Return both sources, pages first, without what answers much worse than the best of the other source."""
+    scores = relevances(question, [passage.text for passage in (*pages, *past)])
+    on_pages, in_past = scores[: len(pages)], scores[len(pages) :]
+    for_page, for_past = max(in_past, default=0.0), max(on_pages, default=0.0)
+    kept_pages = [each for each, score in zip(pages, on_pages, strict=True) if score >= for_page * BESIDE_THE_BEST]
+    kept_past = [each for each, score in zip(past, in_past, strict=True) if score >= for_past * BESIDE_THE_BEST]
+    return [*kept_pages, *kept_past]

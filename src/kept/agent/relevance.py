@@ -37,6 +37,8 @@ _KIN: Final = tuple(
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
 _CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
 """Words of one character that carry the meaning of a short question; pairs with a stop character lose them."""
+_CJK_ORDER: Final = re.compile("记住|記住|记得|記得")
+"""The words of an order to remember: they say nothing of what is remembered, and hold the character of living."""
 _CJK_BETWEEN: Final = re.compile(f"[{''.join(sorted(_CJK_STOP | _CJK_WORDS))}]+")
 _WHEN: Final = re.compile(
     r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
@@ -77,7 +79,7 @@ def _terms(text: str) -> frozenset[str]:
     words = [word for word in _WORD.findall(plain) if not _UNSPACED.search(word)]
     stop = stop_words(words)
     found = {word for word in words if word not in stop}
-    for run in _UNSPACED.findall(unicodedata.normalize("NFC", plain)):
+    for run in _UNSPACED.findall(_CJK_ORDER.sub(" ", unicodedata.normalize("NFC", plain))):
         pairs = {run[i : i + 2] for i in range(len(run) - 1)} or {run}
         found |= {pair for pair in pairs if not set(pair) & _CJK_STOP} | (_CJK_WORDS & set(run))
         found |= {piece for piece in _CJK_BETWEEN.split(run) if len(piece) == 1}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.agent.assistant import Assistant
+from kept.agent.assistant import Assistant, Passage
 from kept.agent.relevance import relevances
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target
@@ -86,6 +86,24 @@ def test_what_is_not_known_is_said(assistant, question):
 
     assert reply.passages == ()
     assert "nothing on that" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("question", "past", "answers"),
+    [
+        ("What is my name?", "My name is Jürgen.", ["My name is Jürgen."]),
+        ("which editor do I use?", "the build uses make", ["I use vim, not emacs"]),
+        ("我住在哪里？", "请记住：我的生日是五月四日", ["我住在上海"]),
+    ],
+)
+def test_what_answers_much_worse_is_not_said_beside_the_answer(memory, tmp_path, question, past, answers):
+    """Of the pages and past conversations the one that answers is heard, whichever it is."""
+    said = [Passage(past, "you", 1.0)]
+    assistant = Assistant(memory, Approvals(tmp_path / "pending", memory), look_up=lambda *_: said)
+    for fact in ("Remember that the database is called orders", "Remember I use vim, not emacs", "别忘了我住在上海"):
+        assistant.reply(fact)
+
+    assert [passage.text for passage in assistant.reply(question).passages] == answers
 
 
 def test_orders_are_saved_at_once_and_inferred_statements_wait(assistant, memory):
