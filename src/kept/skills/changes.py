@@ -6,7 +6,7 @@ from typing import TypeAlias, assert_never
 
 from kept.core.refusal import Reason, Refused
 from kept.skills.document import strictly
-from kept.skills.edit import patched
+from kept.skills.patch import patched
 from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES
 
 

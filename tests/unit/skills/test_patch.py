@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kept.core.refusal import Reason, Refused
-from kept.skills.edit import Patched, patched
+from kept.skills.patch import Patched, patched
 
 text = st.text(st.sampled_from("ab \n\tcd"), max_size=60)
 
