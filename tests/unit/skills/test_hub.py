@@ -19,7 +19,7 @@ from kept.skills.changes import Patch
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.guard import Danger, Policy
 from kept.skills.hub.hub import Hub, Prepared
-from kept.skills.hub.sources import Download, Folder, Git, Package, WellKnown, parse_source
+from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
 
@@ -432,7 +432,7 @@ def test_sources_are_read_as_people_write_them(tmp_path):
     assert parse_source("git@example.org:acme/x.git") == Git("git@example.org:acme/x.git")
     assert parse_source("https://example.org/x.zip") == Download("https://example.org/x.zip")
     assert parse_source("https://example.org/") == WellKnown("https://example.org")
-    assert parse_source("pip:acme") == Package("acme")
+    assert parse_source("pip:acme") == Distribution("acme")
     for text in (
         "",
         "-x",

@@ -12,8 +12,8 @@ from urllib.parse import quote, urljoin
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.skills.document import NAME
-from kept.skills.hub.repository import Cloned, clone, has_git
-from kept.skills.hub.sources import Archive, Download, Folder, Git, Package, Source, WellKnown
+from kept.skills.hub.repository import clone, has_git
+from kept.skills.hub.sources import Archive, Distribution, Download, Fetched, Folder, Git, Source, WellKnown
 from kept.skills.hub.unpack import MOST_BYTES, MOST_ENTRIES, commit_of, unpack
 from kept.skills.hub.web import get
 from kept.skills.places import MOST_FILE_BYTES, bad_path, read_regular
@@ -24,14 +24,6 @@ _GIT_TIMES = 6
 _INDEXES = ("/.well-known/agent-skills/index.json", "/.well-known/skills/index.json")
 _MOST_INDEX_BYTES = 2 * 1_048_576
 _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What lies in quarantine, and which revision it is."""
-
-    revision: str
-    folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +46,8 @@ def fetch(source: Source, into: Path, *, wanted: str | None, reach: Reach) -> Fe
             return _repository(source, into, reach)
         case WellKnown(url):
             return _from_index(url, into, wanted, reach=reach)
-        case Package(name):
-            return _from_package(name, into)
+        case Distribution(name):
+            return _from_distribution(name, into)
         case _:
             assert_never(source)
 
@@ -70,7 +62,7 @@ def _archive(source: Archive | Download, reach: Reach) -> bytes | Refused:
     return data
 
 
-def _from_package(name: str, into: Path) -> Fetched | Refused:
+def _from_distribution(name: str, into: Path) -> Fetched | Refused:
     root = next((root for root in plugin_roots() if root.plugin == name), None)
     if root is None:
         return Refused(Reason.NO_MATCH, f"no installed package offers skills as {name!r}", "install it with pip first")
@@ -110,7 +102,7 @@ def _repository(source: Git, into: Path, reach: Reach) -> Fetched | Refused:
     return Fetched(found.revision, folder)
 
 
-def _checked_out(source: Git, target: Path, reach: Reach) -> Cloned | Fetched | Refused:
+def _checked_out(source: Git, target: Path, reach: Reach) -> Fetched | Refused:
     if has_git(reach.environ):
         return clone(source, target, environ=reach.environ, seconds=_GIT_TIMES * reach.seconds)
     if not source.archive:

@@ -14,7 +14,7 @@ from kept.skills.document import bad_name
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.hub.fetch import Reach, fetch, read_index
 from kept.skills.hub.lock import HUB_FOLDER, Installed, LockFile
-from kept.skills.hub.quarantine import Package, checked, chosen, emptied, skills_below
+from kept.skills.hub.quarantine import Package, checked, chosen, discard, skills_below
 from kept.skills.hub.sources import Source, WellKnown, is_from, parse_source, uses_network
 from kept.skills.places import files_of, read_regular
 from kept.skills.versions import digest
@@ -33,7 +33,6 @@ class Prepared:
     trust: guard.Trust
     package: Package
     report: guard.Report
-    skill: str
 
     @property
     def policy(self) -> guard.Policy:
@@ -101,7 +100,7 @@ class Hub:
                 {"name": item.name, "description": item.description} for item in packages if isinstance(item, Package)
             ]
         finally:
-            emptied(quarantine)
+            discard(quarantine)
 
     def prepare(self, text: str, *, skill: str | None = None) -> Prepared | Refused:
         """Fetch a skill to quarantine, check and scan it; the quarantine is empty again when this returns."""
@@ -112,7 +111,7 @@ class Hub:
         try:
             return self._prepared(text, source, quarantine, skill=skill)
         finally:
-            emptied(quarantine)
+            discard(quarantine)
 
     def _prepared(self, text: str, source: Source, quarantine: Path, *, skill: str | None) -> Prepared | Refused:
         fetched = fetch(source, quarantine, wanted=skill, reach=self._reach)
@@ -130,7 +129,6 @@ class Hub:
             trust=guard.Trust.TRUSTED if trusted else guard.Trust.COMMUNITY,
             package=package,
             report=guard.inspect(package.files),
-            skill=package.name,
         )
 
     def install(self, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
@@ -163,7 +161,7 @@ class Hub:
             installed_at=iso(self._library.clock.now()),
             place=place.relative_to(self._editor.home).as_posix(),
             network=prepared.network,
-            skill=prepared.skill,
+            skill=prepared.package.name,
             rules=prepared.report.rules,
         )
 
@@ -232,7 +230,7 @@ class Hub:
         make_folder(base)
         for old in base.iterdir():
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:
-                emptied(old)
+                discard(old)
         folder = base / random_hex(6)
         make_folder(folder)
         return folder

@@ -121,6 +121,6 @@ def _blocked(error: str) -> Refused:
     return Refused(Reason.BLOCKED, f"stopped in quarantine: {error}", "do not use this package")
 
 
-def emptied(folder: Path) -> None:
+def discard(folder: Path) -> None:
     """Remove what was fetched."""
     shutil.rmtree(folder, ignore_errors=True)

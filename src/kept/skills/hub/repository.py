@@ -4,22 +4,13 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.refusal import Reason, Refused
-from kept.skills.hub.sources import Git
+from kept.skills.hub.sources import Fetched, Git
 
 _MOST_PACK_BYTES = 256 * 1_048_576
 _SAFETY = ("core.hooksPath=/dev/null", "core.symlinks=true", "fetch.fsckObjects=true", "submodule.recurse=false")
-
-
-@dataclass(frozen=True, slots=True)
-class Cloned:
-    """A revision of a repository, without its history."""
-
-    revision: str
-    folder: Path
 
 
 def has_git(environ: Mapping[str, str]) -> bool:
@@ -27,8 +18,8 @@ def has_git(environ: Mapping[str, str]) -> bool:
     return shutil.which("git", path=environ.get("PATH")) is not None
 
 
-def clone(source: Git, target: Path, *, environ: Mapping[str, str], seconds: float) -> Cloned | Refused:
-    """Fetch one revision of `source` to `target`."""
+def clone(source: Git, target: Path, *, environ: Mapping[str, str], seconds: float) -> Fetched | Refused:
+    """Fetch one revision of `source` to `target`, without its history."""
     if source.ref.startswith("-"):
         return Refused(Reason.INVALID, f"{source.ref!r} is no revision", "name a branch or tag")
     branch = ["--branch", source.ref] if source.ref else []
@@ -43,7 +34,7 @@ def clone(source: Git, target: Path, *, environ: Mapping[str, str], seconds: flo
         said = error.stderr.decode("utf-8", "replace").strip().splitlines()
         return Refused(Reason.UNAVAILABLE, f"git could not fetch it: {said[-1] if said else '?'}", "check the address")
     shutil.rmtree(target / ".git")
-    return Cloned(revision.decode().strip(), target)
+    return Fetched(revision.decode().strip(), target)
 
 
 def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], seconds: float) -> bytes:

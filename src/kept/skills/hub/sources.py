@@ -57,13 +57,21 @@ class WellKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class Distribution:
     """An installed Python package with the entry point `kept.skills`."""
 
     name: str
 
 
-Source: TypeAlias = Folder | Archive | Download | Git | WellKnown | Package
+Source: TypeAlias = Folder | Archive | Download | Git | WellKnown | Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The files of a source, brought to `folder`, and which revision they are."""
+
+    revision: str
+    folder: Path
 
 
 def uses_network(source: Source) -> bool:
@@ -73,7 +81,7 @@ def uses_network(source: Source) -> bool:
             return not url.startswith("file://")
         case Download() | WellKnown():
             return True
-        case Folder() | Archive() | Package():
+        case Folder() | Archive() | Distribution():
             return False
 
 
@@ -86,7 +94,7 @@ def parse_source(text: str, *, folder: Path | None = None, github: str = GITHUB)
     if "://" not in text and not text.startswith(("git@", "pip:", "github:")) and local.exists():
         return Folder(local) if local.is_dir() else Archive(local)
     if text.startswith("pip:"):
-        return Package(text.removeprefix("pip:"))
+        return Distribution(text.removeprefix("pip:"))
     return _remote(text, github.rstrip("/")) or Refused(Reason.INVALID, f"{text[:120]!r} names no source", _REMEDY)
 
 
