@@ -9,8 +9,10 @@ import typer
 
 from kept.cli.frame import note, opened, say, wrapped
 from kept.cli.screen import Screen
-from kept.core.errors import KeptError, NotFound
+from kept.core.errors import KeptError, NotFound, Unreadable
 from kept.core.ids import SessionId
+from kept.memory.edits import Target
+from kept.memory.files import NAMES
 
 if TYPE_CHECKING:
     from kept.agent.answer import Kept
@@ -49,7 +51,7 @@ def chat(
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
         _tidy(kept)
         screen.cost_of = agent.parts.cost_of
-        _greet(kept, agent.parts.model.name if agent.parts.model is not None else None)
+        _greet(kept, agent.parts.model.name if agent.parts.model is not None else None, incognito=incognito)
         wait = kept.settings.review.exit_wait_seconds
         with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
             from kept.cli.slash import Slash
@@ -115,19 +117,32 @@ def _notices(slash: "Slash", saved: "tuple[Kept, ...]") -> None:
         note(f"saved to {each.target}: {each.text}{undo}")
 
 
-def _greet(kept: "App", model: str | None) -> None:
+def _greet(kept: "App", model: str | None, *, incognito: bool) -> None:
     from kept import __version__
 
     if model is None:
         note(wrapped(f"kept {__version__}. {CONNECT}"))
+        _say_what_is_unreadable(kept)
     else:
         note(wrapped(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip()))
+    if incognito:
+        note("Incognito: nothing of this conversation is kept, and memory is not changed.")
     waiting = len(kept.approvals.waiting())
     if waiting:
-        note(f"{waiting} memory write(s) wait for your approval: /memory pending")
+        wait = "1 memory write waits" if waiting == 1 else f"{waiting} memory writes wait"
+        note(f"{wait} for your approval: /memory pending")
     if sys.stdin.isatty():
         keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves."
         note(wrapped(keys))
+
+
+def _say_what_is_unreadable(kept: "App") -> None:
+    """Name the pages that cannot answer; with a model the prompt is built at once, and says so itself."""
+    for page in Target:
+        try:
+            kept.memory.page(page)
+        except Unreadable as error:
+            note(f"kept: I go on without {NAMES[page]}: {error.message}\n  next: {error.remedy}")
 
 
 def _lines(kept: "App", slash: "Slash") -> Iterator[str]:

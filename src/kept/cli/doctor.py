@@ -46,11 +46,11 @@ def doctor(
 
 
 def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
-    from kept.curation.doctor import Check, Health, database, installation, pages, well
+    from kept.curation.doctor import Check, Health, database, installation, pages, writable
 
     with tempfile.TemporaryDirectory(prefix="kept-doctor-") as folder:
         yield from installation(Path(folder))
-    yield well("home", str(kept.home.path))
+    yield writable(kept.home.path, kept.home.memories, kept.home.database)
     yield from (Check("configuration", Health.WARNING, warning, "mend or remove it") for warning in kept.warnings)
     yield from _secrets(kept)
     yield from pages(kept.memory, kept.home.pending / "memory")

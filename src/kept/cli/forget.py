@@ -6,6 +6,7 @@ import typer
 
 from kept.app import App
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.printable import counted
 from kept.core.jsontypes import JSON, dumps
 from kept.curation.forget import Forgetting, WholePlan, WholeReport
 from kept.sessions.forget import ForgetPlan
@@ -69,9 +70,11 @@ def _show_report(report: WholeReport, written: dict[str, JSON], *, as_json: bool
         print_json(written)
     else:
         say(
-            f"forgotten: {talk.sessions} sessions, {talk.messages} messages, {talk.blobs} blobs, "
-            f"{talk.summaries} summaries, {talk.cited_elsewhere} citations, {report.memory_entries} memory entries, "
-            f"{report.ledger_rows} ledger texts, {report.queued_writes} queued writes"
+            f"forgotten: {counted(talk.sessions, 'session')}, {counted(talk.messages, 'message')}, "
+            f"{counted(talk.blobs, 'blob')}, {counted(talk.summaries, 'summary', 'summaries')}, "
+            f"{counted(talk.cited_elsewhere, 'citation')}, "
+            f"{counted(report.memory_entries, 'memory entry', 'memory entries')}, "
+            f"{counted(report.ledger_rows, 'ledger text')}, {counted(report.queued_writes, 'queued write')}"
         )
     if talk.still_found or report.entries_left:
         left = talk.still_found + report.entries_left
@@ -111,7 +114,8 @@ def _show(plan: WholePlan, copies: list[str], *, as_json: bool) -> None:
         print_json({**plan.as_json(), "copies_not_touched": list(copies), "dry_run": True})
         return
     for name, value in plan.as_json().items():
-        say(f"{name.replace('_', ' '):<18} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+        shown = f"{len(value)}  {' '.join(map(str, value))}".rstrip() if isinstance(value, list) else value
+        say(f"{name.replace('_', ' '):<18} {shown}")
     if copies:
         note(f"not touched: {', '.join(copies)}")
 

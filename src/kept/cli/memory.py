@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_json, read_input, refuse, say
+from kept.cli.printable import printable
 from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import Unreadable, UsageError
@@ -58,7 +59,7 @@ def show(
         unreadable: Unreadable | None = None
         for page in _pages(target):
             try:
-                _show_page(store, page, long=long, raw=raw)
+                show_page(store, page, long=long, raw=raw)
             except Unreadable as error:  # the other page is shown all the same
                 unreadable = error
         waiting = len(kept.approvals.waiting())
@@ -68,13 +69,14 @@ def show(
             raise unreadable
 
 
-def _show_page(store: MemoryStore, page: Target, *, long: bool, raw: bool) -> None:
+def show_page(store: MemoryStore, page: Target, *, long: bool = False, raw: bool = False) -> None:
+    """Print one page as it is on disk, or raise Unreadable."""
     live = store.page(page)
     say(f"{page.value} [{live.usage}]{'' if store.enabled(page) else '  (disabled)'}")
     stories = History(store).stories(page) if long else {}
     shown = live.entries if raw else store.safe(page, live.entries)
     for entry, text in zip(live.entries, shown, strict=True):
-        say(f"  § {text}".replace("\n", "\n    "))
+        say(f"  § {printable(text)}".replace("\n", "\n    "))
         if long:
             say(f"      {_told(stories.get(entry))}")
 
@@ -154,10 +156,26 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
         outcome = kept.memory.apply(page, edit, Author(origin="user", allow=frozenset(allow or ())))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD:
             outcome = _held(kept.memory, page, edit, outcome, yes=yes, allow=allow)
-        if isinstance(outcome, Refused) and outcome.reason is Reason.BLOCKED:
-            rules = " ".join(f"--allow {rule}" for rule in sorted(named_rules(outcome)))
-            outcome = dataclasses.replace(outcome, remedy=f"state the bare fact; or, for a false alarm, add {rules}")
+        if isinstance(outcome, Refused):
+            outcome = dataclasses.replace(outcome, remedy=_next_step(outcome, page))
         show_outcome(outcome, as_json=as_json)
+
+
+def _next_step(refused: Refused, page: Target) -> str:
+    """Return what a person can do about a refusal, whose own remedy speaks to a model."""
+    setting = "memory" if page is Target.MEMORY else "user_profile"
+    match refused.reason:
+        case Reason.BLOCKED:
+            rules = " ".join(f"--allow {rule}" for rule in sorted(named_rules(refused)))
+            return f"state the bare fact; or, for a false alarm, add {rules}"
+        case Reason.EMPTY:
+            return "write the text in quotes; - reads it from standard input"
+        case Reason.NO_MATCH:
+            return f"`kept memory show --target {page}` prints the entries: quote a part of one exactly"
+        case Reason.DISABLED:
+            return f"`kept config set memory.{setting}_enabled true` switches it on"
+        case _:
+            return refused.remedy
 
 
 def _check_rules(names: list[str]) -> None:
@@ -199,7 +217,7 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "
     entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
     hint = f"  ({way_back})" if outcome.ledger_ids else ""
     say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{hint}")
-    if outcome.note:
+    if outcome.note and "overflow" in outcome.change.origins:  # a warning was told by the sink already
         note(outcome.note)
 
 

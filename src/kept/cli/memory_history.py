@@ -1,15 +1,15 @@
 """`kept memory log | diff | undo | at | search | restore`: the past of the pages."""
 
-import math
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from kept.cli.frame import JsonFlag, note, opened, print_json, say
+from kept.cli.printable import printable
+from kept.cli.when import moment
 from kept.core.clock import from_epoch
-from kept.core.errors import UsageError
+from kept.core.errors import Unreadable, UsageError
 from kept.core.ids import LedgerId
 from kept.core.refusal import Refused
 from kept.memory.edits import Target
@@ -30,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
 
 def log(
     target: TargetOption = None,
-    since: Annotated[str | None, typer.Option("--since", help="Only edits after this moment.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only edits after this moment: 2026-11-15, last week.")
+    ] = None,
     review: Annotated[str | None, typer.Option("--review", help="Only the edits of one review or batch.")] = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -39,42 +41,36 @@ def log(
         history = History(kept.memory)
         every = history.rows()
         gone = undone(every)
-        after = moment(since) if since else 0.0
+        after = moment(since, now=kept.clock.now().timestamp()) if since else 0.0
         rows = [
             row for row in reversed(every)
             if target in (None, row.target) and row.time >= after and review in (None, row.group_id)
         ]  # fmt: skip
-        gaps = [gap for page in Target if (gap := history.gap(page))]
+        gaps = [gap for page in Target if (gap := _gap(history, page))]
     if json_:
         print_json([as_json(row, gone) for row in rows])
         return
     if not rows:
         note("no edits yet" if not every else "no edit fits")
     for row in rows:
-        say(_line(row, undone=row.id in gone))
+        mark = "  (undone)" if row.id in gone else f"  (undoes {row.undoes})" if row.undoes else ""
+        say(_line(row, text=row.step.after or row.step.before or "") + mark)
     for gap in gaps:
         say(f"gap: {gap}")
 
 
-def _line(row: Entered, *, undone: bool) -> str:
+def _gap(history: History, page: Target) -> str | None:
+    """Return what stands between the rows and a page; one that cannot be read is one."""
+    try:
+        return history.gap(page)
+    except Unreadable as error:
+        return f"{error.message}; {error.remedy}"
+
+
+def _line(row: Entered, *, text: str) -> str:
     when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
-    text = preview(row.step.after or row.step.before or "")
-    mark = "  (undone)" if undone else f"  (undoes {row.undoes})" if row.undoes else ""
-    return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {text}  [{row.origin}]{mark}"
-
-
-def moment(text: str) -> float:
-    """Return a moment that a person wrote: epoch seconds or ISO 8601, local when no zone is given."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if math.isfinite(seconds):
-        return seconds
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no date", "write it like 2026-11-15 or 2026-11-15T18:30") from None
+    shown = printable(preview(text))
+    return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {shown}  [{row.origin}]"
 
 
 def diff(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
@@ -87,7 +83,7 @@ def diff(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag =
     say(f"edit {row.id} on {row.target.value}, {from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}, by {row.origin}")
     for sign, text in (("-", row.step.before), ("+", row.step.after)):
         for line in (text or "").splitlines():
-            say(f"{sign} {line}")
+            say(f"{sign} {printable(line)}")
 
 
 def _row_on(history: History, ledger_id: int, target: Target | None) -> Entered:
@@ -128,21 +124,22 @@ def _redo(history: History, numbers: Sequence[LedgerId]) -> str:
 
 
 def at(
-    time: Annotated[str, typer.Argument(help="A moment, like 2026-11-15 or 2026-11-15T18:30.")],
+    time: Annotated[str, typer.Argument(help="A moment: 2026-11-15, 2026-11-15T18:30, yesterday, 3 days ago.")],
     target: TargetOption = None,
     json_: JsonFlag = False,
 ) -> None:
     """Print the pages as they were at a moment."""
     with opened() as kept:
         history = History(kept.memory)
-        pages = {page: history.at(page, moment(time)) for page in Target if target in (None, page)}
+        then = moment(time, now=kept.clock.now().timestamp())
+        pages = {page: history.at(page, then) for page in Target if target in (None, page)}
     if json_:
         print_json({page.value: {"entries": list(entries)} for page, entries in pages.items()})
         return
     for page, entries in pages.items():
         say(page.value)
         for entry in entries:
-            say(f"  § {entry}".replace("\n", "\n    "))
+            say(f"  § {printable(entry)}".replace("\n", "\n    "))
 
 
 def search(
@@ -157,11 +154,7 @@ def search(
         print_json([{**as_json(row, set()), "text": row.step.before} for row in found])
         return
     for row in found:
-        say(
-            _line(row, undone=False).replace(
-                preview(row.step.after or row.step.before or ""), preview(row.step.before or "")
-            )
-        )
+        say(_line(row, text=row.step.before or ""))
     say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, say
+from kept.cli.printable import counted, printable
 from kept.core.errors import UsageError
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
@@ -56,7 +57,8 @@ def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> 
     outcome = write_repaired(store, page, proposal)
     if isinstance(outcome, Refused):
         fail(outcome.error, outcome.remedy)
-    tell(f"{page.value}: repaired, {outcome.entry_count} entries, {len(proposal.archived)} archived")
+    entries = counted(outcome.entry_count, "entry", "entries")
+    tell(f"{page.value}: repaired, {entries}, {len(proposal.archived)} archived")
     return {**outcome_json(outcome), "needed": True, "archived": list(proposal.archived)}
 
 
@@ -70,7 +72,8 @@ def _diff(page: Target, proposal: "Proposal") -> str:
         f"{page.value} (proposed)",
         lineterm="",
     )
-    return "\n".join([*lines, *(f"to the archive: {text}" for text in proposal.archived)])
+    same = (f"{page.value}: the bytes are no UTF-8; read in another encoding they say:", *proposal.entries)
+    return printable("\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)]))
 
 
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
@@ -119,7 +122,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
     with opened() as kept:
         pages = [target] if target else list(Target)
         count = sum(len(kept.memory.page(page).entries) for page in pages)
-        if not confirmed(f"Remove all {count} entries?", yes=yes):
+        if not confirmed(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
         author = Author(origin="user", reason="reset")
         done: dict[str, JSON] = {}
@@ -135,7 +138,8 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
                 fail(result.error, result.remedy)
             done[page.value] = outcome_json(result)
             if not as_json:
-                say(f"{page.value}: {len(entries)} entries removed (undo: kept memory undo)")
+                way_back = " (undo: kept memory undo)" if entries else ""
+                say(f"{page.value}: {counted(len(entries), 'entry', 'entries')} removed{way_back}")
     if as_json:
         print_json(done)
 
@@ -159,7 +163,8 @@ def import_(
     try:
         text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file!r}: {error}", "give an export or a page file in UTF-8") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
     report: dict[str, JSON] = {}
     refused = 0
     with opened() as kept:

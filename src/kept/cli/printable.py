@@ -15,6 +15,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return `1 message`, `2,000 messages`, `2 entries`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def indented(text: str, indent: str = "    ") -> str:
     """Return `text` with every line indented; for a person, broken between words so that the indent stays whole."""
     if not sys.stdout.isatty():

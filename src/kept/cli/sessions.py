@@ -49,6 +49,8 @@ def list_(
             say_session(session, preview="" if session.title else store.preview(session.id))
         if not found and trash:
             note("the trash is empty")
+        elif not found and (source is not None or user is not None):
+            note("no session fits")
         elif not found:
             note("no sessions: talk with `kept chat`, or bring some with `kept sessions import FILE.jsonl`")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
-from kept.cli.printable import printable
+from kept.cli.printable import counted, printable
 from kept.cli.sessions_embed import vectors_json, vectors_line
 from kept.cli.transcript import local, session_json
 from kept.core.jsontypes import JSON
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from kept.sessions.sqlite.repair import Repaired
 
 _MEGABYTE = 1_000_000
+_PARTS = {
+    "tables": "and indexes, bytes",
+    "growth": "month, messages, bytes of text",
+    "biggest": "session, title, messages, bytes of text",
+}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,14 +48,15 @@ def prune(
         if not as_json:
             for session in plan.sessions:
                 active = local(session.last_active or session.started)
-                say(f"{session.id}  {active}  {session.message_count:>5} messages  {printable(session.title or '')}")
+                messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+                say(f"{session.id}  {active}  {messages}  {printable(session.title or '(no title)')}")
         answer: dict[str, JSON] = {
             "sessions": [session_json(session) for session in plan.sessions],
             "text_bytes": plan.text_bytes,
             "dry_run": dry_run,
         }
         if not dry_run:
-            question = f"move {len(plan.sessions)} sessions to the trash?"
+            question = f"move {counted(len(plan.sessions), 'session')} to the trash?"
             if plan.sessions and not confirmed(question, yes=yes):
                 fail("nothing was pruned")
             answer["deleted"] = list(keeping.delete(store, [session.id for session in plan.sessions]))
@@ -60,9 +66,10 @@ def prune(
             print_json(answer)
             return
         if dry_run:
-            note(f"would go: {len(plan.sessions)} sessions, {plan.text_bytes:,} bytes of text")
+            note(f"would go: {counted(len(plan.sessions), 'session')}, {counted(plan.text_bytes, 'byte')} of text")
         else:
-            say(f"{len(plan.sessions)} sessions moved to the trash; {removed.sessions} removed from it for good")
+            moved = counted(len(plan.sessions), "session")
+            say(f"{moved} moved to the trash; {removed.sessions:,} removed from it for good")
 
 
 def stats(as_json: JsonFlag = False) -> None:
@@ -79,15 +86,21 @@ def stats(as_json: JsonFlag = False) -> None:
         value = found[name]
         say(f"{name:<12} {value:,}" if isinstance(value, int) else f"{name:<12} {value}")
     say(f"{'vectors':<12} {vectors_line(found['vectors'])}")
-    for name in ("tables", "growth", "biggest"):
-        say(name)
+    for name, columns in _PARTS.items():
+        say(f"{name} ({columns})")
         part = found[name]
         rows = part.items() if isinstance(part, dict) else part
         assert not isinstance(rows, (str, int, float, type(None)))
         for row in rows:
             values = row.values() if isinstance(row, dict) else row
             assert not isinstance(values, (str, int, float, type(None)))
-            say("  " + "  ".join(f"{one:,}" if isinstance(one, int) else printable(str(one)) for one in values))
+            say("  " + "  ".join(_cell(one) for one in values))
+
+
+def _cell(value: JSON) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "(no title)" if value is None else printable(str(value))
 
 
 def reindex(as_json: JsonFlag = False) -> None:
@@ -99,7 +112,7 @@ def reindex(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"indexed": count})
     else:
-        say(f"{count:,} messages indexed")
+        say(f"{counted(count, 'message')} indexed")
 
 
 def optimize(

@@ -1,7 +1,7 @@
 """`kept sessions search`: one query for a person, or many in one process for programs."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,14 @@ from kept.app import App
 from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
 from kept.cli.printable import indented, printable
 from kept.cli.transcript import highlighted, local, message_json
+from kept.cli.when import moment
+from kept.config.shape import nearest
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON, dumps
+from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
-from kept.sessions.discovery import unchecked
-from kept.sessions.moments import from_person
+from kept.sessions.discovery import hits, unchecked
 from kept.sessions.recall import said
 from kept.sessions.snippet import Marker
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -52,9 +54,9 @@ def search(
         base = SearchRequest(
             query or "",
             limit=limit,
-            after=_moment(after, now),
-            before=_moment(before, now),
-            roles=tuple(role or ()),
+            after=None if after is None else moment(after, now=now),
+            before=None if before is None else moment(before, now=now),
+            roles=_roles(role or ()),
             sources=tuple(source or ()),
             project=project,
             session_id=_session_id(kept, session, profile),
@@ -78,13 +80,14 @@ def _session_id(kept: App, name: str | None, profile: str | None) -> SessionId |
     return SessionId(name) if profile is not None else kept.sessions.resolve(name)
 
 
-def _moment(text: str | None, now: float) -> float | None:
-    if text is None:
-        return None
-    moment = from_person(text, now=now)
-    if moment is None:
-        raise UsageError(f"{text!r} is not a date that can be read", "use 2026-03-01, or: last week, in March")
-    return moment
+def _roles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the roles that are asked for, several in one word where commas stand between them."""
+    known = [role.value for role in Role]
+    roles = tuple(one.strip() for name in names for one in name.split(",") if one.strip())
+    for role in roles:
+        if role not in known:
+            raise UsageError(f"there is no role {role!r}{nearest(role, known)}", f"use one of {', '.join(known)}")
+    return roles
 
 
 def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str, SqliteSessionStore]]:
@@ -92,12 +95,18 @@ def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str
     if profiles is None:
         return [("", kept.sessions)]
     from kept.app.vectors import meaning_of
-    from kept.config.home import Home, checked_profile
+    from kept.config.home import find_home
     from kept.storage.state import open_state
 
     found = []
-    for name in dict.fromkeys(one.strip() for one in profiles.split(",") if one.strip()):
-        home = Home(kept.home.root, checked_profile(name))
+    names = list(dict.fromkeys(one.strip() for one in profiles.split(",") if one.strip()))
+    if not names:
+        raise UsageError("--profile needs a name", "write --profile NAME, or several with commas between them")
+    for name in names:
+        home = find_home(str(kept.home.root), name, {})
+        if not home.database.exists():
+            note(f"[{name}] no conversation is stored yet")
+            continue
         database = open_state(home.database, read_only=True)
         stack.callback(database.close)
         meaning = meaning_of(kept, database)
@@ -156,7 +165,7 @@ def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
     found = store.search(request)
     prefix = f"[{name}] " if name else ""
     if found.abstained:
-        note(f"{prefix}nothing matched well enough{'; the nearest:' if found.sessions else ''}")
+        note(f"{prefix}{_why(store, request, found)}")
         for hit in found.sessions[:3]:
             session = store.session(hit.session_id)
             if session is not None:
@@ -165,6 +174,20 @@ def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
     _show_passages(prefix, store, found, limit=request.limit)
     if found.unchecked:
         note(f"{prefix}{unchecked(found)}: narrow it with --after and --before, or add a rarer word")
+
+
+def _why(store: SqliteSessionStore, request: SearchRequest, found: Found) -> str:
+    """Say why nothing is shown: what the filters took away, or what came nearest."""
+    if found.sessions:
+        return "nothing matched well enough; the nearest:"
+    free = SearchRequest(request.query, limit=request.limit, user_id=request.user_id)
+    without = store.search(free) if free != request else found
+    if without.messages and not without.abstained:
+        return f"the filters excluded {hits(without, most=request.limit)}: widen or drop them"
+    elsewhere = found.excluded.get("hidden source", 0)
+    if elsewhere:
+        return f"{elsewhere} found in sessions of sub-agents, tools or reviews: --source names them"
+    return "nothing matched: try other or fewer words"
 
 
 def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limit: int) -> None:

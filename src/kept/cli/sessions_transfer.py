@@ -8,6 +8,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from kept.cli.frame import JsonFlag, note, opened, print_json, say
+from kept.cli.printable import counted
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import dumps
@@ -40,13 +41,13 @@ def import_(
     for number, why in report.problems[:MOST_SHOWN]:
         note(f"line {number}: {why}")
     if report.bad > MOST_SHOWN:
-        note(f"and {report.bad - MOST_SHOWN} more bad lines")
+        note(f"and {counted(report.bad - MOST_SHOWN, 'more bad line')}")
     if as_json:
         print_json(report.as_json())
     else:
         forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
-        bad = f"; {report.bad:,} bad lines skipped" if report.bad else ""
-        new = f"{report.messages:,} messages in {report.sessions:,} new sessions"
+        bad = f"; {counted(report.bad, 'bad line')} skipped" if report.bad else ""
+        new = f"{counted(report.messages, 'message')} in {counted(report.sessions, 'new session')}"
         say(f"{new}; {report.known:,} known already{forgotten}{bad}")
     if report.bad and not report.messages and not report.known and not report.forgotten:
         raise typer.Exit(1)
@@ -69,6 +70,7 @@ def export(
     user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "--output", "-o", help="Write to this file.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
     with opened() as kept:
@@ -81,7 +83,11 @@ def export(
             for line in lines:
                 say(line)
             return
-        note(f"{written(out, lines):,} lines in {out}")
+        count = written(out, lines)
+        if as_json:
+            print_json({"file": str(out), "lines": count})
+        else:
+            note(f"{counted(count, 'line')} in {out}")
 
 
 def written(out: Path, lines: Iterable[str]) -> int:

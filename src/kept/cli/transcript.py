@@ -40,7 +40,8 @@ def say_session(session: Session, *, preview: str = "") -> None:
     title = printable(session.title or snippet.one_line(preview, width=60) or "(no title)")
     flags = " archived" if session.archived else ""
     when_active = local(session.last_active or session.started)
-    say(f"{session.id}  {when_active}  {session.message_count:>5} messages  {printable(session.source)}{flags}")
+    messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+    say(f"{session.id}  {when_active}  {messages}  {printable(session.source)}{flags}")
     say(f"    {title}")
 
 

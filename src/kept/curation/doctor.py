@@ -1,5 +1,6 @@
 """The doctor: checks an installation by running the real paths, never by guessing."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -96,6 +97,16 @@ def _scanner() -> str:
     assert scan(ATTACK).blocked, "an attack passed the scanner"
     assert scan(FACT).verdict == "clean", "a plain fact was held"
     return "as it should"
+
+
+def writable(home: Path, *inside: Path) -> Check:
+    """Whether the home (or the nearest folder above it) and what is in it can be written; tries nothing."""
+    nearest = next(path for path in (home, *home.parents) if path.exists())
+    refused = [path for path in (nearest, *inside) if path.exists() and not os.access(path, os.W_OK)]
+    if not refused:
+        return well("home", str(home))
+    said = f"{refused[0]} cannot be written: what is there is read, nothing new is kept"
+    return Check("home", Health.ILL, said, "check its owner and permissions, or choose another folder with --home")
 
 
 def pages(store: MemoryStore, pending: Path) -> Iterator[Check]:

@@ -53,11 +53,8 @@ class History:
         return found
 
     def gap(self, target: Target) -> str | None:
-        """Return where the ledger and the page disagree, None when they agree."""
-        try:
-            entries = self._store.files.entries(target)
-        except Unreadable as error:
-            return f"{error.message}; the edits before that are listed"
+        """Return where the ledger and the page disagree, None when they agree; raises Unreadable."""
+        entries = self._store.files.entries(target)
         rows = self.rows(target)
         if not rows and not entries:
             return None

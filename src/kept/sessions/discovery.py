@@ -152,14 +152,20 @@ def _nearest(store: Readable, sessions: Sequence[FoundSession]) -> list[JSON]:
     ]
 
 
+def hits(found: Found, *, most: int) -> str:
+    """Return how many messages hold what was asked, in words; those that only stand beside one do not count."""
+    count = sum(1 for one in found.messages if one.parts.get("words") or one.parts.get("meaning"))
+    more = " or more" if len(found.messages) >= most else ""
+    return f"{count} hit{'' if count == 1 and not more else 's'}{more}"
+
+
 def _why(store: Readable, asked: Asked, asker: Asker, found: Found) -> str:
     """Say why there is nothing; a search without the filters tells what they took away."""
     filters = asked.filters
     if filters:
         without = store.search(_request(asked.without_filters(), asker))
         if without.messages and not without.abstained:
-            count = len(without.messages)
-            many = f"{count} hits" if count < _candidates(asked) else f"{count} hits or more"
+            many = hits(without, most=_candidates(asked))
             return f"the filters ({', '.join(filters)}) excluded {many}: widen or drop them"
     hidden = found.excluded.get("current conversation", 0)
     if hidden:

@@ -448,3 +448,52 @@ def test_the_way_back_of_an_undo_is_its_own_id(run):
     assert "(redo: kept memory undo 2)" in ran.out
     assert run("memory", "undo", "2").code == 0
     assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("remove", "absent"), "kept memory show --target memory"),
+        (("add", " "), "write the text in quotes"),
+        (("add", "x", "--target", "user"), "kept config set memory.user_profile_enabled true"),
+    ],
+)
+def test_a_person_is_told_what_a_person_can_do(run, home, arguments, remedy):
+    """The next step names a command, not a field of the tool."""
+    home.mkdir()
+    (home / "config.yaml").write_text("memory:\n  user_profile_enabled: false\n")
+
+    assert remedy in run("memory", *arguments).err
+
+
+def test_the_past_is_shown_where_a_page_cannot_be(run, home):
+    """The log lists what is known and says which page cannot be read."""
+    run("memory", "add", "one")
+    page_file = home / "memories" / "MEMORY.md"
+    page_file.write_bytes(b"caf\xe9")
+
+    ran = run("memory", "log")
+    assert ran.code == 0
+    assert "+ one" in ran.out
+    assert "not UTF-8" in ran.out
+    assert "1 entry" in run("memory", "repair", "--yes").out
+
+
+def test_an_entry_cannot_steer_the_terminal(run, home):
+    """What another program wrote on a page is shown without its control characters, and stays as it is."""
+    run("memory", "add", "one")
+    (home / "memories" / "MEMORY.md").write_bytes(b"one\x1b[31mred")
+    run("memory", "add", "x", "-t", "user")
+
+    for command in (("show",), ("show", "--raw"), ("repair", "--yes"), ("log",), ("search", "red")):
+        assert "\x1b" not in run("memory", *command).out
+
+
+def test_the_doctor_says_that_a_home_cannot_be_written(run, home, monkeypatch):
+    """A home that is only read is not in order."""
+    home.mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+
+    ran = run("doctor", "--offline")
+    assert ran.code == 1
+    assert "cannot be written" in ran.out

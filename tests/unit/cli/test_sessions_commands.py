@@ -231,3 +231,39 @@ def test_a_newer_database_is_refused_in_words(kept, home):
     assert answer["error"].startswith("session store unavailable: ")
     assert answer["remedy"]
     assert (home / "state.db").read_bytes() == before
+
+
+def test_an_empty_answer_says_why(kept):
+    """Filters that took the hits away are told apart from words that nobody said."""
+    assert "the filters excluded 1 hit" in kept("sessions", "search", "camelCaseNames", "--after", "2025-01-01").err
+    assert "nothing matched" in kept("sessions", "search", "zyzzyva").err
+    wrong = kept("sessions", "search", "deployment", "--role", "usr")
+    assert (wrong.code, "did you mean 'user'" in wrong.err) == (2, True)
+
+
+def test_profiles_that_hold_nothing_are_no_error(kept):
+    """One that is not there is a mistake; one without conversations finds nothing."""
+    assert kept("profile", "create", "empty").code == 0
+
+    both = kept("sessions", "search", "camelCaseNames", "--profile", "empty,default")
+    assert both.code == 0
+    assert "[empty] no conversation" in both.err
+    assert "[default]" in both.out
+    wrong = kept("sessions", "search", "x", "--profile", "absent")
+    assert (wrong.code, "kept profile create absent" in wrong.err) == (2, True)
+    assert kept("sessions", "search", "x", "--profile", " , ").code == 2
+
+
+def test_statistics_name_what_they_count(kept):
+    """No column is left to be guessed, and what has no title says so."""
+    shown = kept("sessions", "stats").out
+
+    assert "biggest (session, title, messages, bytes of text)" in shown
+    assert "None" not in shown
+
+
+def test_an_export_to_a_file_answers_programs(kept, tmp_path):
+    """With --json the report is JSON; without a file the lines are JSON either way."""
+    ran = kept("sessions", "export", "-o", str(tmp_path / "all.jsonl"), "--json")
+
+    assert json.loads(ran.out) == {"file": str(tmp_path / "all.jsonl"), "lines": 6}
