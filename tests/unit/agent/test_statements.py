@@ -78,6 +78,28 @@ def test_corrections_are_known():
     assert not is_correction("Now the next file please")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No, actually my name is Grace", "That's wrong, I live in Hamburg", "Not quite, the port is 5434",
+        "Sorry, I meant Tuesday", "Correction: the port is 5434", "Das stimmt nicht, ich wohne in Hamburg",
+        "Korrektur: der Port ist 5434", "No, en realidad vivo en Madrid", "De hecho, trabajo en Lima",
+        "C'est faux, j'habite à Lyon", "你错了，我住在上海", "更正：端口是 5434",
+    ],
+)  # fmt: skip
+def test_corrections_wait_for_a_yes(text):
+    """However a correction begins, also with two such words, its own words are noted."""
+    assert [(one.kind, one.text) for one in statements(text)] == [(Kind.INFERRED, text)]
+
+
+@pytest.mark.parametrize(
+    "text", ["No problem", "no, thanks", "That's not the point", "Sorry for the delay", "Actually?"]
+)
+def test_a_no_alone_is_no_fact(text):
+    """What begins like a correction and says nothing is not noted."""
+    assert statements(text) == []
+
+
 @given(st.text(max_size=300))
 def test_no_message_raises(text):
     """Whatever a person types is read."""
