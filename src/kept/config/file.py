@@ -12,6 +12,7 @@ from kept.config.settings import Settings
 from kept.config.shape import Unfit, built, fields, known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
 from kept.core.jsontypes import dumps
+from kept.core.text import encodable
 from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.locks import locked
 
@@ -26,7 +27,7 @@ def set_value(home: Home, key: str, text: str) -> Any:
         built(Settings, values)
     except Unfit as unfit:
         raise ConfigError(str(unfit), f"accepted: {unfit.accepted}") from None
-    if any(0xD800 <= ord(character) < 0xE000 for character in dumps(value)):
+    if not encodable(dumps(value)):
         raise ConfigError(f"{key} cannot be half of a surrogate pair", "accepted: text in UTF-8")
     with _locked_document(home) as (path, document):
         place(document, key, value)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from kept.core.refusal import Reason, Refused
+from kept.core.text import encodable
 from kept.memory.edits import Add, Edit, Remove, Replace, Step
 
 ENTRY_DELIMITER = "\n§\n"
@@ -47,18 +48,10 @@ def clean(text: str) -> str | Refused:
             "A line of the content is only '§', which separates entries.",
             "Remove that line, or add the parts as separate entries.",
         )
-    if (control := _CONTROL.search(entry)) is not None or not _encodable(entry):
+    if (control := _CONTROL.search(entry)) is not None or not encodable(entry):
         what = f"the control character U+{ord(control[0]):04X}" if control else "half of a surrogate pair"
         return Refused(Reason.INVALID, f"The content holds {what}.", "Send it again as plain text without it.")
     return entry
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def preview(entry: str) -> str:
