@@ -11,9 +11,9 @@ from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.skills.arguments import Arguments, read_change, text_of, unfit
 from kept.skills.catalogue import catalogue
-from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
-from kept.skills.document import composed
+from kept.skills.changes import Change, Create
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.frontmatter import BadHead, read
 from kept.skills.index import Skill
@@ -28,17 +28,6 @@ from kept.skills.view import invocation, view, view_file
 log = logging.getLogger(__name__)
 
 MOST_LISTED = 50
-_ACTIONS = ("create", "patch", "edit", "delete", "write_file", "remove_file")
-_NEEDS = {
-    "create": ("name", "content"),
-    "edit": ("name", "content"),
-    "patch": ("name", "old_string", "new_string"),
-    "write_file": ("name", "file_path", "file_content"),
-    "remove_file": ("name", "file_path"),
-    "delete": ("name",),
-}
-_MOST_ARGUMENT = 2_000_000
-Arguments = Mapping[str, JSON]
 
 
 class SkillTools:
@@ -77,17 +66,16 @@ class SkillTools:
 
     def invoked(self, name: str, arguments: str, *, session_id: str, runs: bool = True) -> str | Refused:
         """Return the text that `/skill-name arguments` puts into a turn; it counts as a use, like any other."""
-        text = invocation(self.library, name, arguments, session_id=session_id)
-        if isinstance(text, Refused):
-            return text
-        shown = view(self.library, name)
-        if runs and not isinstance(shown, Refused):
+        shown = view(self.library, name, session_id=session_id)
+        if isinstance(shown, Refused):
+            return shown
+        if runs:
             self.note_used(session_id, shown.skill.name, shown.version)
         try:
             self.library.usage.viewed(name, used=True)
         except StorageError as error:
             log.warning("use of %s not counted: %s", name, error.message)
-        return text
+        return invocation(shown, arguments)
 
     def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
         """Write the outcome row of every skill that the turn used, and return their names."""
@@ -105,10 +93,10 @@ class SkillTools:
         self.library.outcomes.correct(session_id, turn)
 
     def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
-        unfit = _unfit(arguments, ("category", "query"), required=())
-        if unfit is not None:
-            return refusal(unfit)
-        category, query = _text(arguments, "category").strip("/"), _text(arguments, "query")
+        refused = unfit(arguments, ("category", "query"), required=())
+        if refused is not None:
+            return refusal(refused)
+        category, query = text_of(arguments, "category").strip("/"), text_of(arguments, "query")
         usable = self.library.usable(_tools_of(context))
         counts = _categories(usable)
         if category and category not in counts:
@@ -133,10 +121,10 @@ class SkillTools:
         return answer
 
     def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
-        unfit = _unfit(arguments, ("name", "file_path"), required=("name",))
-        if unfit is not None:
-            return refusal(unfit)
-        name, file_path = _text(arguments, "name").strip(), _text(arguments, "file_path")
+        refused = unfit(arguments, ("name", "file_path"), required=("name",))
+        if refused is not None:
+            return refusal(refused)
+        name, file_path = text_of(arguments, "name").strip(), text_of(arguments, "file_path")
         self._wake(name)
         if file_path and file_path != MAIN:
             shown = view_file(self.library, name, file_path, session_id=context.session_id)
@@ -164,7 +152,7 @@ class SkillTools:
             self.editor.restore(name, Author("agent", reason="used again"))
 
     def _manage(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
-        change = _change(arguments)
+        change = read_change(arguments)
         if isinstance(change, Refused):
             return refusal(change)
         if context.incognito:
@@ -248,88 +236,6 @@ def refusal(refused: Refused) -> dict[str, JSON]:
         "remedy": refused.remedy,
         **refused.detail,
     }
-
-
-def _change(arguments: Arguments) -> Change | Refused:
-    action = arguments.get("action")
-    if action not in _ACTIONS:
-        error = f"{str(action)[:40]!r} is no action" if action else "there is no action"
-        return Refused(Reason.INVALID, error, f"use one of {', '.join(_ACTIONS)}", {"actions": list(_ACTIONS)})
-    allowed = (
-        "action", "name", "content", "description", "category", "file_path", "file_content", "old_string", "new_string",
-        "replace_all", "confirm_new",
-    )  # fmt: skip
-    unfit = _unfit(arguments, allowed, required=_NEEDS[action])
-    if unfit is not None:
-        return unfit
-    return _built(
-        action, {key: _text(arguments, key) for key in allowed}, replace_all=arguments.get("replace_all") is True
-    )
-
-
-def _built(action: str, given: Mapping[str, str], *, replace_all: bool) -> Change:
-    name = given["name"].strip()
-    match action:
-        case "create":
-            return Create(name, _with_head(given), given["category"].strip("/ "))
-        case "edit":
-            return Edit(name, _with_head(given))
-        case "patch":
-            return Patch(
-                name, given["old_string"], given["new_string"], given["file_path"] or MAIN, replace_all=replace_all
-            )
-        case "write_file":
-            return WriteFile(name, given["file_path"], given["file_content"])
-        case "remove_file":
-            return RemoveFile(name, given["file_path"])
-        case _:
-            return Delete(name)
-
-
-def _with_head(given: Mapping[str, str]) -> str:
-    """Return the content, with a frontmatter made of name and description where it has none."""
-    content = given["content"]
-    if given["description"].strip() and not content.lstrip("\ufeff").startswith("---"):
-        return composed(given["name"].strip(), given["description"], content)
-    return content
-
-
-_FLAGS = frozenset({"replace_all", "confirm_new"})
-_MAY_BE_EMPTY = frozenset({"new_string", "file_content"})
-
-
-def _unfit(arguments: Arguments, allowed: tuple[str, ...], *, required: tuple[str, ...]) -> Refused | None:
-    """Return why the arguments cannot be used, or None."""
-    unknown = sorted(set(arguments) - set(allowed))
-    if unknown:
-        error = f"unknown argument {unknown[0][:40]!r}"
-        return Refused(Reason.INVALID, error, f"the arguments are {', '.join(allowed)}")
-    for key, value in arguments.items():
-        if value is None:
-            continue
-        wanted = bool if key in _FLAGS else str
-        if not isinstance(value, wanted):
-            kind = "true or false" if wanted is bool else "text"
-            return Refused(Reason.INVALID, f"{key} is {type(value).__name__}", f"give {key} as {kind}")
-        if isinstance(value, str) and (len(value) > _MOST_ARGUMENT or not _encodable(value)):
-            return Refused(Reason.INVALID, f"{key} is too long or not valid Unicode", "give shorter, valid text")
-    for key in required:
-        if arguments.get(key) is None or (key not in _MAY_BE_EMPTY and arguments[key] == ""):
-            return Refused(Reason.INVALID, f"{key} is missing", f"give {', '.join(required)}")
-    return None
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _text(arguments: Arguments, key: str) -> str:
-    value = arguments.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _texts(value: JSON) -> tuple[str, ...]:

@@ -142,11 +142,8 @@ def _hint(name: str, linked: Mapping[str, list[str]], *, ready: bool) -> str:
     return " ".join(hints)
 
 
-def invocation(library: SkillLibrary, name: str, arguments: str, *, session_id: str | None = None) -> str | Refused:
+def invocation(shown: View, arguments: str) -> str:
     """Return the text that `/skill-name arguments` puts into one turn."""
-    shown = view(library, name, session_id=session_id)
-    if isinstance(shown, Refused):
-        return shown
     body = str(shown.answer["content"])
     request = arguments.strip() or "Follow this skill."
-    return f'The person loaded the skill "{name}" for this request:\n\n{body.strip()}\n\nRequest: {request}'
+    return f'The person loaded the skill "{shown.skill.name}" for this request:\n\n{body.strip()}\n\nRequest: {request}'
