@@ -276,3 +276,40 @@ def test_ctrl_c_twice_leaves_and_keeps_what_was_said(terminal, home, recorded):
     assert [(row[0], row[2]) for row in rows_of(home)] == [("user", 0), ("assistant", 1)]
     assert recorded("sync_turn") == []
     assert "Traceback" not in chat.seen
+
+
+def test_what_is_typed_during_an_answer_waits_unseen(terminal):
+    """The answer is not torn apart by what is typed meanwhile; it is the next message."""
+    with LoopbackOpenAI([Says("slowly said " * 20, delay_seconds=0.05), "and answered"]) as server:
+        chat = terminal(server)
+        assert chat.sees("/help"), chat.seen
+        chat.type("tell me\r")
+        assert chat.sees("slowly"), chat.seen
+        before = len(chat.seen)
+        chat.type("typed ahead\r")
+        assert chat.sees("and answered", seconds=30), chat.seen
+        chat.type("/quit\r")
+        assert chat.ends() == 0, chat.seen
+
+    shown = chat.seen[before:]
+    assert shown.count("typed ahead") >= 1
+    assert shown.index("typed ahead") > shown.rindex("slowly")
+
+
+def test_a_question_is_not_answered_by_what_was_typed_before_it(terminal, work):
+    """A line that was typed ahead allows no command."""
+    asks = Says("soon " * 40, (call("terminal", command="touch allowed"),), delay_seconds=0.05)
+    with LoopbackOpenAI([asks, "not done"]) as server:
+        chat = terminal(server)
+        assert chat.sees("/help"), chat.seen
+        chat.type("do it\r")
+        assert chat.sees("soon"), chat.seen
+        chat.type("y\r")
+        assert chat.sees("[y/N]"), chat.seen
+        time.sleep(0.5)
+        chat.type("n\r")
+        assert chat.sees("not done"), chat.seen
+        chat.type("/quit\r")
+        assert chat.ends() == 0, chat.seen
+
+    assert not (work / "allowed").exists()

@@ -10,6 +10,7 @@ from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
 
 from kept.cli.frame import note, say
 from kept.cli.slash import COMMANDS, Slash
@@ -40,7 +41,9 @@ class Prompt:
     def ask(self) -> str | None:
         """Return the next message, None at the end; Alt-Enter adds a line."""
         try:
-            return self._session.prompt("› ")
+            # what a review has to say meanwhile stands above what the person types
+            with patch_stdout(raw=True):
+                return self._session.prompt("› ")
         except KeyboardInterrupt:
             talk, before = self._slash.talk, self._slash.talk.interrupted_at
             talk.interrupted_at = time.monotonic()
@@ -81,7 +84,7 @@ def _bindings(slash: Slash) -> KeyBindings:
     def _(_event: KeyPressEvent) -> None:
         from kept.cli.printable import printable
 
-        run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool was called in the last turn"))
+        run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool has answered in the last turn"))
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

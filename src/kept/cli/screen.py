@@ -1,5 +1,6 @@
 """The screen of a chat: what a person sees of the events of a conversation."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -130,7 +131,7 @@ def _told(event: Event) -> str:
         case ToolStarted(name=name, arguments=arguments):
             return f"· {name} {_short(arguments)}"
         case ToolFinished(name=name, ok=False, answer=answer):
-            return f"  {name} failed: {_short(answer)}"
+            return f"  {name} failed: {_short(_error_in(answer))}"
         case Warned(message, remedy):
             return f"kept: {message}{f' ({remedy})' if remedy else ''}"
         case Compacted(before_tokens=before, after_tokens=after, messages_covered=covered, note=words):
@@ -138,6 +139,15 @@ def _told(event: Event) -> str:
             return f"context compacted: {before:,} → {after:,} tokens, {covered} messages summarised{told}"
         case _:
             return ""
+
+
+def _error_in(answer: str) -> str:
+    """Return what a tool's answer says went wrong, the whole answer when it does not say it our way."""
+    try:
+        error = json.loads(answer)["error"]
+    except (ValueError, TypeError, KeyError):
+        return answer
+    return error if isinstance(error, str) else answer
 
 
 def _short(text: str) -> str:

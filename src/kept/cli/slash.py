@@ -7,10 +7,12 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, say
+from kept.cli.memory import show_page
+from kept.cli.printable import printable
 from kept.cli.screen import Screen
 from kept.cli.talk import Talk
 from kept.core.clock import from_epoch
-from kept.core.errors import StorageError, UsageError
+from kept.core.errors import StorageError, Unreadable, UsageError
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.core.refusal import Refused
@@ -135,28 +137,35 @@ class Slash:
             return
         outcome = self.talk.run(self.talk.agent.compress, rest)
         if not outcome.saved:
-            say(f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.")
+            say(f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.".replace("_", " "))
 
     def do_memory(self, rest: str) -> None:
         """Show the pages, or decide about what waits."""
         word, _, argument = rest.partition(" ")
         match word:
             case "pending":
-                for item in self.kept.approvals.waiting():
-                    say(f"{item.id}  {item.target.value}: {item.summary}")
+                waiting = self.kept.approvals.waiting()
+                for item in waiting:
+                    say(f"{item.id}  {item.target.value}: {printable(item.summary)}")
+                if not waiting:
+                    say("Nothing waits.")
             case "approve" | "reject":
                 self._decide(word, argument.strip())
             case "undo":
                 self._undo_memory()
-            case _:
+            case "" | "show":
                 self._show_pages()
+            case _:
+                raise UsageError(
+                    f"there is no /memory {word}", "write /memory, or /memory pending, approve ID, reject ID, undo"
+                )
 
     def _show_pages(self) -> None:
         for page in Target:
-            live = self.kept.memory.page(page)
-            say(f"{page.value} [{live.usage}]")
-            for entry in self.kept.memory.shown_entries(page):
-                say(f"  § {entry}".replace("\n", "\n    "))
+            try:
+                show_page(self.kept.memory, page)
+            except Unreadable as error:  # the other page is shown all the same
+                note(f"kept: {error.message}\n  next: {error.remedy}")
         waiting = len(self.kept.approvals.waiting())
         if waiting:
             say(f"{waiting} waiting: /memory pending")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kept.cli.frame import say
+from kept.cli.printable import indented, printable
 from kept.core.refusal import Refused
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ def list_skills(slash: "Slash", query: str) -> None:
     library = slash.kept.skill_tools.library
     found = [ranked.skill for ranked in library.search(query)] if query else library.usable()
     for skill in found[:20]:
-        say(f"/{skill.name}  {skill.description}")
+        say(f"/{skill.name}\n{indented(printable(skill.description))}")
     if not found:
         say("No skill fits." if query else "There are no skills yet.")
 

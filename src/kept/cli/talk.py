@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kept.cli.echo import seen, unseen
 from kept.cli.frame import note
 from kept.core.events import Warned
 
@@ -28,6 +29,8 @@ AGAIN_SECONDS = 2.0
 """Two presses of Ctrl-C within this time leave."""
 LEAVE_SECONDS = 5.0
 """How long an interrupted turn may take to be stored when the process is asked to end."""
+SILENT_SECONDS = 1.0
+"""How long a review may hold the exit before a person is told why."""
 _LOOK_SECONDS = 0.2
 _ENDINGS = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 MOST_SHOWN = 4_000
@@ -46,8 +49,7 @@ class Talk:
 
     def turn(self, text: str) -> "Answer":
         """Answer one message; Ctrl-C once stops the turn, twice leaves."""
-        running = self.portal.start_task_soon(self.agent.turn, text)
-        answer: Answer = self._waited(running)
+        answer: Answer = self.run(self.agent.turn, text)
         return answer
 
     def _waited(self, running: "Future[Any]") -> Any:
@@ -68,8 +70,9 @@ class Talk:
         self.agent.parts.sink(Warned("stopping …", "Ctrl-C again to leave"))
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Run something of the agent's in its loop."""
-        return self._waited(self.portal.start_task_soon(work, *args))
+        """Run something of the agent's in its loop; what is typed meanwhile is seen when it can be answered."""
+        with unseen():
+            return self._waited(self.portal.start_task_soon(work, *args))
 
     def begin_review(self) -> None:
         """Start the review that is due; the chat goes on meanwhile."""
@@ -78,12 +81,14 @@ class Talk:
             self._review = self.portal.start_task_soon(self.agent.after_turn)
 
     def await_review(self, seconds: float) -> None:
-        """Give a running review some time; past it, it stays due for the next process."""
+        """Give a running review some time; past it, or after Ctrl-C, it stays due for the next process."""
         if self._review is None:
             return
         try:
-            self._review.result(timeout=seconds)
-        except (TimeoutError, CancelledError):
+            if not wait([self._review], timeout=min(seconds, SILENT_SECONDS)).done and sys.stderr.isatty():
+                note("looking back at what to remember … (Ctrl-C leaves at once)")
+            self._review.result(timeout=max(0.0, seconds - SILENT_SECONDS))
+        except (TimeoutError, CancelledError, KeyboardInterrupt):
             self._review.cancel()
 
 
@@ -172,7 +177,8 @@ def _says_yes() -> bool:
     """Wait for the person's word; a turn that is interrupted meanwhile waits no longer."""
     from kept.agent.offload import given_up
 
-    while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
-        if given_up():
-            return False
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    with seen():
+        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+            if given_up():
+                return False
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
