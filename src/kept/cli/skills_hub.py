@@ -99,7 +99,7 @@ def install(
 
 
 def _placed(hub: "Hub", prepared: "Prepared", *, category: str, force: bool, yes: bool, as_json: bool) -> None:
-    from kept.skills.guard import Policy
+    from kept.skills.guard.verdict import Policy
 
     _described(prepared)
     blocked = prepared.policy is Policy.BLOCK and not (force and not prepared.network)

@@ -11,10 +11,11 @@ from kept.core.ports import Completes
 from kept.core.refusal import Reason, Refused
 from kept.core.resources import shipped_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
-from kept.skills import guard
 from kept.skills.changes import Create, Edit
 from kept.skills.document import Document, bad_name, composed, strictly
 from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.guard.inspection import inspect
+from kept.skills.guard.verdict import Danger
 from kept.skills.index import Skill
 from kept.skills.roots import Kind
 from kept.storage.files import make_folder, read_bytes, write_atomically
@@ -116,7 +117,7 @@ def _checked(editor: SkillEditor, row: dict[str, Any], eligible: dict[str, Skill
     content = strictly(composed(into, str(row.get("description", "")), str(row.get("body", ""))), into)
     if isinstance(content, Refused):
         return f"{into!r}: {content.error}"
-    if guard.inspect({"SKILL.md": content.encode()}).danger is guard.Danger.DANGEROUS:
+    if inspect({"SKILL.md": content.encode()}).danger is Danger.DANGEROUS:
         return f"{into!r}: the guard finds the text dangerous"
     read = {name: editor.library.version(eligible[name]) for name in {*names, into} & set(eligible)}
     return Merge(into, names, content, str(row.get("reason", ""))[:300], read)

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kept.core.clock import iso
 from kept.core.errors import StorageError
 from kept.core.refusal import Reason, Refused
 from kept.skills.changes import Change, Create, Delete, Edit, Made, Patch, RemoveFile, WriteFile, Writing, made
 from kept.skills.document import bad_name
+from kept.skills.guard.verdict import Level, Policy, Trust, policy
 from kept.skills.library import SkillLibrary
 from kept.skills.places import MAIN, support_file
 from kept.skills.roots import Kind
@@ -19,9 +19,6 @@ from kept.skills.usage import Status, usage_error
 from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
 from kept.storage.files import explained, make_folder, sync_folder
 from kept.storage.locks import locked
-
-if TYPE_CHECKING:
-    from kept.skills.guard import Trust
 
 ARCHIVE_FOLDER = ".archive"
 
@@ -32,7 +29,7 @@ class Author:
 
     origin: str = "person"
     session_id: str | None = None
-    trust: "Trust | None" = None
+    trust: Trust | None = None
     """How the guard judges; None for a person, whom it only tells."""
     reason: str = ""
 
@@ -296,12 +293,12 @@ def _guarded(result: Made, author: Author) -> Refused | None:
     """Return a refusal when the guard wants a person to look first."""
     if author.trust is None:
         return None
-    from kept.skills import guard  # its rules are a third of the time that reading a skill takes to start
+    from kept.skills.guard.inspection import inspect  # its rules take a third of the time to start and read a skill
 
-    report = guard.inspect({path: data for path, data in result.files.items() if data is not None})
-    if guard.policy(author.trust, report.danger) is guard.Policy.ALLOW:
+    report = inspect({path: data for path, data in result.files.items() if data is not None})
+    if policy(author.trust, report.danger) is Policy.ALLOW:
         return None
-    findings = [str(finding) for finding in report.findings if finding.level is guard.Level.CRITICAL][:10]
+    findings = [str(finding) for finding in report.findings if finding.level is Level.CRITICAL][:10]
     remedy = "leave out what the rules name, or let the person decide: `kept skills pending`"
     error = f"the guard found this dangerous: {', '.join(report.rules)}"
     return Refused(Reason.HELD, error, remedy, {"rules": list(report.rules), "findings": findings})

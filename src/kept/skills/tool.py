@@ -16,6 +16,7 @@ from kept.skills.catalogue import catalogue
 from kept.skills.changes import Change, Create
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.frontmatter import BadHead, read
+from kept.skills.guard.verdict import Trust
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
 from kept.skills.outcomes import Outcome
@@ -222,8 +223,6 @@ class SkillTools:
 
 
 def _author(context: ToolContext) -> Author:
-    from kept.skills.guard import Trust
-
     return Author(context.origin, context.session_id, trust=Trust.AGENT)
 
 

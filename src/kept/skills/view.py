@@ -8,6 +8,7 @@ from pathlib import Path
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.skills.frontmatter import BadHead
+from kept.skills.guard.verdict import Danger, Level
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
 from kept.skills.places import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
@@ -35,10 +36,10 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     document = library.document(skill)
     if isinstance(document, BadHead):
         return Refused(Reason.UNAVAILABLE, f"{name!r} cannot be loaded: {document.problem}", document.fix)
-    from kept.skills import guard
+    from kept.skills.guard.inspection import inspect_folder
 
-    report = guard.inspect_folder(skill.folder)
-    if report.danger is guard.Danger.DANGEROUS and skill.root.kind in _FOREIGN:
+    report = inspect_folder(skill.folder)
+    if report.danger is Danger.DANGEROUS and skill.root.kind in _FOREIGN:
         remedy = f"do without it; a person can look at it in {str(skill.folder)!r}"
         error = f"{name!r} is not shown: the guard found {', '.join(report.rules)}"
         return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
@@ -47,7 +48,7 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     version = library.version(skill)
     warnings = [
         *document.warnings,
-        *(str(finding) for finding in report.findings if finding.level is not guard.Level.MEDIUM),
+        *(str(finding) for finding in report.findings if finding.level is not Level.MEDIUM),
     ]
     answer: dict[str, JSON] = {
         "success": True,
@@ -87,10 +88,10 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
     if not is_text(data):
         answer |= {"binary": True, "content": None, "path": str(path), "note": "not text; use it by its path"}
         return View(skill, library.version(skill), answer)
-    from kept.skills import guard
+    from kept.skills.guard.inspection import inspect
 
-    report = guard.inspect({file_path: data})
-    if report.danger is guard.Danger.DANGEROUS and skill.root.kind in _FOREIGN:
+    report = inspect({file_path: data})
+    if report.danger is Danger.DANGEROUS and skill.root.kind in _FOREIGN:
         error = f"{file_path!r} is not shown: the guard found {', '.join(report.rules)}"
         return Refused(Reason.BLOCKED, error, "do without it", {"rules": list(report.rules)})
     answer["content"] = filled(data.decode(), skill.folder, session_id)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kept.skills import guard
-from kept.skills.guard import Danger, Level, Policy, Trust, inspect, inspect_folder, inspect_text, policy, rules
+from kept.skills.guard.abilities import abilities
+from kept.skills.guard.inspection import inspect, inspect_folder, inspect_text
+from kept.skills.guard.table import rules
+from kept.skills.guard.verdict import Danger, Level, Policy, Trust, policy
 from kept.skills.roots import bundled_folder
 
 SIZE = 1_000_000 if os.environ.get("KEPT_HEAVY") == "1" else 120_000
@@ -198,6 +200,6 @@ def test_the_policy_table():
 
 def test_abilities_are_told_in_plain_words():
     """A person is shown what scripts may do."""
-    found = guard.abilities({"SKILL.md": b"curl", "scripts/a.py": b"import requests, subprocess\nrequests.get(u)"})
+    found = abilities({"SKILL.md": b"curl", "scripts/a.py": b"import requests, subprocess\nrequests.get(u)"})
 
     assert found == ("use the network", "start other programs")

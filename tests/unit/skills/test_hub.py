@@ -17,7 +17,7 @@ from kept.core.errors import Unreadable
 from kept.core.refusal import Reason, Refused
 from kept.skills.changes import Patch
 from kept.skills.editor import Author, Changed, SkillEditor
-from kept.skills.guard import Danger, Policy
+from kept.skills.guard.verdict import Danger, Policy
 from kept.skills.hub.hub import Hub, Prepared
 from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 

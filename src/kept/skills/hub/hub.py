@@ -9,9 +9,11 @@ from kept.core.clock import iso
 from kept.core.ids import random_hex
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
-from kept.skills import guard
 from kept.skills.document import bad_name
 from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.guard.abilities import abilities
+from kept.skills.guard.inspection import inspect, inspect_folder
+from kept.skills.guard.verdict import Danger, Level, Policy, Report, Trust, policy
 from kept.skills.hub.fetch import Reach, fetch, read_index
 from kept.skills.hub.lock import HUB_FOLDER, Installed, LockFile
 from kept.skills.hub.quarantine import Package, checked, chosen, discard, skills_below
@@ -30,19 +32,19 @@ class Prepared:
     source: str
     revision: str
     network: bool
-    trust: guard.Trust
+    trust: Trust
     package: Package
-    report: guard.Report
+    report: Report
 
     @property
-    def policy(self) -> guard.Policy:
+    def policy(self) -> Policy:
         """Return what is done with it unless a person says otherwise."""
-        return guard.policy(self.trust, self.report.danger)
+        return policy(self.trust, self.report.danger)
 
     @property
     def abilities(self) -> tuple[str, ...]:
         """Return in plain words what its scripts may do."""
-        return tuple(guard.abilities(self.package.files))
+        return abilities(self.package.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Audited:
     @property
     def clean(self) -> bool:
         """Tell whether every byte is as it was installed and the verdict is no worse."""
-        order = [str(danger) for danger in guard.Danger]
+        order = [str(danger) for danger in Danger]
         worse = order.index(self.verdict) > order.index(self.locked_verdict)
         return not (self.changed or self.missing or self.added or worse)
 
@@ -126,9 +128,9 @@ class Hub:
             source=text,
             revision=fetched.revision or _revision(package.files),
             network=uses_network(source),
-            trust=guard.Trust.TRUSTED if trusted else guard.Trust.COMMUNITY,
+            trust=Trust.TRUSTED if trusted else Trust.COMMUNITY,
             package=package,
-            report=guard.inspect(package.files),
+            report=inspect(package.files),
         )
 
     def install(self, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
@@ -166,11 +168,9 @@ class Hub:
         )
 
     def _stopped(self, prepared: Prepared, *, force: bool) -> Refused | None:
-        if prepared.policy is not guard.Policy.BLOCK or (force and not prepared.network):
+        if prepared.policy is not Policy.BLOCK or (force and not prepared.network):
             return None
-        reasons: list[JSON] = [
-            str(finding) for finding in prepared.report.findings if finding.level is guard.Level.CRITICAL
-        ]
+        reasons: list[JSON] = [str(finding) for finding in prepared.report.findings if finding.level is Level.CRITICAL]
         remedy = "do not use it" if prepared.network else "look at the files; --force takes it from a local source"
         error = f"stopped in quarantine: {prepared.package.name!r} is dangerous ({', '.join(prepared.report.rules)})"
         return Refused(Reason.BLOCKED, error, remedy, {"findings": reasons, "rules": list(prepared.report.rules)})
@@ -214,7 +214,7 @@ class Hub:
         folder = self._editor.home / installed.place
         present = {path: read_regular(folder / path) for path, _ in files_of(folder)} if folder.is_dir() else {}
         known = {path: digest(data) for path, data in present.items() if data is not None}
-        report = guard.inspect_folder(folder) if folder.is_dir() else guard.Report(())
+        report = inspect_folder(folder) if folder.is_dir() else Report(())
         return Audited(
             name,
             changed=tuple(sorted(path for path in known if installed.files.get(path, known[path]) != known[path])),

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from kept.security.scan import Finding as Threat
 from kept.security.scan import Scope, Severity, scan
 
+_SUFFIXES = frozenset({".md", ".markdown", ".txt", ".rst", ""})
 _STEERING = frozenset(
     (
         "instruction_override",
@@ -50,6 +52,11 @@ _PLAIN_OVERRIDE = re.compile(
     re.IGNORECASE,
 )
 _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=\s*[,}])")
+
+
+def is_prose(path: str) -> bool:
+    """Whether a file is read as prose, where a warning against something is harmless; a script is not."""
+    return PurePosixPath(path).suffix.lower() in _SUFFIXES
 
 
 def steering(text: str) -> Iterator[tuple[Threat, int]]:
