@@ -57,16 +57,13 @@ _ASKING_BACK: Final = re.compile(
     _FLAGS,
 )
 
-_FIRST_PERSON: Final = re.compile(
-    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|our|user)\b|\b(?:ich|mein\w*|mir|mich|wir|unser\w*)\b"
-    r"|\b(?:yo|mi|mis|me|soy|tengo|prefiero|vivo|trabajo|nuestr\w+)\b|\b(?:je|j['’]\w+|mon|ma|mes|moi|nous|notre)\b|我|咱|俺",
-    re.IGNORECASE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    orders: tuple[re.Pattern[str], ...]
+    orders: tuple[tuple[str, re.Pattern[str]], ...]
+    """Each with its language."""
+    persons: tuple[tuple[str | None, re.Pattern[str]], ...]
+    """Each with the only language that it is read in, None for every one."""
     inferred: tuple[re.Pattern[str], ...]
     corrections: tuple[re.Pattern[str], ...]
 
@@ -75,7 +72,13 @@ class _Table:
 def _table() -> _Table:
     rows = tomllib.loads(shipped_text("kept.agent", "statements.toml"))
     return _Table(
-        tuple(re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS) for row in rows["order"]),
+        tuple(
+            (row["lang"], re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS))
+            for row in rows["order"]
+        ),
+        tuple(
+            (row["lang"] if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for row in rows["person"]
+        ),
         tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"]),
         tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"] if row.get("corrects")),
     )
@@ -114,7 +117,7 @@ def ordered(text: str) -> Statement | None:
     """Return what the person orders to be remembered, in their own words, None when they order nothing."""
     if _ASKING_BACK.search(text) or _BACKWARD.match(text):
         return None
-    for pattern in _table().orders:
+    for language, pattern in _table().orders:
         match = pattern.match(text)
         if match is None:
             continue
@@ -122,9 +125,14 @@ def ordered(text: str) -> Statement | None:
         if re.search(r"\w", kept) and not (
             _QUESTION.search(text) and not text.lstrip().lower().startswith(("can", "could", "would", "will"))
         ):
-            target = Target.USER if _FIRST_PERSON.search(kept) else Target.MEMORY
+            target = Target.USER if _is_about_person(kept, language) else Target.MEMORY
             return Statement(Kind.ORDER, kept, target)
     return None
+
+
+def _is_about_person(text: str, language: str) -> bool:
+    """Whether a fact speaks of whoever says it; many languages say so in the verb alone."""
+    return any(pattern.search(text) for only, pattern in _table().persons if only in {None, language})
 
 
 def _sentences(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.agent.statements import Kind, is_correction, ordered, statements
+from kept.memory.edits import Target
 
 ROWS = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(encoding="utf-8"))
 
@@ -105,3 +106,54 @@ def test_no_message_raises(text):
     """Whatever a person types is read."""
     for found in statements(text):
         assert found.text.strip()
+
+
+@pytest.mark.parametrize("row", ROWS["person"], ids=lambda row: row["example"])
+def test_every_person_rule_matches_its_example(row):
+    """A fact about whoever says it goes to the page about them."""
+    order = {"en": "remember: ", "de": "merk dir: ", "es": "recuerda: ", "fr": "retiens: ", "zh": "记住:"}[row["lang"]]
+    statement = ordered(order + row["example"])
+
+    assert statement is not None
+    assert (statement.text, statement.target) == (row["example"], Target.USER)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Recuerda que odio el cilantro",
+        "Recuerda que uso vim",
+        "Recuerda que ya no fumo, que estoy casado",
+        "Recuerda que tenemos dos gatos",
+        "Merk dir: bin Vegetarier",
+        "Retiens: préfère le thé",
+        "记住本人对花生过敏",
+        "记住\uff1a住在上海",
+        "remember: allergic to peanuts",
+    ],
+)
+def test_a_fact_without_a_pronoun_is_about_the_person(said):
+    """Many languages say who in the verb alone, and notes leave it out."""
+    (found,) = statements(said)
+
+    assert found.target is Target.USER
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Recuerda que el informe sale cada mes",
+        "Recuerda que Pedro llega tarde",
+        "Recuerda que todo está en Berlín",
+        "Merk dir, dass der Server in Berlin steht",
+        "Souviens-toi que le serveur est à Paris",
+        "记住\uff0c服务器在柏林",
+        "Remember that standup is Mon 9:00",
+        "remember: the prefix is kept",
+    ],
+)
+def test_a_fact_about_the_world_is_not_about_the_person(said):
+    """Words that mean a person in another language do not make it one."""
+    (found,) = statements(said)
+
+    assert found.target is Target.MEMORY
