@@ -1,10 +1,11 @@
 """The one way a skill of the home is changed: lock, settle, decide, guard, keep the version, then the files."""
 
 import shutil
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from kept.core.clock import iso
 from kept.core.errors import StorageError
@@ -21,6 +22,8 @@ from kept.storage.files import explained, make_folder, sync_folder
 from kept.storage.locks import locked
 
 ARCHIVE_FOLDER = ".archive"
+Placing: TypeAlias = Literal["install", "update", "rollback"]
+_PLACED: Mapping[Placing, str] = {"install": "installed", "update": "updated", "rollback": "put back"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,24 @@ class SkillEditor:
                 return place
             return self._write(change, place, author)
 
-    def lock(self, name: str) -> AbstractContextManager[None]:
-        """Return the lock of one skill, with its record settled once it is held."""
-        return _Settled(self, name)
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold the lock of one skill; once held, its record is made to agree with the files."""
+        sidecar = self.home / VERSIONS_FOLDER / f"{name}.lock"
+        with locked(sidecar, timeout_seconds=self.library.settings.lock_timeout_seconds):
+            self.library.versions.settle(name, iso(self.library.clock.now()))
+            yield
+
+    def begin(self, name: str, version: Version, data: Mapping[str, bytes], author: Author) -> Version:
+        """Keep a change that is about to happen, with its author and time, and return it numbered."""
+        signed = replace(
+            version,
+            time=iso(self.library.clock.now()),
+            origin=author.origin,
+            session_id=author.session_id,
+            reason=author.reason,
+        )
+        return self.library.versions.begin(name, signed, data)
 
     def _place(self, change: Writing, folder: Path | None) -> Path | Refused:
         """Return the folder that will hold the result."""
@@ -126,10 +144,10 @@ class SkillEditor:
         after, data = _after(basis, result)
         if after == dict(present.files):
             return Changed(change.name, _word(change), 0, "", "Nothing changed: the text is already so.")
+        version = Version(_word(change), self._relative(place), present.files, after)
         return self._carry_out(
-            change.name, Version(0, "", _word(change), author.origin, self._relative(place), present.files, after),
-            data={**present.data, **data}, author=author, message=result.message,
-        )  # fmt: skip
+            change.name, version, data={**present.data, **data}, author=author, message=result.message
+        )
 
     def _bundled(self, change: Writing) -> State:
         """Return the files of a bundled skill, which the first change copies to the home."""
@@ -137,23 +155,20 @@ class SkillEditor:
         return state_of(known.folder) if known is not None and known.root.kind is Kind.BUNDLED else State({})
 
     def place_files(
-        self, name: str, place: Path, *, files: Mapping[str, bytes], author: Author, action: str
+        self, name: str, place: Path, *, files: Mapping[str, bytes], author: Author, action: Placing
     ) -> Changed:
-        """Make `place` hold exactly `files`; the hub's way in, called under the lock."""
+        """Make `place` hold exactly `files`, called under the lock: how an install and a rollback write."""
         present = state_of(place)
         after, data = _after(State({}), Made(files, ""))
-        version = Version(0, "", action, author.origin, self._relative(place), present.files, after)
-        message = f"Skill {name!r} installed."
+        version = Version(action, self._relative(place), present.files, after)
+        message = f"Skill {name!r} {_PLACED[action]}."
         return self._carry_out(name, version, data={**present.data, **data}, author=author, message=message)
 
     def _carry_out(
         self, name: str, version: Version, *, data: Mapping[str, bytes], author: Author, message: str
     ) -> Changed:
         """Keep the version, change the files, count it: in this order, so that a crash loses nothing."""
-        version = replace(
-            version, time=iso(self.library.clock.now()), session_id=author.session_id, reason=author.reason
-        )
-        numbered = self.library.versions.begin(name, version, data)
+        numbered = self.begin(name, version, data, author)
         self.library.versions.apply(name, numbered)
         return self._counted(Changed(name, numbered.action, numbered.number, numbered.id, message), author)
 
@@ -184,11 +199,7 @@ class SkillEditor:
     def _move_away(self, name: str, folder: Path, author: Author, action: str) -> Changed:
         present = state_of(folder)
         relative = self._relative(folder)
-        version = Version(
-            0, iso(self.library.clock.now()), action, author.origin, relative, present.files, {},
-            session_id=author.session_id, reason=author.reason,
-        )  # fmt: skip
-        numbered = self.library.versions.begin(name, version, present.data)
+        numbered = self.begin(name, Version(action, relative, present.files, {}), present.data, author)
         target = self.home / ARCHIVE_FOLDER / relative
         if target.exists():
             older = self.home / ARCHIVE_FOLDER / ".older" / f"{name}-{numbered.number}"
@@ -215,8 +226,7 @@ class SkillEditor:
                 return Refused(Reason.MOVED_ON, f"there is a newer skill {name!r}", "delete or rename that one first")
             relative = archived.relative_to(self.home / ARCHIVE_FOLDER).as_posix()
             state = state_of(archived)
-            version = Version(0, iso(self.library.clock.now()), "restore", author.origin, relative, {}, state.files)
-            numbered = self.library.versions.begin(name, version, state.data)
+            numbered = self.begin(name, Version("restore", relative, {}, state.files), state.data, author)
             moved(archived, self.home / relative)
             self.tidy(archived.parent)
             now = iso(self.library.clock.now())
@@ -265,28 +275,6 @@ class SkillEditor:
 
     def _relative(self, place: Path) -> str:
         return place.relative_to(self.home).as_posix()
-
-
-class _Settled:
-    """A skill's lock; once held, the record is made to agree with the files."""
-
-    def __init__(self, editor: SkillEditor, name: str) -> None:
-        library = editor.library
-        self._editor, self._name = editor, name
-        sidecar = library.path / VERSIONS_FOLDER / f"{name}.lock"
-        self._lock = locked(sidecar, timeout_seconds=library.settings.lock_timeout_seconds)
-
-    def __enter__(self) -> None:
-        self._lock.__enter__()
-        try:
-            library = self._editor.library
-            library.versions.settle(self._name, iso(library.clock.now()))
-        except BaseException:
-            self._lock.__exit__(None, None, None)
-            raise
-
-    def __exit__(self, *exc: object) -> None:
-        self._lock.__exit__(None, None, None)
 
 
 def _guarded(result: Made, author: Author) -> Refused | None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from kept.core.clock import iso
 from kept.core.refusal import Reason, Refused
 from kept.skills.document import bad_name
 from kept.skills.editor import ARCHIVE_FOLDER, Author, Changed, SkillEditor, moved
@@ -54,26 +53,17 @@ def _taken_back(editor: SkillEditor, name: str, chosen: Version, author: Author)
         after.pop(path, None)
         if path in chosen.before:
             after[path] = chosen.before[path]
-    now = iso(editor.library.clock.now())
-    version = Version(
-        0,
-        now,
-        "undo",
-        author.origin,
-        chosen.place,
-        present.files,
-        after,
-        session_id=author.session_id,
-        undoes=chosen.number,
-    )
+    version = Version("undo", chosen.place, present.files, after, undoes=chosen.number)
     archived = editor.home / ARCHIVE_FOLDER / chosen.place
-    numbered = editor.library.versions.begin(name, version, present.data)
+    numbered = editor.begin(name, version, present.data, author)
     if not present.files and archived.is_dir() and dict(state_of(archived).files) == after:
         moved(archived, place)
         editor.tidy(archived.parent)
     else:
         editor.library.versions.apply(name, numbered)
     state = Status.ACTIVE if after else Status.ARCHIVED
-    editor.library.usage.change({name: lambda use: replace(use, state=state, archived_at=None if after else now)})
+    editor.library.usage.change(
+        {name: lambda use: replace(use, state=state, archived_at=None if after else numbered.time)}
+    )
     message = f"Change {chosen.number} ({chosen.action}) of {name!r} taken back."
     return Changed(name, "undo", numbered.number, numbered.id, message)

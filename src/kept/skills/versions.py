@@ -24,14 +24,15 @@ _SHORT = 12
 class Version:
     """One change of a skill: the files before and after, by their hashes."""
 
-    number: int
-    time: str
     action: str
-    origin: str
     place: str
     """The skill's folder, relative to the home of skills."""
     before: Mapping[str, str]
     after: Mapping[str, str]
+    number: int = 0
+    """Its place in the row of changes, given when it is kept."""
+    time: str = ""
+    origin: str = ""
     session_id: str | None = None
     reason: str = ""
     undoes: int | None = None
@@ -167,7 +168,7 @@ class Versions:
             log.warning("finishing change %d of skill %s, which was cut short", last.number, name)
             self.apply(name, replace(last, before=present.files))
             return
-        outside = Version(0, now, "outside", "person", last.place, dict(last.after), dict(present.files))
+        outside = Version("outside", last.place, dict(last.after), dict(present.files), time=now, origin="person")
         self.begin(name, outside, present.data)
 
     def diff(self, name: str, version: Version) -> str:

@@ -81,6 +81,17 @@ def test_delete_moves_to_the_archive_and_undo_brings_it_back(editor, folder, lib
     assert library.usage.of("a-skill").state is Status.ACTIVE
 
 
+def test_the_log_says_who_brought_a_skill_back_and_why(editor, library):
+    """A restore is signed like every other change."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    editor.archive("a-skill", Author("curator"))
+
+    editor.restore("a-skill", Author("agent", "s1", reason="used again"))
+
+    last = library.versions.of("a-skill")[-1]
+    assert (last.action, last.origin, last.session_id, last.reason) == ("restore", "agent", "s1", "used again")
+
+
 def test_a_second_deletion_keeps_the_first_archive(editor, folder):
     """Two skills of one name, deleted one after the other, are both still there."""
     editor.apply(Create("a-skill", TEXT), ME)
@@ -111,9 +122,7 @@ def test_a_version_whose_files_never_came_is_void(editor, folder, library):
     """Killed between the version and the file: the file stands, and the record says that the change never was."""
     editor.apply(Create("a-skill", TEXT), ME)
     present = state_of(folder / "a-skill")
-    library.versions.begin(
-        "a-skill", Version(0, "t", "patch", "agent", "a-skill", present.files, {"SKILL.md": "0" * 64}), {}
-    )
+    library.versions.begin("a-skill", Version("patch", "a-skill", present.files, {"SKILL.md": "0" * 64}), {})
 
     done = patch(editor, "First", "Second")
 
@@ -140,7 +149,7 @@ def test_a_change_cut_short_between_two_files_is_finished(editor, folder, librar
     for path, text in (("references/a.md", b"new"), ("references/b.md", b"more")):
         after[path] = digest(text)
         data[after[path]] = text
-    library.versions.begin("a-skill", Version(0, "t", "update", "hub", "a-skill", before.files, after), data)
+    library.versions.begin("a-skill", Version("update", "a-skill", before.files, after), data)
     (folder / "a-skill" / "references" / "a.md").write_bytes(b"new")
 
     with editor.lock("a-skill"):
