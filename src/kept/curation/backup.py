@@ -9,14 +9,14 @@ from pathlib import Path
 from kept.core.errors import NotFound, Unreadable
 from kept.core.ports import Clock
 from kept.skills.editor import ARCHIVE_FOLDER, Author, SkillEditor
-from kept.skills.index import Skill
 from kept.skills.places import files_of, read_regular
-from kept.skills.roots import Kind, Root
 from kept.skills.usage import USAGE_FILE, records
 from kept.skills.versions import state_of
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 CURATOR_FOLDER = ".curator"
+_MOST_BYTES = 64 * 1_048_576
+"""What one file of a backup may have: more than a skill may, so that one put here by hand is kept too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class Backups:
 
     def _everything(self) -> list[tuple[str, bytes, int]]:
         found = []
-        for folder in home_skills(self._editor):
+        for folder in self._editor.library.home_folders():
             for path, status in files_of(folder):
-                data = read_regular(folder / path, most_bytes=64 * 1_048_576)
+                data = _bytes(folder / path)
                 if data is not None:
                     name = f"skills/{folder.relative_to(self._editor.home).as_posix()}/{path}"
                     found.append((name, data, 0o700 if status.st_mode & 0o100 else 0o600))
@@ -105,7 +105,7 @@ class Backups:
             target = editor.home / place
             if elsewhere is not None and elsewhere != target:
                 _vacate(editor, name, elsewhere)
-            if {path: editor_bytes(target, path) for path in state_of(target).files} == dict(files):
+            if {path: _bytes(target / path) for path in state_of(target).files} == dict(files):
                 return False
             editor.place_files(name, target, files=files, author=Author("rollback"), action="rollback")
         return True
@@ -113,7 +113,7 @@ class Backups:
     def _leave_archive(self, place: str, files: Mapping[str, bytes]) -> bool:
         """Drop the archived copy of a skill that is back, when it holds nothing else."""
         archived = self._editor.home / ARCHIVE_FOLDER / place
-        present = {path: editor_bytes(archived, path) for path in state_of(archived).files}
+        present = {path: _bytes(archived / path) for path in state_of(archived).files}
         if not present or present != dict(files):
             return False
         for path in present:
@@ -129,19 +129,8 @@ def _vacate(editor: SkillEditor, name: str, folder: Path) -> None:
     editor.place_files(name, folder, files={}, author=Author("rollback"), action="rollback")
 
 
-def home_skills(editor: SkillEditor) -> list[Path]:
-    """Return the folders of the skills that live in the home, in order."""
-    library = editor.library
-    home = Root(library.path, Kind.HOME)
-    contents = library.contents()
-    own = [skill.folder for skill in contents.skills.values() if isinstance(skill, Skill) and skill.root == home]
-    hidden = [item.hidden for item in contents.collisions if item.hidden.is_relative_to(library.path)]
-    return sorted({*own, *hidden})
-
-
-def editor_bytes(folder: Path, path: str) -> bytes | None:
-    """Return the bytes of one file of a skill."""
-    return read_regular(folder / path, most_bytes=64 * 1_048_576)
+def _bytes(file: Path) -> bytes | None:
+    return read_regular(file, most_bytes=_MOST_BYTES)
 
 
 def _read(path: Path) -> dict[str, bytes]:

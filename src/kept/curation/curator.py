@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from kept.core.clock import iso
 from kept.core.refusal import Refused
-from kept.curation.backup import CURATOR_FOLDER, Backups, RolledBack, home_skills
+from kept.curation.backup import CURATOR_FOLDER, Backups, RolledBack
 from kept.curation.report import Move, Report, newest, write
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.hub.lock import LockFile
@@ -92,7 +92,7 @@ class Curator:
         reasons = dict.fromkeys(LockFile(self._editor.home).read(), "hub")
         reasons |= dict.fromkeys(self._scheduled, "schedule")
         reasons |= {name: "pinned" for name, use in self._library.usage.read().items() if use.pinned}
-        own = {folder.name for folder in home_skills(self._editor)}
+        own = {folder.name for folder in self._library.home_folders()}
         outside = {skill.name: str(skill.root.kind) for skill in self._library.skills() if skill.folder.name not in own}
         return {**outside, **reasons}
 
@@ -103,7 +103,7 @@ class Curator:
     def _known(self) -> list[Known]:
         usage, protected = self._library.usage.read(), self.protected()
         found = []
-        for folder in home_skills(self._editor):
+        for folder in self._library.home_folders():
             if folder.name not in protected:
                 use = usage.get(folder.name, Use())
                 use = replace(use, state=Status.ACTIVE) if use.state is Status.ARCHIVED else use
@@ -120,7 +120,7 @@ class Curator:
         if not self.due(None):
             return None
         seen, now = self._library.usage.read(), iso(self._clock.now())
-        new = [folder.name for folder in home_skills(self._editor) if folder.name not in seen]
+        new = [folder.name for folder in self._library.home_folders() if folder.name not in seen]
         if new:
             self._library.usage.change(
                 {name: lambda use: replace(use, created_at=use.created_at or now) for name in new}

@@ -34,7 +34,7 @@ def catalogue(
     if not skills:
         return ""
     header = _header()
-    order = sorted(skills, key=lambda skill: _priority(skill, usage.get(skill.name)))
+    order = _by_priority(skills, usage)
     every = Counter(skill.category or _GENERAL for skill in skills)
     low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
     while low < high:  # the text grows with each name, so the largest number that fits can be searched for
@@ -51,13 +51,20 @@ def _header() -> str:
     return shipped_text("kept.skills", "texts", "catalogue.md").strip()
 
 
-def _priority(skill: Skill, use: Use | None) -> tuple[int, str, str]:
-    if skill.root.kind is Kind.PROJECT or (use is not None and use.pinned):
-        return (0, "", skill.name)
-    if use is not None and use.last_used_at:
-        # later moments first: each digit is turned round, as the order of the rest is ascending
-        return (1, "".join(chr(0x7E - ord(char) % 0x5F) for char in use.last_used_at), skill.name)
-    return (2, "", skill.name)
+def _by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:
+    """Return the project's and the pinned first, then the used, the latest first, then the rest; else by name."""
+    never = Use()
+    first: list[Skill] = []
+    used: list[Skill] = []
+    rest: list[Skill] = []
+    for skill in sorted(skills, key=lambda skill: skill.name):
+        use = usage.get(skill.name, never)
+        if skill.root.kind is Kind.PROJECT or use.pinned:
+            first.append(skill)
+        else:
+            (used if use.last_used_at else rest).append(skill)
+    used.sort(key=lambda skill: usage[skill.name].last_used_at or "", reverse=True)
+    return [*first, *used, *rest]
 
 
 def _text(header: str, named: Sequence[Skill], every: Counter[str]) -> str:

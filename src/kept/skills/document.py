@@ -8,12 +8,14 @@ from pathlib import Path
 from kept.core.errors import UsageError
 from kept.core.refusal import Reason, Refused
 from kept.skills.frontmatter import BadHead, Field, read, render
+from kept.skills.places import MAIN, read_regular
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MOST_NAME = 64
 MOST_DESCRIPTION = 1_024
 MOST_COMPATIBILITY = 500
 MOST_CHARS = 100_000
+MOST_BYTES = MOST_CHARS * 4
 FIELDS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")
 """The fields of the public format, in the order in which they are written."""
 _HEADING = re.compile(r"^#{1,4}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
@@ -83,6 +85,17 @@ def parse(text: str, folder: str) -> Document | BadHead:
         warnings=tuple(warnings),
         strict=head.strict,
     )
+
+
+def read_skill(folder: Path) -> Document | BadHead:
+    """Return the document of the skill in `folder` as it is on disk now, or why it cannot be loaded."""
+    data = read_regular(folder / MAIN, most_bytes=MOST_BYTES)
+    if data is None:
+        return BadHead("SKILL.md cannot be read", "check the file's owner and permissions")
+    try:
+        return parse(data.decode("utf-8-sig"), folder.name)
+    except UnicodeDecodeError as error:
+        return BadHead(f"SKILL.md is not UTF-8 (byte {error.start:,})", "save it as UTF-8")
 
 
 def _bent(name: str, description: str, folder: str) -> list[str]:

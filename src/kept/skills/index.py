@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kept.core.errors import StorageError
-from kept.skills.document import MOST_CHARS, Document, parse, words
+from kept.skills.document import MOST_BYTES, Document, read_skill, words
 from kept.skills.frontmatter import BadHead
-from kept.skills.places import MAIN, read_regular
+from kept.skills.places import MAIN
 from kept.skills.roots import Root
 from kept.storage.files import read_bytes, write_atomically
 
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 CACHE_FILE = ".cache.json"
 _FORMAT = 1
-_MOST_BYTES = MOST_CHARS * 4
 _CATEGORY_DEPTH = 3
 
 
@@ -174,19 +173,12 @@ def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
 
 def _facts(folder: str, status: os.stat_result) -> Facts:
     name = os.path.basename(folder)  # noqa: PTH119
-    path = Path(folder, MAIN)
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
         return Facts(name, problem=f"SKILL.md is {kind}", fix="put a real text file in its place")
-    if status.st_size > _MOST_BYTES:
+    if status.st_size > MOST_BYTES:
         return Facts(name, problem=f"SKILL.md has {status.st_size:,} bytes", fix="move parts to references/")
-    data = read_regular(path, most_bytes=_MOST_BYTES)
-    if data is None:
-        return Facts(name, problem="SKILL.md cannot be read", fix="check the file's owner and permissions")
-    try:
-        document = parse(data.decode("utf-8-sig"), name)
-    except UnicodeDecodeError as error:
-        return Facts(name, problem=f"SKILL.md is not UTF-8 (byte {error.start:,})", fix="save it as UTF-8")
+    document = read_skill(Path(folder))
     if isinstance(document, BadHead):
         return Facts(name, problem=document.problem, fix=document.fix)
     return _taken(document)

@@ -6,19 +6,17 @@ from pathlib import Path
 
 from kept.core.clock import SystemClock
 from kept.core.ports import Clock
-from kept.skills.document import Document, parse
+from kept.skills.document import Document, read_skill
 from kept.skills.frontmatter import BadHead
 from kept.skills.index import CACHE_FILE, Index, Problem, Skill
-from kept.skills.outcomes import Outcome, OutcomeLog
-from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of, read_regular
+from kept.skills.outcomes import OutcomeLog
+from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of
 from kept.skills.requirements import fits
 from kept.skills.roots import Kind, Root, bundled_folder
 from kept.skills.settings import SkillSettings
 from kept.skills.similar import Ranked, rank
 from kept.skills.usage import UsageFile
 from kept.skills.versions import Versions, fingerprint, state_of
-
-_MOST_MAIN_BYTES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +100,7 @@ class SkillLibrary:
 
     def document(self, skill: Skill) -> Document | BadHead:
         """Return the skill's document as it is on disk now."""
-        data = read_regular(skill.folder / MAIN, most_bytes=_MOST_MAIN_BYTES)
-        if data is None:
-            return BadHead("SKILL.md cannot be read", "check that it is a text file that you may read")
-        try:
-            return parse(data.decode("utf-8-sig"), skill.folder.name)
-        except UnicodeDecodeError:
-            return BadHead("SKILL.md is not UTF-8", "save it as UTF-8")
+        return read_skill(skill.folder)
 
     def version(self, skill: Skill) -> str:
         """Return the short name of the state of the skill's files."""
@@ -124,9 +116,12 @@ class SkillLibrary:
                 return found.path.parent
         return None
 
-    def settle(self, used: Mapping[str, str], turn: Mapping[str, object]) -> None:
-        """Write the outcome rows of a turn: `used` is name → version, `turn` the fields that they share."""
-        self.outcomes.add([Outcome(skill=name, version=version, **turn) for name, version in sorted(used.items())])  # type: ignore[arg-type] # the caller names Outcome's fields
+    def home_folders(self) -> list[Path]:
+        """Return the folders of the skills that live in the home, those hidden by a name before them included."""
+        home, contents = Root(self.path, Kind.HOME), self.contents()
+        own = [skill.folder for skill in contents.skills.values() if skill.root == home]
+        hidden = [item.hidden for item in contents.collisions if item.hidden.is_relative_to(self.path)]
+        return sorted({*own, *hidden})
 
     def rebuild(self) -> Contents:
         """Forget what is remembered of the files and read every one again."""

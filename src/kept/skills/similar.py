@@ -104,7 +104,7 @@ def near_duplicates(name: str, description: str, skills: Iterable[Skill], *, thr
 
 
 def _shared(one: set[str], other: set[str]) -> float:
-    """Return the share of common words among those of the smaller and the larger set, averaged."""
+    """Return how much two sets have in common: 1 when they are equal, 0 when no word is in both."""
     common = len(one & other)
     if not common:
         return 0.0

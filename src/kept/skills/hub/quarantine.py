@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
-from kept.skills.document import MOST_CHARS, MOST_NAME, NAME, Document, parse
+from kept.skills.document import MOST_NAME, NAME, Document, parse, read_skill
 from kept.skills.frontmatter import BadHead
 from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES, bad_path, files_of
 
@@ -61,10 +61,7 @@ def chosen(folder: Path, wanted: str | None) -> Path | Refused:
 
 
 def _name(folder: Path) -> str:
-    try:
-        document = parse((folder / MAIN).read_text(encoding="utf-8-sig")[: MOST_CHARS + 1], folder.name)
-    except (OSError, UnicodeDecodeError):
-        return folder.name
+    document = read_skill(folder)
     return document.name if isinstance(document, Document) else folder.name
 
 
