@@ -4,9 +4,12 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, chosen_home, opened, print_json, read_input, say
+from kept.cli import completion
+from kept.cli.frame import JsonFlag, chosen_home, fail, opened, print_json, read_input, say
 
-KeyArgument = Annotated[str, typer.Argument(help="The setting, with dots: memory.overflow.")]
+KeyArgument = Annotated[
+    str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=completion.settings)
+]
 
 app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
 
@@ -18,7 +21,9 @@ def register(program: typer.Typer) -> None:
 
 @app.command()
 def show(
-    key: Annotated[str | None, typer.Argument(help="Only this setting, or this section.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(help="Only this setting, or this section.", autocompletion=completion.settings)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print every setting with its value and where it came from."""
@@ -45,7 +50,7 @@ def show(
         say(f"{name} = {row['value']!r}  ({row['origin']})")
 
 
-@app.command("set")
+@app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a minus
 def set_(
     key: KeyArgument,
     value: Annotated[str, typer.Argument(help="The value; JSON where it is not plain text.")],
@@ -76,9 +81,13 @@ def unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def path() -> None:
+def path(as_json: JsonFlag = False) -> None:
     """Print where the settings file is."""
-    say(str(chosen_home().config_file))
+    file = chosen_home().config_file
+    if as_json:
+        print_json({"file": str(file), "exists": file.exists()})
+    else:
+        say(str(file))
 
 
 @app.command("secret")
@@ -92,5 +101,7 @@ def secret(
 
     file = chosen_home().env_file
     value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")
+    if not value.strip():
+        fail(f"the value of {name} is empty", "type it, or give it on standard input", code=2)
     set_secret(file, name, value)
     say(f"{name} is stored in {file}")

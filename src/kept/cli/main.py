@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from kept.cli import frame
+from kept.cli import completion, frame
 from kept.core.errors import KeptError, StorageError, UsageError
 
 log = logging.getLogger(__name__)
@@ -93,10 +93,8 @@ def _as_text(arguments: list[str]) -> list[str]:
 
 def build(arguments: list[str]) -> typer.Typer:
     """Return the program with the asked-for command loaded; for help and typing errors with the names of all."""
-    if any(name.startswith("_KEPT_COMPLETE") for name in os.environ):
-        return whole()
     program = _empty()
-    asked = next((word for word in arguments if not word.startswith("-")), None)
+    asked = _command_in(completion.typed() or arguments)
     if asked in COMMANDS:
         import_module(f"kept.cli.{asked}").register(program)
         _shorten(program)
@@ -104,6 +102,12 @@ def build(arguments: list[str]) -> typer.Typer:
     for name, line in COMMANDS.items():
         program.command(name, help=line)(_named)
     return program
+
+
+def _command_in(words: list[str]) -> str | None:
+    """Return the first word that is neither an option nor the value of one."""
+    values = {place + 1 for place, word in enumerate(words) if word in _GLOBAL_WITH_VALUE}
+    return next((word for place, word in enumerate(words) if not word.startswith("-") and place not in values), None)
 
 
 def whole() -> typer.Typer:
@@ -154,12 +158,25 @@ def _named() -> None:
     """Stand for a command where only its name and line are shown: loading all of them takes a third of a second."""
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from kept import __version__
+
+        frame.say(f"kept {__version__}")
+        raise typer.Exit
+
+
 def _globals(
     home: Annotated[
         str | None, typer.Option("--home", help="The folder to use instead of $KEPT_HOME or ~/.kept.")
     ] = None,
-    profile: Annotated[str | None, typer.Option("--profile", "-p", help="The profile to use.")] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", "-p", help="The profile to use.", autocompletion=completion.profiles)
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the log and full errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Give an agent a memory that lasts."""
     # the values were taken out of the arguments before, so that they may stand anywhere; this is their help

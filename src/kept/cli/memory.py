@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kept.cli import completion
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_json, read_input, refuse, say
 from kept.cli.printable import printable
 from kept.config.shape import nearest
@@ -23,7 +24,10 @@ from kept.security.scan import rule_ids
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
 
 TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
-AllowOption = Annotated[list[str] | None, typer.Option("--allow", help="Let this scanner rule pass (people only).")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=completion.rules),
+]
 
 
 def register(program: typer.Typer) -> None:

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from kept.cli import completion
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, invocation, opened, print_json, say
 from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
 from kept.storage.files import explained, make_folder
 from kept.storage.sqlite import copy_database, is_database
 
-NameArgument = Annotated[str, typer.Argument(help="The name of the profile.")]
+NameArgument = Annotated[str, typer.Argument(help="The name of the profile.", autocompletion=completion.profiles)]
 
 app = typer.Typer(no_args_is_help=True, help="Separate homes for separate lives.", rich_markup_mode=None)
 _LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.(clone|kept-export)-|\.kept-tmp-")

@@ -84,10 +84,10 @@ def status(as_json: JsonFlag = False) -> None:
         _say_status(shown)
 
 
-def off() -> None:
+def off(as_json: JsonFlag = False) -> None:
     """Use the built-in pages only; what waits in the outbox stays there."""
     with opened() as kept:
-        _switch_off(kept)
+        _switch_off(kept, as_json=as_json)
 
 
 def status_of(kept: "App") -> dict[str, JSON]:
@@ -296,10 +296,13 @@ def _activate(kept: "App", name: str) -> None:
     say(f"memory.provider = {name!r}: conversations use it from their next start on")
 
 
-def _switch_off(kept: "App") -> None:
+def _switch_off(kept: "App", *, as_json: bool = False) -> None:
     from kept.config.file import unset_value
 
     was_on = unset_value(kept.home, "memory.provider")
+    if as_json:
+        print_json({"provider": None, "was_on": was_on})
+        return
     say("built-in memory only" if was_on else "no provider was switched on; built-in memory only")
 
 

@@ -21,17 +21,19 @@ def register(program: typer.Typer) -> None:
 
 
 def scan(
-    file: Annotated[str, typer.Argument(help="The file to check; - reads standard input.")] = "-",
+    file: Annotated[str | None, typer.Argument(help="The file to check; - or nothing reads standard input.")] = None,
     batch: Annotated[
         Path | None, typer.Option("--batch", help='A JSON Lines file with {"text"} per line; one verdict per line.')
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Check a text for threats; exit 0 when it is clean, 1 when it is held or blocked."""
+    if batch is not None and file is not None:
+        raise UsageError("a file and --batch were given", "give one of them")
     if batch is not None:
         _scan_batch(batch, as_json=as_json)
         return
-    verdict = scan_text(read_input() if file == "-" else _read(Path(file)))
+    verdict = scan_text(read_input() if file in (None, "-") else _read(Path(file)))
     if as_json:
         print_json(_answer(verdict))
     else:

@@ -1,14 +1,15 @@
 """`kept tool NAME '{json}'`: run any tool of the agent, exactly as the agent would."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from kept.cli.frame import fail, opened, print_json, read_input, say
+from kept.cli.frame import JsonFlag, fail, opened, print_json, read_input, say
 from kept.config.shape import nearest
 from kept.core.ids import SessionId
-from kept.core.tools import ToolContext
+from kept.core.tools import ToolContext, ToolSchema
 
 
 def register(program: typer.Typer) -> None:
@@ -20,13 +21,13 @@ def tool(
     name: Annotated[str | None, typer.Argument(help="The tool; without it all are listed.")] = None,
     arguments: Annotated[str, typer.Argument(help="A JSON object; - reads it from standard input.")] = "{}",
     session: Annotated[str | None, typer.Option("--session", help="Call it as from this session.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Run a tool and print its JSON; exit 1 when it refuses."""
     with opened() as kept:
         tools = kept.tools()
         if name is None:
-            for each in tools.values():
-                say(f"{each.schema.name}  [{each.schema.toolset}]  {each.schema.description.splitlines()[0]}")
+            _list([each.schema for each in tools.values()], as_json=as_json)
             return
         if name not in tools:
             fail(f"there is no tool {name!r}{nearest(name, tools)}", f"known: {', '.join(tools)}", code=2)
@@ -50,3 +51,17 @@ def tool(
         print_json(answer)
     if answer.get("success") is False or (answer.get("error") and "success" not in answer):
         raise typer.Exit(1)
+
+
+def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:
+    """Print the tools; a call prints JSON either way."""
+    if as_json:
+        print_json(
+            [
+                {"name": one.name, "toolset": one.toolset, "description": one.description, "parameters": one.parameters}
+                for one in schemas
+            ]
+        )
+        return
+    for one in schemas:
+        say(f"{one.name}  [{one.toolset}]  {one.description.splitlines()[0]}")

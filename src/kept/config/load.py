@@ -105,7 +105,7 @@ def _take_section(
 def _line(node: Any, name: Any) -> int:
     try:
         return int(node.lc.key(name)[0]) + 1
-    except KeyError:  # the key came by a YAML merge (`<<`), which has no line of its own
+    except (KeyError, TypeError):  # the key came by a YAML merge (`<<`), which has no line of its own
         return int(node.lc.line) + 1
 
 

@@ -131,3 +131,34 @@ def test_profile_mistakes_lead_on(run, arguments, words):
 
     assert ran.code == 2
     assert words in ran.err
+
+
+def test_a_yaml_merge_is_read(run, home):
+    """A section that takes its keys from another has no lines of its own for them; that is no bug."""
+    home.mkdir()
+    (home / "config.yaml").write_text("base: &base\n  overflow: archive\nmemory:\n  <<: *base\n")
+
+    shown = run("config", "show", "memory.overflow", "--json")
+    assert json.loads(shown.out)["memory.overflow"]["value"] == "archive"
+    assert "unknown setting 'base'" in shown.err
+
+
+def test_a_value_may_begin_with_a_minus(run):
+    """It is judged as a value, not taken for an option."""
+    ran = run("config", "set", "memory.memory_char_limit", "-5")
+
+    assert ran.code == 2
+    assert "a whole number, greater than 0" in ran.err
+
+
+def test_an_empty_secret_is_not_stored(run, home):
+    """Whoever pipes nothing in made a mistake."""
+    ran = run("config", "secret", "SOME_KEY", stdin=b"\n")
+
+    assert (ran.code, "is empty" in ran.err) == (2, True)
+    assert not (home / ".env").exists()
+
+
+def test_the_path_answers_programs(run, home):
+    """Whether the file is there, too."""
+    assert json.loads(run("config", "path", "--json").out) == {"file": str(home / "config.yaml"), "exists": False}

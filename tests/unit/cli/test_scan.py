@@ -79,3 +79,11 @@ def test_what_cannot_be_read_is_wrong_usage(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
         assert done.stdout == ""
+
+
+def test_a_file_beside_a_batch_is_a_mistake(run, tmp_path):
+    """Neither is passed over in silence."""
+    batch = tmp_path / "b.jsonl"
+    batch.write_text('{"text": "x"}\n')
+
+    assert run("scan", str(batch), "--batch", str(batch)).code == 2

@@ -77,3 +77,11 @@ def test_without_a_name_the_tools_are_listed(run):
 
     assert ran.code == 0
     assert ran.out.startswith("memory  [memory]")
+
+
+def test_the_list_answers_programs(run):
+    """With the parameters of each tool."""
+    listed = {each["name"]: each for each in json.loads(run("tool", "--json").out)}
+
+    assert listed["memory"]["toolset"] == "memory"
+    assert "target" in listed["memory"]["parameters"]["properties"]
