@@ -1,7 +1,9 @@
 """Files that were damaged under a store: said by the check, mended as far as can be, the rest reported."""
 
+import os
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +13,9 @@ from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.settings import SessionSettings
+from kept.sessions.settings import EmbeddingSettings, SessionSettings
 from kept.sessions.sqlite.checkup import checked, log_tail
+from kept.sessions.sqlite.meaning import Meaning
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import PAGE_BYTES as PAGE
@@ -30,10 +33,10 @@ def silent(event):
     """Hear nothing."""
 
 
-@pytest.fixture
-def path(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
     """A closed database of forty sessions with fifty messages each."""
-    path = tmp_path / "state.db"
+    path = tmp_path_factory.mktemp("built") / "state.db"
     database = open_state(path)
     store = SqliteSessionStore(database)
     choose = random.Random(7)
@@ -55,22 +58,25 @@ def path(tmp_path):
     return path
 
 
-def pages_of(path, table):
+@pytest.fixture
+def path(built, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copy(built, tmp_path / "state.db"))
+
+
+def pages_of(path, table, kinds=("leaf",)):
     database = open_state(path)
-    found = [
-        row[0]
-        for row in database.connection.execute(
-            "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY pageno", (table,)
-        )
-    ]
+    rows = database.connection.execute(
+        "SELECT pageno, pagetype FROM dbstat WHERE name = ? ORDER BY pageno", (table,)
+    ).fetchall()
     database.close()
-    return found
+    return [page for page, kind in rows if kind in kinds]
 
 
-def overwrite(path, page):
+def overwrite(path, page, *, zeros=False):
     with path.open("r+b") as file:
         file.seek((page - 1) * PAGE)
-        file.write(random.Random(page).randbytes(PAGE))
+        file.write(bytes(PAGE) if zeros else random.Random(page).randbytes(PAGE))
 
 
 def repaired(path):
@@ -241,3 +247,120 @@ def test_no_database_at_all(tmp_path):
         open_state(path)
 
     assert path.read_bytes().startswith(b"hello")
+
+
+class Letters:
+    """A model that counts letters."""
+
+    name = "letters"
+
+    def embed(self, texts):
+        """Return how often each of sixteen letters stands in each text."""
+        return [[0.1 + text.count(letter) for letter in "abcdefghiklmnopr"] for text in texts]
+
+
+def meaning_of(database, sink=silent):
+    settings = EmbeddingSettings(provider="local", background=False)
+    return Meaning(database, settings, model=Letters, sink=sink)
+
+
+DERIVED = (
+    "message_words_data",
+    "message_words_idx",
+    "message_words_docsize",
+    "message_words_config",
+    "message_substrings_data",
+    "message_substrings_idx",
+    "message_substrings_docsize",
+    "message_substrings_config",
+    "messages_session",
+    "sessions_recent",
+    "sqlite_autoindex_sessions_1",
+    "index_queue",
+    "leases",
+    "message_vectors",
+    "sqlite_autoindex_message_vectors_1",
+    "vector_state",
+)
+
+
+@pytest.fixture(scope="module")
+def built_with_vectors(built, tmp_path_factory):
+    """The same, every message with a vector."""
+    path = Path(shutil.copy(built, tmp_path_factory.mktemp("vectors") / "state.db"))
+    database = open_state(path)
+    meaning_of(database).embed_all()
+    database.close()
+    return path
+
+
+@pytest.fixture
+def path_with_vectors(built_with_vectors, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copy(built_with_vectors, tmp_path / "state.db"))
+
+
+def answers(store, number):
+    """Whether a search finds a message by its own mark, and a question and a phrase are answered."""
+    store.search(SearchRequest("where was the bander that they locked?"))
+    store.search(SearchRequest('"banderlock dorive"'))
+    hits = store.search(SearchRequest(f"mark{number}x{number}")).messages
+    return bool(hits) and store.message(hits[0].message_id).message.text.startswith(f"mark{number}x{number} ")
+
+
+@pytest.mark.parametrize("table", DERIVED)
+def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vectors, table):
+    """Whatever page of derived data breaks: the check names it, search answers and stores on, repair mends it."""
+    path = path_with_vectors
+    pages = pages_of(path, table, kinds=("leaf", "internal"))
+    is_heavy = bool(os.environ.get("KEPT_HEAVY"))
+    rounds = [(page, zeros) for page in pages for zeros in (False, True)]
+    whole = path.read_bytes()
+    for page, zeros in rounds if is_heavy else random.Random(table).sample(rounds, 1):
+        path.write_bytes(whole)
+        overwrite(path, page, zeros=zeros)
+
+        store = store_at(path)
+        assert any(table in finding.what for finding in checked(store)), page
+        store.meaning = meaning_of(store.database)
+        found = [answers(store, number) for number in (3, 11, 29)]
+        store.append(SessionId("session00"), [NewMessage(Message(Role.USER, "late zebra"), 1.76e9, Origin.PERSON)])
+        assert sum(found) >= (2 if table == "message_words_idx" else 3), page  # it may end a list without a sign
+        assert store.search(SearchRequest("zebra")).messages, page
+        assert len(store.messages(SessionId("session03"))) == 50, page
+        assert len(store.recent(limit=100)) == 40, page
+        store.database.close()
+
+        report = repaired(path)
+        assert report.salvaged is None, page
+        assert report.left == [], page
+        store = store_at(path)
+        assert checked(store) == [], page
+        assert all(answers(store, number) for number in (3, 11, 29)), page
+        store.database.close()
+
+
+def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_with_vectors):
+    """Search goes on by words with one warning; repair keeps the vectors of whole pages, the rest are made again."""
+    path = path_with_vectors
+    overwrite(path, pages_of(path, "message_vectors")[3])
+    heard = []
+    store = store_at(path)
+    store.meaning = meaning_of(store.database, heard.append)
+
+    assert answers(store, 7)
+    assert answers(store, 8)
+    store.database.close()
+    report = repaired(path)
+
+    assert [event.message for event in heard] == [
+        "search goes by the words alone: the vectors of the messages are damaged"
+    ]
+    assert any("vectors" in what for what in report.done)
+    store = store_at(path)
+    store.meaning = meaning_of(store.database)
+    kept = store.meaning.coverage()
+    assert 0 < kept.waiting < 200
+    assert store.meaning.embed_all() == kept.waiting
+    assert store.meaning.coverage().waiting == 0
+    store.database.close()

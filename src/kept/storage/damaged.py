@@ -6,10 +6,11 @@ from pathlib import Path
 
 import apsw
 
-from kept.core.errors import Busy
+from kept.core.errors import Busy, Unreadable
 from kept.storage.sqlite import Connection, explained_sql
 
 WAIT_MILLISECONDS = 2_000
+_SPARE = "kept_spare_index"
 
 
 @contextmanager
@@ -43,3 +44,50 @@ def forget_tables(connection: Connection, where: str) -> None:
         connection.execute(f"DELETE FROM sqlite_schema WHERE {where}")  # noqa: S608 - a constant of the caller's
     finally:
         connection.execute("PRAGMA writable_schema = RESET")
+
+
+def build_indexes_anew(connection: Connection, table: str) -> None:
+    """Build the indexes of a table anew without reading their pages, which a vacuum frees; a transaction is open."""
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = ?", (table,))
+    for name, sql in found.fetchall():
+        if sql is not None:
+            forget_tables(connection, f"type = 'index' AND name = '{name}'")
+            connection.execute(str(sql))
+        else:
+            _replace_automatic_index(connection, table, str(name))
+
+
+def _replace_automatic_index(connection: Connection, table: str, name: str) -> None:
+    """Give the index of a key, which no statement makes or drops, the pages of one that was just built."""
+    columns = ", ".join(str(row[2]) for row in connection.execute(f"PRAGMA index_info({name})").fetchall())
+    connection.execute(f"CREATE UNIQUE INDEX {_SPARE} ON {table} ({columns})")
+    connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute(
+            "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = ?) WHERE name = ?",
+            (_SPARE, name),
+        )
+        connection.execute("DELETE FROM sqlite_schema WHERE name = ?", (_SPARE,))
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+
+
+def give_back(connection: Connection, path: Path) -> None:
+    """Give the pages that belong to nothing back; raise Busy while something else is done with the file."""
+    with explained_sql(path):
+        try:
+            connection.execute("VACUUM")
+        except apsw.SQLError as error:
+            raise Busy(f"{str(path)!r} cannot be made smaller now: {error}", "try again in a moment") from error
+
+
+def complaints(connection: Connection, path: Path, check: str = "integrity_check(20)") -> list[str]:
+    """Return what SQLite's own check says is wrong, as far as it got; empty when all is well."""
+    lines: list[str] = []
+    try:
+        with explained_sql(path):
+            for (text,) in connection.execute(f"PRAGMA {check}"):
+                lines += str(text).splitlines()
+    except Unreadable as error:  # some damage ends the check itself, after it was told
+        lines.append(error.message)
+    return [line for line in lines if line and line != "ok" and not line.startswith("***")]

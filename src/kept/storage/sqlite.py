@@ -40,6 +40,11 @@ def explained_sql(path: Path) -> Iterator[None]:
         raise refusal_of(error, path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
+    except apsw.SQLError as error:
+        if "fts5" not in str(error):
+            raise
+        # an index whose own settings are damaged says that it is no index, or of no known format
+        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
     except (apsw.PermissionsError, apsw.AuthError) as error:
         raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error
 

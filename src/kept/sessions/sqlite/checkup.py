@@ -2,6 +2,7 @@
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from kept.core.ids import SessionId
 from kept.core.search import SearchRequest
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.damaged import complaints
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -50,7 +52,10 @@ def checked(store: SqliteSessionStore) -> list[Finding]:
     database = store.database
     try:
         with database.reading() as connection:
-            found = file_findings(connection, database.path) + _row_findings(connection)
+            found = file_findings(connection, database.path)
+            if found:
+                return found
+            found = _row_findings(connection)
             if not database.is_read_only:  # the check of an index is a statement that writes
                 found += _index_findings(connection)
     except StorageError as error:
@@ -59,12 +64,22 @@ def checked(store: SqliteSessionStore) -> list[Finding]:
 
 
 def file_findings(connection: Connection, path: Path) -> list[Finding]:
-    """Return what SQLite's own check says of the file."""
-    pragma = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
-    lines = [str(row[0]) for row in connection.execute(f"PRAGMA {pragma}")]
-    if lines == ["ok"]:
+    """Return what SQLite's own check says of the file, with the names of what is damaged."""
+    check = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
+    lines = complaints(connection, path, check)
+    if not lines:
         return []
-    return [Finding(f"the file is damaged: {line}", REPAIR) for text in lines for line in text.splitlines() if line]
+    places = _damaged_places(connection, path, lines)
+    where = f" (in {', '.join(places)})" if places else ""
+    return [Finding(f"the file is damaged{where}: {line}", REPAIR) for line in lines]
+
+
+def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:
+    """Return the tables and indexes that the lines of a check are about, or else those that fail one of their own."""
+    roots = connection.execute(SQL.roots).fetchall()
+    told = [str(name) for root, name, _ in roots if any(line.startswith(f"Tree {root} ") for line in lines)]
+    tables = [str(name) for _, name, kind in roots if kind == "table"]
+    return told or [name for name in tables if complaints(connection, path, f"integrity_check({name})")]
 
 
 def _row_findings(connection: Connection) -> list[Finding]:

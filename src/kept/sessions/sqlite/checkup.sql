@@ -10,5 +10,5 @@ SELECT count(*) FROM messages WHERE session_id NOT IN (SELECT id FROM sessions);
 -- name: waiting
 SELECT count(*) FROM index_queue;
 
--- name: read_all
-SELECT sum(length(content)), count(timestamp) FROM messages;
+-- name: roots
+SELECT rootpage, name, type FROM sqlite_schema WHERE rootpage > 0;

@@ -1,39 +1,83 @@
-"""A damaged index mended while the store is open: it is derived, so it is built anew from the rows."""
+"""Damage mended while the store is open: what is derived is made anew from the rows, which are whole."""
 
 import logging
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
-from kept.core.errors import Busy, StorageError, Unreadable
+from kept.core.errors import Busy, Unreadable
 from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
-from kept.sessions.sqlite import index, reindex
-from kept.storage.damaged import forget_tables
-from kept.storage.sqlite import Database
+from kept.sessions.sqlite import index, reindex, vectors
+from kept.sessions.sqlite.salvage import by_number
+from kept.storage.damaged import build_indexes_anew, complaints, forget_tables, give_back
+from kept.storage.reader import reader
+from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
-SQL = statements("kept.sessions.sqlite", "checkup.sql")
+SQL = statements("kept.sessions.sqlite", "healing.sql")
 log = logging.getLogger(__name__)
 
 INDEX_TABLES = (
     "name GLOB 'message_words*' OR name GLOB 'message_substrings*' OR name = 'message_vocabulary' "
     "OR name GLOB 'next_words*' OR name GLOB 'next_substrings*'"
 )
+VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
+INDEX_DONE = "the search index was damaged; it was built anew from the stored messages"
+VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` makes the others"
+ROWS_INDEX_DONE = "the index of the rows was damaged; it was built anew"
+PAGES_DONE = "pages that belonged to nothing were given back"
+QUEUE_DONE = "the queue of messages to index was damaged; it was made anew"
+_VECTORS = frozenset({"message_vectors", "vector_state"})
 
 
-def heal(database: Database, *, sink: EventSink, clock: Clock) -> bool:
-    """Rebuild the index if it is what is damaged; False when it is whole, so that the damage lies elsewhere."""
-    wrong = _wrong(database)
-    if not wrong or not _rows_are_whole(database):
-        return False
-    log.warning("the search index is damaged and is built anew: %s", "; ".join(wrong))
+def heal(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
+    """Make anew what is derived and damaged, and return what that was, in words.
+
+    Nothing is returned when the damage lies elsewhere, or when it cannot be mended now.
+    """
+    if database.connection.in_transaction or not _rows_are_whole(database):
+        return []
     try:
-        reindex.rebuild(database, sink=sink, clock=clock)
+        done = _mended(database, sink=sink, clock=clock)
+    except (Busy, Unreadable) as error:
+        log.warning("the damage is not mended in place: %s", error)
+        return []
+    for what in done:
+        log.warning(what)
+        sink(Warned(what, ""))
+    return done
+
+
+def _rows_are_whole(database: Database) -> bool:
+    try:
+        with database.reading() as connection:
+            connection.execute(SQL.read_messages).fetchall()
+            connection.execute(SQL.read_sessions).fetchall()
     except Unreadable:
-        _replace(database, sink=sink, clock=clock)
-    sink(Warned("the search index was damaged; it was built anew from the stored messages", ""))
+        return False
     return True
 
 
-def _wrong(database: Database) -> list[str]:
+def _mended(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
+    tables, indexed = _damaged(database, SQL.derived), _damaged(database, SQL.indexed)
+    done = _replaced(database, tables, indexed) if tables or indexed else []
+    if _index_faults(database):  # asked last: with a queue, what waited in it is lost
+        reindex.rebuild(database, sink=sink, clock=clock)
+        done.append(INDEX_DONE)
+    if not done and complaints(database.connection, database.path):
+        give_back(database.connection, database.path)  # what an earlier mending had to leave
+        done.append(PAGES_DONE)
+    return done
+
+
+def _damaged(database: Database, sql: str) -> list[str]:
+    with database.reading() as connection:
+        names = [str(row[0]) for row in connection.execute(sql)]
+        return [name for name in names if complaints(connection, database.path, f"integrity_check({name})")]
+
+
+def _index_faults(database: Database) -> list[str]:
     try:
         with database.reading() as connection:
             return index.check(connection)
@@ -41,23 +85,42 @@ def _wrong(database: Database) -> list[str]:
         return [error.message]
 
 
-def _rows_are_whole(database: Database) -> bool:
-    try:
-        with database.reading() as connection:
-            connection.execute(SQL.read_all).fetchall()
-    except Unreadable:
-        return False
-    return True
-
-
-def _replace(database: Database, *, sink: EventSink, clock: Clock) -> None:
-    """Leave the damaged pages behind where they cannot even be dropped, and give them back by a vacuum."""
+def _replaced(database: Database, tables: Sequence[str], indexed: Sequence[str]) -> list[str]:
+    """Leave the damaged pages behind, which cannot even be dropped, and have a vacuum give them back."""
+    done = [ROWS_INDEX_DONE] if indexed else []
     with database.writing() as connection:
-        forget_tables(connection, INDEX_TABLES)
-        index.create(connection)
-    reindex.rebuild(database, sink=sink, clock=clock)
+        if any(name.startswith(("message_words", "message_substrings")) for name in tables):
+            forget_tables(connection, INDEX_TABLES)
+            index.create(connection)
+        if _VECTORS.intersection(tables):
+            _save_vectors(connection, database.path, has_owner="vector_state" not in tables)
+            done.append(VECTORS_DONE)
+        for name in ("index_queue", "leases"):
+            if name in tables:
+                ((sql,),) = connection.execute(SQL.definition, (name,)).fetchall()
+                forget_tables(connection, f"tbl_name = '{name}' AND type IN ('table', 'index')")
+                connection.execute(str(sql))
+                done.append(QUEUE_DONE)
+        for name in indexed:
+            build_indexes_anew(connection, name)
     try:
-        with database.reading() as connection:
-            connection.execute("VACUUM")
-    except (Busy, StorageError) as error:
-        log.warning("the pages of the old index are not given back yet: %s", error)
+        give_back(database.connection, database.path)
+    except Busy as error:
+        log.warning("the damaged pages are not given back yet: %s", error)
+    return done
+
+
+def _save_vectors(connection: Connection, path: Path, *, has_owner: bool) -> None:
+    """Keep the vectors that can be read; without the name of their model none can be used."""
+    if not has_owner:
+        forget_tables(connection, f"{VECTOR_TABLES} OR tbl_name = 'vector_state'")
+        return
+    connection.execute(vectors.SQL.create_vectors.replace("message_vectors", "next_vectors"))
+    # a transaction that meets damage can write no more, so another connection reads
+    with closing(reader(path)) as damaged:
+        for row in by_number(damaged, "message_vectors", "seq, message_id, vectors", lambda _: None):
+            connection.execute(SQL.keep_vectors, row)
+    forget_tables(connection, VECTOR_TABLES)
+    connection.execute(SQL.keep_sequence)
+    connection.execute(SQL.rename_vectors)
+    connection.execute(vectors.SQL.create_trigger)

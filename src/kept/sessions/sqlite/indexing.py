@@ -77,8 +77,9 @@ def queue(connection: Connection, message_ids: Sequence[int]) -> None:
 
 def drain(database: Database, *, seconds: float = 3.0) -> int:
     """Index the rows that other programs wrote, for at most that long; return how many."""
-    if not _is_waiting(database.connection):
-        return 0
+    with database.reading() as connection:
+        if not _is_waiting(connection):
+            return 0
     deadline = time.monotonic() + seconds
     done = 0
     while time.monotonic() < deadline:
@@ -136,7 +137,7 @@ def _one_state(connection: Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute("COMMIT")
+        connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail
 
 
 def texts_after(connection: Connection, message_id: int, *, limit: int) -> list[IndexedText]:

@@ -21,6 +21,7 @@ _PAGE = 4_000
 _BLOCK = 2_048
 """Rows that are compared at once: their wide form must stay in the processor's cache."""
 _STEPS = 120.0
+_LENGTH_LEEWAY = 0.1
 
 
 class Matrix:
@@ -139,7 +140,9 @@ def compared(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) 
     fit = [(number, data) for number, data in vectors.of_messages(connection, ids) if data and len(data) % size == 0]
     if not fit:
         return {}
-    likeness = vectors.unpacked(b"".join(data for _, data in fit), len(asked)) @ asked
+    rows = vectors.unpacked(b"".join(data for _, data in fit), len(asked))
+    # bytes that a disk has changed make vectors of any length, or of none
+    likeness = np.where(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _LENGTH_LEEWAY, rows @ asked, 0.0)
     starts = np.cumsum([0, *(len(data) // size for _, data in fit[:-1])])
     best = np.maximum.reduceat(likeness, starts)
     return dict(zip((number for number, _ in fit), best.tolist(), strict=True))

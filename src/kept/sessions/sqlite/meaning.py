@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused, Unreadable
 from kept.core.events import Progressed, Warned
 from kept.core.ports import Embeds, EventSink
 from kept.sessions.embedding.calm import CalmModel
@@ -18,7 +19,7 @@ from kept.sessions.sqlite import notes, vectors
 from kept.sessions.sqlite.backfill import Backfill
 from kept.sessions.sqlite.matrix import NEAREST, Matrix, compared
 from kept.sessions.text import clean, speaker
-from kept.storage.sqlite import Connection, Database
+from kept.storage.sqlite import Connection, Database, explained_sql
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,12 +33,15 @@ _QUESTION_CHARACTERS = 2_000
 
 
 class Asked:
-    """One question's vector, held against the messages."""
+    """One question's vector, held against the messages; where their vectors cannot be read, it knows of none."""
 
-    def __init__(self, connection: Connection, matrix: Matrix, vector: "NDArray[Any]") -> None:
+    def __init__(
+        self, connection: Connection, matrix: Matrix, vector: "NDArray[Any]", *, damaged: Callable[[Unreadable], None]
+    ) -> None:
         self._connection = connection
         self._matrix = matrix
         self.vector = vector
+        self._damaged = damaged
 
     def nearest(self, allowed: Collection[int] | None) -> dict[int, float]:
         """Return the messages most like the question, among `allowed` where that is given."""
@@ -47,7 +51,12 @@ class Asked:
 
     def of(self, ids: Iterable[int]) -> dict[int, float]:
         """Return how much each of these messages is like the question; those without vectors are left out."""
-        return compared(self._connection, self.vector, ids)
+        try:
+            with explained_sql(Path(self._connection.filename)):
+                return compared(self._connection, self.vector, ids)
+        except Unreadable as error:
+            self._damaged(error)
+            return {}
 
 
 class Meaning:
@@ -87,9 +96,17 @@ class Meaning:
 
     def asked(self, connection: Connection, text: str) -> Asked | None:
         """Return the question ready to be compared, or None: no vectors, another model's, or no answer in time."""
-        owner = vectors.made_by(connection)
         if not text.strip():
             return None
+        try:
+            with explained_sql(self._database.path):
+                return self._asked(connection, text)
+        except Unreadable as error:
+            self._say_damaged(error)
+            return None
+
+    def _asked(self, connection: Connection, text: str) -> Asked | None:
+        owner = vectors.made_by(connection)
         if owner is None:
             self._say_once("no message has vectors yet")
             return None
@@ -104,12 +121,17 @@ class Meaning:
         asked = np.asarray(vector, np.float32)
         matrix = self._matrices.setdefault(len(asked), Matrix(len(asked)))
         matrix.follow(connection)
-        return Asked(connection, matrix, asked / max(float(np.linalg.norm(asked)), 1e-9))
+        unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
+        return Asked(connection, matrix, unit, damaged=self._say_damaged)
 
-    def _say_once(self, why: str) -> None:
+    def _say_damaged(self, error: Unreadable) -> None:
+        log.warning("the vectors cannot be read: %s", error)
+        self._say_once("the vectors of the messages are damaged", "run: kept sessions repair")
+
+    def _say_once(self, why: str, remedy: str = "run: kept sessions embed") -> None:
         if not self._has_said:
             self._has_said = True
-            self._sink(Warned(f"search goes by the words alone: {why}", "run: kept sessions embed"))
+            self._sink(Warned(f"search goes by the words alone: {why}", remedy))
 
     def wake(self) -> None:
         """Say that there are new messages; their vectors are made later, in a thread of their own."""

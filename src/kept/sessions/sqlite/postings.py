@@ -144,7 +144,11 @@ class Postings:
     def lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Return how many words each message has."""
         rows = self.connection.execute(SQL.lengths, (json.dumps(list(ids)),))
-        return {number: size[0] if size[0] < _ONE_BYTE else _first_varint(size) for number, size in rows}
+        return {
+            number: size[0] if size[0] < _ONE_BYTE else _first_varint(size)
+            for number, size in rows
+            if size and isinstance(size, bytes)  # a damaged page may hold anything
+        }
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""

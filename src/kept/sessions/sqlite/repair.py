@@ -9,7 +9,6 @@ from kept.core.errors import StorageError, Unreadable
 from kept.core.jsontypes import JSON
 from kept.core.ports import Clock, EventSink
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import reindex
 from kept.sessions.sqlite.checkup import Finding, checked, log_tail
 from kept.sessions.sqlite.healing import heal
 from kept.sessions.sqlite.salvage import Salvage, Salvaged
@@ -89,21 +88,18 @@ class Repair:
         return SqliteSessionStore(database, self._settings, clock=self._clock, sink=self._sink)
 
     def _mended_in_place(self) -> bool:
-        """Rebuild the indexes and see whether that was all; False leaves the file to the rescue."""
+        """Make anew what is derived and see whether that was all; False leaves the file to the rescue."""
         database = open_state(self._path, self._settings.durability)
         try:
-            with database.reading() as connection:
-                connection.execute("REINDEX")
-            if not heal(database, sink=self._sink, clock=self._clock):
-                reindex.rebuild(database, sink=self._sink, clock=self._clock)
+            done = heal(database, sink=self._sink, clock=self._clock)
             left = checked(self._store(database))
         except StorageError as error:
-            log.warning("the index cannot be rebuilt in place: %s", error)
+            log.warning("the damage cannot be mended in place: %s", error)
             return False
         finally:
             database.close()
         if not left:
-            self._report.done.append("the index was built anew from the stored messages")
+            self._report.done += done
         return not left
 
     def _rescue(self) -> None:

@@ -1,6 +1,6 @@
 """A damaged file saved row by row: what can be read goes to a new file, what cannot is counted."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,7 +64,11 @@ class Salvage:
         columns = [str(row[1]) for row in target.execute(f"PRAGMA table_info({table})")]
         listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
         insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({marks})"  # noqa: S608 - names from our own schema
-        rows = self._by_number(table, listed) if table in _BY_NUMBER else self._from_both_ends(table, columns)
+        rows = (
+            by_number(self._damaged, table, listed, self._lose)
+            if table in _BY_NUMBER
+            else self._from_both_ends(table, columns)
+        )
         count = 0
         for row in rows:
             target.execute(insert, row)
@@ -75,39 +79,6 @@ class Salvage:
 
     def _lose(self, table: str) -> None:
         self.result.lost[table] = self.result.lost.get(table, 0) + 1
-
-    def _by_number(self, table: str, listed: str) -> Iterator[Row]:
-        """Yield rows stride by stride; a stride that cannot be read is halved until single rows fail."""
-        select = f"SELECT {listed} FROM {table} WHERE rowid BETWEEN ? AND ?"  # noqa: S608 - names from our own schema
-        last = self._last_number(table)
-        pending = [(first, min(first + _STRIDE - 1, last)) for first in range(1, last + 1, _STRIDE)][::-1]
-        while pending:
-            first, end = pending.pop()
-            try:
-                with explained_sql(self._path):
-                    found = self._damaged.execute(select, (first, end)).fetchall()
-            except StorageError:
-                if first == end:
-                    self._lose(table)
-                else:
-                    middle = (first + end) // 2
-                    pending += [(middle + 1, end), (first, middle)]
-                continue
-            yield from found
-
-    def _last_number(self, table: str) -> int:
-        for sql in (
-            f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'",  # noqa: S608 - names from our own schema
-            f"SELECT max(rowid) FROM {table}",  # noqa: S608 - names from our own schema
-        ):
-            try:
-                with explained_sql(self._path):
-                    found = self._damaged.execute(sql).fetchone()
-            except StorageError:
-                continue
-            if found is not None:
-                return int(found[0] or 0)
-        return _MOST_GUESSED
 
     def _from_both_ends(self, table: str, columns: list[str]) -> Iterator[Row]:
         """Yield the rows before the first one that cannot be read, then those after the last."""
@@ -124,3 +95,38 @@ class Salvage:
         except StorageError:
             return False
         return True
+
+
+def by_number(damaged: Connection, table: str, listed: str, lose: Callable[[str], None]) -> Iterator[Row]:
+    """Yield the rows of a table stride by stride; a stride that cannot be read is halved until single rows fail."""
+    select = f"SELECT {listed} FROM {table} WHERE rowid BETWEEN ? AND ?"  # noqa: S608 - names from our own schema
+    path, last = Path(damaged.filename), _last_number(damaged, table)
+    pending = [(first, min(first + _STRIDE - 1, last)) for first in range(1, last + 1, _STRIDE)][::-1]
+    while pending:
+        first, end = pending.pop()
+        try:
+            with explained_sql(path):
+                found = damaged.execute(select, (first, end)).fetchall()
+        except StorageError:
+            if first == end:
+                lose(table)
+            else:
+                middle = (first + end) // 2
+                pending += [(middle + 1, end), (first, middle)]
+            continue
+        yield from found
+
+
+def _last_number(damaged: Connection, table: str) -> int:
+    for sql in (
+        f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'",  # noqa: S608 - names from our own schema
+        f"SELECT max(rowid) FROM {table}",  # noqa: S608 - names from our own schema
+    ):
+        try:
+            with explained_sql(Path(damaged.filename)):
+                found = damaged.execute(sql).fetchone()
+        except StorageError:
+            continue
+        if found is not None:
+            return int(found[0] or 0)
+    return _MOST_GUESSED

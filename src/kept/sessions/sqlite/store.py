@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from kept.core.clock import SystemClock
 from kept.core.errors import Busy, Unreadable
@@ -27,8 +27,26 @@ if TYPE_CHECKING:
     from kept.sessions.sqlite.alikeness import Likeness
     from kept.sessions.sqlite.meaning import Meaning
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _SHOWN = (State.ACTIVE, State.COMPACTED)
+
+
+def _mending(
+    act: "Callable[Concatenate[SqliteSessionStore, P], T]",
+) -> "Callable[Concatenate[SqliteSessionStore, P], T]":
+    """Let a call that meets damage in what is derived have it mended, and be made once more."""
+
+    @wraps(act)
+    def mending(store: "SqliteSessionStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return act(store, *args, **kwargs)
+        except (Unreadable, UnicodeDecodeError):  # what a damaged page says may not even be text
+            if not store.mended():
+                raise
+            return act(store, *args, **kwargs)
+
+    return mending
 
 
 def _unheard(_event: Event) -> None:
@@ -110,6 +128,7 @@ class SqliteSessionStore:
             if system_prompt is not None:
                 life.set_prompt(connection, session.id, self.redaction.text(system_prompt))
 
+    @_mending
     def session(self, session_id: SessionId) -> Session | None:
         """Return the session, or None."""
         with self.database.reading() as connection:
@@ -120,6 +139,7 @@ class SqliteSessionStore:
         with self.database.reading() as connection:
             return life.resolved(connection, name)
 
+    @_mending
     def recent(
         self, *, limit: int, source: str | None = None, user_id: str | None = None, archived: bool = False
     ) -> list[Session]:
@@ -158,6 +178,7 @@ class SqliteSessionStore:
 
     # messages
 
+    @_mending
     def append(
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
     ) -> list[MessageId]:
@@ -165,15 +186,10 @@ class SqliteSessionStore:
         safe = [self.redaction.message(new) for new in messages]
         if self.meaning is not None:
             self.meaning.wake()
-        if unit is not None:
-            with self.writing(unit) as connection:
-                return rows.add(connection, session_id, safe)
-        return self._with_whole_index(lambda: self._append(session_id, safe))
-
-    def _append(self, session_id: SessionId, safe: Sequence[NewMessage]) -> list[MessageId]:
-        with self.writing() as connection:
+        with self.writing(unit) as connection:
             return rows.add(connection, session_id, safe)
 
+    @_mending
     def messages(self, session_id: SessionId, *, states: Sequence[State] = _SHOWN) -> list[StoredMessage]:
         """Return the session's own messages in order; rewound ones never."""
         shown = [state for state in states if state is not State.REWOUND]
@@ -181,12 +197,14 @@ class SqliteSessionStore:
             life.existing(connection, session_id)
             return rows.of_session(connection, session_id, states=shown)
 
+    @_mending
     def context(self, session_id: SessionId) -> list[StoredMessage]:
         """Return what the model would be sent: active messages, carried ones of the parent included."""
         with self.database.reading() as connection:
             life.existing(connection, session_id)
             return context.messages(connection, session_id)
 
+    @_mending
     def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
         """Return the messages around one, in its session, in order."""
         with self.database.reading() as connection:
@@ -195,6 +213,7 @@ class SqliteSessionStore:
                 raise rows.no_message(message_id)
             return rows.around(connection, anchor, before=before, after=after)
 
+    @_mending
     def message(self, message_id: MessageId) -> StoredMessage | None:
         """Return one message that can be shown, or None."""
         with self.database.reading() as connection:
@@ -328,11 +347,9 @@ class SqliteSessionStore:
 
     # finding
 
+    @_mending
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
-        return self._with_whole_index(lambda: self._search(request))
-
-    def _search(self, request: SearchRequest) -> Found:
         self.catch_up()
         with self.database.reading() as connection:
             return indexing.find(connection, request, now=self.now(), asks=self._asks(connection))
@@ -341,14 +358,9 @@ class SqliteSessionStore:
         meaning = self.meaning
         return None if meaning is None else lambda text: meaning.asked(connection, text)
 
-    def _with_whole_index(self, act: Callable[[], T]) -> T:
-        """Return what `act` gives; an index that turns out damaged is built anew first."""
-        try:
-            return act()
-        except Unreadable:
-            if self.database.is_read_only or not healing.heal(self.database, sink=self.sink, clock=self.clock):
-                raise
-            return act()
+    def mended(self) -> bool:
+        """Make anew what is derived and damaged; False when the damage lies elsewhere, or nothing can be written."""
+        return not self.database.is_read_only and bool(healing.heal(self.database, sink=self.sink, clock=self.clock))
 
     def catch_up(self) -> None:
         """Index what other programs wrote; a busy file leaves it for the next search."""

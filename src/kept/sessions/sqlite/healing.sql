@@ -1,0 +1,29 @@
+-- name: read_messages
+SELECT sum(length(content)), count(timestamp) FROM messages NOT INDEXED;
+
+-- name: read_sessions
+SELECT count(source), sum(started) FROM sessions NOT INDEXED;
+
+-- name: derived
+SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND (
+  name GLOB 'message_words_*' OR name GLOB 'message_substrings_*'
+  OR name IN ('message_vectors', 'vector_state', 'index_queue', 'leases')
+);
+
+-- name: definition
+SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?;
+
+-- name: keep_vectors
+INSERT OR IGNORE INTO next_vectors (seq, message_id, vectors)
+SELECT ?1, ?2, ?3 WHERE typeof(?3) = 'blob' AND EXISTS (SELECT 1 FROM messages WHERE id = ?2);
+
+-- name: rename_vectors
+ALTER TABLE next_vectors RENAME TO message_vectors;
+
+-- name: keep_sequence
+-- the row of the old table stays, so that places are never given twice
+DELETE FROM sqlite_sequence WHERE name = 'next_vectors';
+
+-- name: indexed
+-- their rows are known to be whole: what is wrong with one of them is wrong with its indexes
+SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('messages', 'sessions');
