@@ -150,10 +150,12 @@ class Models:
         if wanted.provider == "anthropic":
             from kept.llm.anthropic import AnthropicModel
 
-            return AnthropicModel(endpoint, wanted.model, context_length=window, sending=sending, mark=mark)
+            return AnthropicModel(
+                endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink
+            )
         from kept.llm.openai import OpenAIModel
 
-        return OpenAIModel(endpoint, wanted.model, context_length=window, sending=sending, mark=mark)
+        return OpenAIModel(endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink)
 
     def _marks(self, caching: Caching, provider: str) -> Marks | None:
         if not caching.on:

@@ -7,8 +7,11 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kept.core.chat import ChatRequest, ChatResponse, Delta
+from kept.core.events import Event, Warned
+from kept.core.ports import EventSink
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import broke_off, empty_answer
+from kept.llm.parameters import refused_parameter, without
 from kept.llm.sdk import (
     JSON_BODY,
     Conversation,
@@ -24,6 +27,10 @@ from kept.llm.wire import WireMessage
 
 Marks: TypeAlias = Callable[[Sequence[WireMessage]], list[WireMessage]]
 """Puts cache markers on a copy of the messages."""
+
+
+def _unheard(_event: Event) -> None:
+    """Hear nothing."""
 
 
 class Answering(Protocol):
@@ -60,6 +67,7 @@ class ServedModel(ABC):
         context_length: int,
         sending: Sending,
         mark: Marks | None = None,
+        sink: EventSink = _unheard,
     ) -> None:
         self.name = f"{endpoint.provider}/{model}"
         self.context_length = context_length
@@ -67,6 +75,9 @@ class ServedModel(ABC):
         self._model = model
         self._sending = sending
         self._mark = mark
+        self._sink = sink
+        self._refused: frozenset[str] = frozenset()
+        """Optional parameters that this model does not take."""
         self._clients: PerLoop[Any] = PerLoop(self._client)
 
     @abstractmethod
@@ -86,14 +97,7 @@ class ServedModel(ABC):
         sdk = await prepared(self.SDK, self._endpoint)
         answer = self._answer()
         with speaking(sdk, Conversation(self._endpoint, self._model, self._sending.timeout_seconds), answer):
-            events = await self._clients.get().post(
-                self.PATH,
-                content=as_bytes(self.body(request)),
-                options=JSON_BODY,
-                cast_to=object,
-                stream=True,
-                stream_cls=sdk.AsyncStream[object],
-            )
+            events = await self._posted(sdk, self.body(request))
             async with events:
                 async for event in events:
                     for delta in answer.take(event):
@@ -103,6 +107,29 @@ class ServedModel(ABC):
         if answer.missing:
             raise broke_off(self._endpoint, reason=answer.missing)
         yield answer.response(model=self.name, first_call=calls_so_far(request))
+
+    async def _posted(self, sdk: ModuleType, body: dict[str, Any]) -> Any:
+        """Send the request; one whose optional parameters are refused is sent again without them."""
+        while True:
+            sent = without(body, self._refused)
+            try:
+                return await self._clients.get().post(
+                    self.PATH,
+                    content=as_bytes(sent),
+                    options=JSON_BODY,
+                    cast_to=object,
+                    stream=True,
+                    stream_cls=sdk.AsyncStream[object],
+                )
+            except sdk.BadRequestError as error:
+                name = refused_parameter(error.body, sent)
+                if name is None or name in self._sending.extra:
+                    raise
+                self._refused |= {name}
+                if name == "temperature":  # the one of them that a person has set
+                    self._sink(
+                        Warned(f"{self.name} takes no temperature; it is asked without", "see model.temperature")
+                    )
 
     async def aclose(self) -> None:
         """Close the connections that the running event loop holds."""
