@@ -65,6 +65,19 @@ def test_a_resumed_chat_goes_on(kept):
     assert any("first" in text for text in texts)
 
 
+def test_a_page_that_cannot_be_read_is_said_at_the_start(kept, home):
+    """The other page is shown and answers; what a slash command does not know, it says."""
+    kept("chat", stdin="Remember that I deploy on Fridays\n")
+    (home / "memories" / "MEMORY.md").write_bytes(b"caf\xe9")
+
+    ran = kept("chat", "--incognito", stdin="/memory\n/memory pending\n/memory shwo\n")
+    assert "I go on without MEMORY.md" in ran.err.split(">", maxsplit=1)[0]
+    assert "Incognito: nothing of this conversation is kept" in ran.err
+    assert "§ I deploy on Fridays" in ran.out
+    assert "Nothing waits." in ran.out
+    assert "there is no /memory shwo" in ran.err
+
+
 def test_a_chat_goes_on_when_nothing_can_be_stored(kept, home):
     """A database that cannot be opened is said at the start; memory still works."""
     home.mkdir()

@@ -267,3 +267,14 @@ def test_an_export_to_a_file_answers_programs(kept, tmp_path):
     ran = kept("sessions", "export", "-o", str(tmp_path / "all.jsonl"), "--json")
 
     assert json.loads(ran.out) == {"file": str(tmp_path / "all.jsonl"), "lines": 6}
+
+
+def test_the_doctor_names_the_repair_of_a_file_that_is_no_database(run, home):
+    """It does not send back to itself; the repair puts the bytes aside."""
+    home.mkdir()
+    (home / "state.db").write_bytes(b"\x00garbage" * 700)
+
+    ran = run("doctor", "--offline")
+    assert ran.code == 1
+    assert "run `kept sessions repair`" in ran.out
+    assert "run `kept doctor`" not in ran.out
