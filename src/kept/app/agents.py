@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kept.core.events import Event, ModelCalled, Warned
+from kept.core.events import Event, ModelCalled, Warned, ignore
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 SKILL_FITS = 0.5
 """The least share of a question's words that a skill's description must hold to be named."""
-
-
-def ignore(event: Event, /) -> None:
-    """Hear an event and do nothing: the sink of a library user who wants none."""
 
 
 class AgentBuilder:
@@ -111,11 +107,8 @@ class AgentBuilder:
         settings = self._app.settings
         gauge = Gauge()
         engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
-        toolsets = self._app.toolsets(opening.platform)
-        brings = [each.tools() for each in (providers, engine) if each is not None]
-        servers = self.mcp_tools() if model is not None and (toolsets is None or "mcp" in toolsets) else []
         core = [*self._app.core_tools(told), *self._delegation(lambda: parts, opening, told)]
-        box = toolbox(core, [*(tool for tools in brings for tool in tools), *servers], toolsets)
+        box = toolbox(core, self._brought(opening, model, providers, engine), self._app.toolsets(opening.platform))
         memory = self._app.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
@@ -152,6 +145,18 @@ class AgentBuilder:
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
         return parts
+
+    def _brought(
+        self,
+        opening: Opening,
+        model: ChatModel | None,
+        *parts: ProviderManager | ContextEngine | None,
+    ) -> list[Tool]:
+        """Return the tools that providers, the engine and MCP servers bring, in this order."""
+        toolsets = self._app.toolsets(opening.platform)
+        brought = [tool for part in parts if part is not None for tool in part.tools()]
+        may_serve = model is not None and (toolsets is None or "mcp" in toolsets)
+        return [*brought, *(self.mcp_tools() if may_serve else ())]
 
     def _delegation(self, parts: Callable[[], Parts], opening: Opening, told: EventSink) -> list[Tool]:
         from kept.agent.delegate import Delegation

@@ -10,14 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kept.app.agents import ignore
 from kept.config.home import Home, find_home
 from kept.config.load import Loaded, load
 from kept.config.secrets import with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
 from kept.core.errors import StorageError
-from kept.core.events import Event, Warned
+from kept.core.events import Event, Warned, ignore
 from kept.observe.log import configure
 
 if TYPE_CHECKING:

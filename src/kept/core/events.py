@@ -120,3 +120,7 @@ Event: TypeAlias = (
     | Compacted
     | Reviewed
 )
+
+
+def ignore(event: Event, /) -> None:
+    """Hear an event and do nothing: the sink where nobody listens."""

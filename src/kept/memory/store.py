@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError, StorageError, Unreadable
-from kept.core.events import Event, Warned
+from kept.core.events import Event, Warned, ignore
 from kept.core.ids import LedgerId
 from kept.core.refusal import Reason, Refused
 from kept.memory.budget import changed, in_batch, too_long
@@ -44,10 +44,6 @@ class Outcome:
     change: Change = field(default_factory=lambda: Change((), ()))
 
 
-def _ignore(event: Event, /) -> None:
-    """Hear nothing."""
-
-
 class MemoryStore:
     """The two pages in one folder. Opens with the folder alone; everything else has a default."""
 
@@ -57,7 +53,7 @@ class MemoryStore:
         settings: MemorySettings | None = None,
         *,
         clock: "Clock | None" = None,
-        sink: "EventSink" = _ignore,
+        sink: "EventSink" = ignore,
     ) -> None:
         self.files = PageFiles(Path(folder))
         self.settings = settings or MemorySettings()

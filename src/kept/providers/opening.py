@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kept.core.clock import SystemClock
-from kept.core.events import Event
+from kept.core.events import ignore
 from kept.core.ports import EventSink
 from kept.providers.audit import Audit
 from kept.providers.base import StartContext
@@ -13,10 +13,6 @@ from kept.providers.settings import ProviderSettings
 from kept.storage.files import make_folder
 from kept.storage.sqlite import Database
 from kept.storage.state import STATE_NAME, open_state
-
-
-def _unheard(_event: Event) -> None:
-    """Hear an event that nobody asked for."""
 
 
 def manager_on(
@@ -37,7 +33,7 @@ def open_providers(
     *,
     context: StartContext | None = None,
     settings: ProviderSettings | None = None,
-    sink: EventSink = _unheard,
+    sink: EventSink = ignore,
 ) -> ProviderManager:
     """Return a manager whose outbox and health live in `<folder>/state.db`; register providers, then start it."""
     home = Path(folder).absolute()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from kept.core.clock import SystemClock
 from kept.core.errors import Busy, Unreadable
-from kept.core.events import Event
+from kept.core.events import ignore
 from kept.core.ids import MessageId, SessionId, new_session_id
 from kept.core.jsontypes import JSON
 from kept.core.messages import Link, NewMessage, Origin, Session, State, StoredMessage, Usage
@@ -49,10 +49,6 @@ def _mending(
     return mending
 
 
-def _unheard(_event: Event) -> None:
-    """Hear an event that nobody asked for."""
-
-
 def _opened(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
     if isinstance(place, Database):
         return place
@@ -72,7 +68,7 @@ class SqliteSessionStore:
         settings: SessionSettings | None = None,
         *,
         clock: Clock | None = None,
-        sink: EventSink = _unheard,
+        sink: EventSink = ignore,
         meaning: "Meaning | None" = None,
     ) -> None:
         self.settings = settings or SessionSettings()
