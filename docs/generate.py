@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.settings import Settings
-from kept.config.shape import accepted, fields, is_section
+from kept.config.shape import fields, in_words, is_section
 from kept.core.jsontypes import JSON, dumps
 from kept.core.tools import ToolSchema
 
@@ -129,7 +129,7 @@ def _sections(section: type, prefix: str, values: Any) -> Iterator[str]:
     meanings = attribute_docstrings(section)
     hints = fields(section)
     rows = [
-        (f"`{prefix}{name}`", _cell(accepted(hint)), _default(getattr(values, name)), meanings.get(name, ""))
+        (f"`{prefix}{name}`", _cell(in_words(hint)), _default(getattr(values, name)), meanings.get(name, ""))
         for name, hint in hints.items()
         if not is_section(hint)
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.home import Home
-from kept.config.load import from_text, parsed, place, read_document
+from kept.config.load import from_text, parsed, put, read_document
 from kept.config.settings import Settings
 from kept.config.shape import Unfit, built, fields, known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
@@ -22,7 +22,7 @@ def set_value(home: Home, key: str, text: str) -> Any:
     _check_key(key)
     value = from_text(key, text)
     values: dict[str, Any] = {}
-    place(values, key, value)
+    put(values, key, value)
     try:
         built(Settings, values)
     except Unfit as unfit:
@@ -30,7 +30,7 @@ def set_value(home: Home, key: str, text: str) -> Any:
     if not encodable(dumps(value)):
         raise ConfigError(f"{key} cannot be half of a surrogate pair", "accepted: text in UTF-8")
     with _locked_document(home) as (path, document):
-        place(document, key, value)
+        put(document, key, value)
         _write(path, document)
     return value
 

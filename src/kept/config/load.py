@@ -122,7 +122,7 @@ def _take_foreign(path: Path, gathered: _Gathered) -> None:
             built(Settings, {"memory": {name: memory[name]}})
         except Unfit:
             continue
-        place(gathered.values, f"memory.{name}", memory[name])
+        put(gathered.values, f"memory.{name}", memory[name])
         gathered.origins[f"memory.{name}"] = f"{path.name}:{_line(memory, name)}"
 
 
@@ -137,11 +137,11 @@ def _take_environment(environ: Mapping[str, str], gathered: _Gathered) -> None:
             hint = nearest(variable, [ENV_PREFIX + name for name in keys])
             gathered.warnings.append(f"unknown variable {variable} is ignored{hint}")
             continue
-        place(gathered.values, key, from_text(key, text))
+        put(gathered.values, key, from_text(key, text))
         gathered.origins[key] = variable
 
 
-def place(values: Any, key: str, value: Any) -> None:
+def put(values: Any, key: str, value: Any) -> None:
     """Set a dotted key in nested dictionaries."""
     *sections, name = key.split(".")
     for section in sections:
@@ -162,7 +162,7 @@ def from_text(key: str, text: str) -> Any:
         readings.insert(0, json.loads(text))
     for value in readings:
         values: dict[str, Any] = {}
-        place(values, key, value)
+        put(values, key, value)
         with suppress(Unfit):
             built(Settings, values)
             return value

@@ -69,7 +69,7 @@ def _fitted(key: str, value: Any, annotation: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and _plain_type(annotation) is float:
         value = float(value)
     if not accepts(annotation, value):
-        raise Unfit(key, value, accepted(annotation))
+        raise Unfit(key, value, in_words(annotation))
     return value
 
 
@@ -104,19 +104,19 @@ def _is_plain(annotation: Any, value: Any) -> bool:
     return isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool))
 
 
-def accepted(annotation: Any) -> str:
+def in_words(annotation: Any) -> str:
     """Return in words what a setting accepts."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return ", ".join([accepted(arguments[0]), *(str(bound) for bound in arguments[1:])])
+        return ", ".join([in_words(arguments[0]), *(str(bound) for bound in arguments[1:])])
     if origin in (Union, types.UnionType):
-        return " or ".join(accepted(option) for option in arguments)
+        return " or ".join(in_words(option) for option in arguments)
     if origin is Literal:
         return " | ".join(str(option) for option in arguments)
     if origin in (list, tuple):
-        return f"a list of {accepted(arguments[0])}"
+        return f"a list of {in_words(arguments[0])}"
     if origin in (dict, Mapping):
-        inside = accepted(arguments[1])
+        inside = in_words(arguments[1])
         return "a block of names and values" if inside == "any value" else f"a block of names, each with {inside}"
     words = {bool: "true | false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, getattr(annotation, "__name__", "any value"))
