@@ -1,1 +1,1 @@
-"""Logs and figures about the running program."""
+"""Logs of the running program."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 
-from kept.core.resources import shipped
+from kept.core.resources import shipped_text
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
@@ -64,6 +64,5 @@ def _volatile(inputs: PromptInputs) -> list[str]:
 
 @cache
 def guidance(name: str) -> str:
-    """Return one guidance text, byte-stable; nothing where the part is not installed."""
-    file = shipped("kept.prompt", "guidance", f"{name}.md")
-    return file.read_text(encoding="utf-8").strip("\n") if file.is_file() else ""
+    """Return one guidance text, byte-stable."""
+    return shipped_text("kept.prompt", "guidance", f"{name}.md").strip("\n")
