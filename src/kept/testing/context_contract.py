@@ -1,8 +1,7 @@
 """The contract of every context engine: one suite, run against each implementation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 
 from kept.context.engine import ContextEngine, Setup
 from kept.context.groups import last_user
@@ -15,6 +14,7 @@ from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
 from kept.core.jsontypes import dumps
 from kept.core.messages import ImagePart, Message, Origin, Role, StoredMessage, TextPart, ToolCall
+from kept.testing.clock import FixedClock
 
 IMAGE_TOKENS = 1_600
 
@@ -25,17 +25,6 @@ def count_by_length(message: Message) -> int:
     images = sum(isinstance(part, ImagePart) for part in parts)
     called = sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
     return 4 + (len(message.text) + called) // 4 + images * IMAGE_TOKENS
-
-
-@dataclass(slots=True)
-class FixedClock:
-    """A clock that stands still until it is moved."""
-
-    moment: datetime = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        """Return the moment it stands at."""
-        return self.moment
 
 
 def stored(messages: Sequence[Message], *, first_id: int = 1) -> list[StoredMessage]:

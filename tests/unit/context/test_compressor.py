@@ -15,7 +15,8 @@ from kept.context.pacing import Pace, pace_from
 from kept.context.window import Window
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError
 from kept.core.messages import Message, Role, Usage
-from kept.testing.context_contract import FixedClock, check_outcome, context_after, conversation, prepared, stored
+from kept.testing.clock import FixedClock
+from kept.testing.context_contract import check_outcome, context_after, conversation, prepared, stored
 
 GOOD = "## Goal\n- the parser [#1]\n## Progress\n- lots [#5]\n## Next Steps\n- more [#9]\n"
 

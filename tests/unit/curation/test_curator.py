@@ -19,24 +19,14 @@ from kept.skills.roots import Kind, Root
 from kept.skills.settings import CuratorSettings, SkillSettings
 from kept.skills.tool import SkillTools
 from kept.skills.usage import Status, Use
+from kept.testing.clock import FixedClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self):
-        self.moment = START
-
-    def now(self):
-        return self.moment
-
-    def forward(self, **span):
-        self.moment += timedelta(**span)
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FixedClock(START)
 
 
 @pytest.fixture

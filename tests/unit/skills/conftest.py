@@ -1,6 +1,6 @@
 """A library in a home of its own, with a clock that tests can turn."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -8,22 +8,12 @@ from kept.core.tools import ToolContext
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
 from kept.skills.tool import SkillTools
-
-
-class Clock:
-    def __init__(self):
-        self.moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-    def now(self):
-        return self.moment
-
-    def forward(self, **span):
-        self.moment += timedelta(**span)
+from kept.testing.clock import FixedClock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FixedClock(datetime(2026, 1, 1, 12, tzinfo=UTC))
 
 
 @pytest.fixture
