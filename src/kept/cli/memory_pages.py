@@ -155,6 +155,7 @@ def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 def import_(
     file: Annotated[str, typer.Argument(help="An export, a page file, or - for standard input.")],
     target: TargetOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Keep what looks like an order or a risk, too.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
@@ -171,7 +172,7 @@ def import_(
         for page, entries in read_pages(text, target or Target.MEMORY).items():
             if target not in (None, page):
                 continue
-            done = import_page(kept.memory, page, entries)
+            done = import_page(kept.memory, page, entries, keep_held=yes)
             refused += len(done.refused)
             report[page.value] = {
                 "added": len(done.added), "present": len(done.present), "archived": len(done.archived),
@@ -186,4 +187,5 @@ def import_(
     if as_json:
         print_json(report)
     if refused:
+        note("  next: --yes keeps what is only held; `kept memory add --allow RULE` one that is blocked")
         raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kept.core.errors import UsageError
 from kept.core.ids import new_group_id
@@ -11,7 +11,7 @@ from kept.memory.approval import archive
 from kept.memory.edits import Add, Target
 from kept.memory.ledger import Author
 from kept.memory.page import parse, preview
-from kept.memory.store import MemoryStore
+from kept.memory.store import MemoryStore, named_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,21 @@ def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
     return pages
 
 
-def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...]) -> Imported:
-    """Add each text that fits and is clean; what does not fit goes to the archive."""
+def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *, keep_held: bool = False) -> Imported:
+    """Add each text that fits and is clean; what does not fit goes to the archive.
+
+    Rules that a person once let pass for a text pass again; with `keep_held` they let pass what is only held.
+    """
     author = Author(origin="import", group_id=new_group_id())
     added, present, archived, refused = [], [], [], []
     for entry in entries:
         if entry in store.page(target).entries:
             present.append(entry)
             continue
-        outcome = store.apply(target, Add(entry), author)
+        known = store.allowed(target, entry)
+        outcome = store.apply(target, Add(entry), replace(author, allow=known))
+        if isinstance(outcome, Refused) and outcome.reason is Reason.HELD and keep_held:
+            outcome = store.apply(target, Add(entry), replace(author, allow=known | named_rules(outcome)))
         if not isinstance(outcome, Refused):
             added.append(entry)
         elif outcome.reason is Reason.OVER_BUDGET:
