@@ -6,11 +6,13 @@ import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.printable import counted, printable
-from kept.cli.sessions_embed import vectors_json, vectors_line
+from kept.cli.sessions_embed import vectors_json, vectors_line, waiting_vectors
 from kept.cli.transcript import local, session_json
+from kept.core.errors import KeptError
 from kept.core.jsontypes import JSON
 
 if TYPE_CHECKING:
+    from kept.app import App
     from kept.sessions.sqlite.repair import Repaired
 
 _MEGABYTE = 1_000_000
@@ -139,12 +141,26 @@ def repair(as_json: JsonFlag = False) -> None:
         if not path.exists():
             fail("there is no session store to repair", "it is made when the first session is stored", code=2)
         report = Repair(path, kept.settings.sessions, clock=kept.clock, sink=kept.sink).run()
+        if report.done and not report.left:
+            report.done += _vectors_made_anew(kept)
     if as_json:
         print_json(report.as_json())
     else:
         _show_repair(report)
     if report.left:
         raise typer.Exit(74)
+
+
+def _vectors_made_anew(kept: "App") -> list[str]:
+    """Make the vectors that a repair had to leave behind; a model that does not answer leaves them for later."""
+    waiting = waiting_vectors(kept)
+    if not waiting or kept.meaning is None:
+        return []
+    try:
+        return [f"{counted(kept.meaning.embed_all(), 'message')} got vectors"]
+    except KeptError as error:
+        note(f"{counted(waiting, 'message')} without vectors: {error.message}; run: kept sessions embed")
+        return []
 
 
 def _show_repair(report: "Repaired") -> None:

@@ -53,6 +53,11 @@ def vectors_json(kept: "App") -> dict[str, JSON]:
     }
 
 
+def waiting_vectors(kept: "App") -> int:
+    """Return how many messages wait for their vectors; none do while vectors are off."""
+    return 0 if kept.meaning is None else kept.meaning.coverage().waiting
+
+
 def vectors_line(found: JSON) -> str:
     """Return the same in a line."""
     assert isinstance(found, dict)

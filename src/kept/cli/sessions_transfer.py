@@ -9,6 +9,7 @@ import typer
 
 from kept.cli.frame import JsonFlag, note, opened, print_json, say
 from kept.cli.printable import counted
+from kept.cli.sessions_embed import waiting_vectors
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import dumps
@@ -38,17 +39,20 @@ def import_(
         else:
             with _readable(Path(file)) as lines:
                 report = importing.run(lines, total=_count(Path(file)))
+        waiting = waiting_vectors(kept) if report.messages else 0
     for number, why in report.problems[:MOST_SHOWN]:
         note(f"line {number}: {why}")
     if report.bad > MOST_SHOWN:
         note(f"and {counted(report.bad - MOST_SHOWN, 'more bad line')}")
     if as_json:
-        print_json(report.as_json())
+        print_json({**report.as_json(), "vectors_waiting": waiting})
     else:
         forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
         bad = f"; {counted(report.bad, 'bad line')} skipped" if report.bad else ""
         new = f"{counted(report.messages, 'message')} in {counted(report.sessions, 'new session')}"
         say(f"{new}; {report.known:,} known already{forgotten}{bad}")
+    if waiting:
+        note(f"{counted(waiting, 'message')} without vectors, found by their words alone; run: kept sessions embed")
     if report.bad and not report.messages and not report.known and not report.forgotten:
         raise typer.Exit(1)
 

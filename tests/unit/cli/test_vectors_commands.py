@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kept.storage.sqlite import PAGE_BYTES
+from kept.storage.state import open_state
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 pytest.importorskip("numpy")
@@ -64,6 +66,44 @@ def test_a_model_is_named_the_vectors_made_and_the_meaning_found(kept, tmp_path)
     assert len(batch.out.splitlines()) == 2
     assert "hound" in json.loads(tool.out)["results"][0]["snippet"]
     assert kept("sessions", "embed", "--json").out.startswith('{"made": 0')
+
+
+def test_an_import_says_that_vectors_wait(kept, tmp_path):
+    """With vectors on, what was taken in is found by its words until the command that is named has run."""
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps({**LINES[0], "external_id": "3", "content": "The hound came back."}))
+
+    told = kept("sessions", "import", str(more))
+    again = kept("sessions", "import", str(more), "--json")
+
+    assert "3 messages without vectors" in told.err
+    assert "run: kept sessions embed" in told.err
+    assert json.loads(again.out)["vectors_waiting"] == 0  # nothing was taken in
+
+
+def test_a_repair_makes_lost_vectors_again(kept):
+    """Damaged vectors are said by a search and by doctor; repair makes them anew, and the dog is found."""
+    kept("sessions", "embed")
+    path = Path(json.loads(kept("sessions", "stats", "--json").out)["path"])
+    database = open_state(path)
+    ((page,),) = database.connection.execute("SELECT pageno FROM dbstat WHERE name = 'message_vectors'").fetchall()
+    database.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(bytes(PAGE_BYTES))
+
+    search = kept("sessions", "search", "hound", "--json")
+    doctor = kept("doctor", "--offline")
+    repair = kept("sessions", "repair")
+    after = kept("sessions", "search", "dog", "--json")
+
+    assert first(search) == "1"
+    assert "run: kept sessions repair" in search.err
+    assert doctor.code == 1
+    assert "message_vectors" in doctor.out
+    assert repair.code == 0
+    assert "2 messages got vectors" in repair.out
+    assert first(after) == "1"
 
 
 def test_stats_and_doctor_say_how_far_the_vectors_go(kept):

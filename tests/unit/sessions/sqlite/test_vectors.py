@@ -245,6 +245,32 @@ def test_new_messages_get_their_vectors_in_the_background(store, equip):
     assert store.search(SearchRequest("puppy")).messages[0].message_id == number
 
 
+def test_a_short_life_still_makes_the_vectors_of_its_own_messages(store, equip):
+    """Closed right after an append, as after `kept run`, the newest messages have theirs."""
+    found = equip(embed=False, background=True)
+    say(store, "a", "the sedan needs oil", "we took the hound outside")
+
+    found.close()
+
+    assert found.coverage().waiting == 0
+
+
+def test_closing_does_not_wait_when_nothing_is_owed(store, equip):
+    """A background that is idle, or was never woken, ends at once and asks nothing of the model."""
+    model = Topical()
+    found = equip(model, embed=False, background=True)
+    say(store, "a", "we took the hound outside")
+    deadline = time.monotonic() + 20
+    while found.coverage().waiting and time.monotonic() < deadline:
+        time.sleep(0.05)
+    seen, start = len(model.seen), time.monotonic()
+
+    found.close()
+
+    assert time.monotonic() - start < 2
+    assert len(model.seen) == seen
+
+
 def test_one_process_at_a_time_makes_vectors_in_the_background(store, equip):
     """While another process has the lease nothing is made here; once it is given back, it is."""
     say(store, "a", "we took the hound outside")
