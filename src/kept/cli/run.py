@@ -60,6 +60,7 @@ def run(
 
 def _as_json(answer: "Answer") -> dict[str, JSON]:
     usage = answer.usage
+    unfinished: dict[str, JSON] = {"interrupted": answer.interrupted, "stopped_by": answer.stopped_by}
     return {
         "answer": answer.text,
         "session_id": answer.session_id,
@@ -74,8 +75,7 @@ def _as_json(answer: "Answer") -> dict[str, JSON]:
             {"name": call.name, "arguments": _arguments(call.arguments), "ok": call.ok} for call in answer.tool_calls
         ],
         "saved": [{"ledger_id": each.ledger_id, "target": each.target, "text": each.text} for each in answer.saved],
-        "interrupted": answer.interrupted,
-        "stopped_by": answer.stopped_by,
+        **{name: value for name, value in unfinished.items() if value},
     }
 
 
