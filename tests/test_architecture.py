@@ -37,6 +37,7 @@ DRIVERS = {
     "openai": {"llm"},
     "anthropic": {"llm"},
     "xllamacpp": {"llm"},
+    "mcp": {"mcp_server", "agent"},
     "fastapi": {"gateway"},
     "starlette": {"gateway"},
     "typer": {"cli"},

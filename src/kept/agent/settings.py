@@ -6,9 +6,6 @@ from typing import Annotated, Literal
 from kept.core.bounds import Above, Between
 
 Approvals = Literal["ask", "auto", "deny"]
-Toolset = Literal[
-    "memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

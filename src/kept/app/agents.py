@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kept.agent.toolbox import Toolbox
     from kept.app.root import App
     from kept.context.engine import ContextEngine
-    from kept.core.ports import ChatModel, EventSink
+    from kept.core.ports import ChatModel, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
     from kept.sessions.sqlite.store import SqliteSessionStore
@@ -150,7 +150,7 @@ class AgentBuilder:
         self,
         opening: Opening,
         model: ChatModel | None,
-        *parts: ProviderManager | ContextEngine | None,
+        *parts: OffersTools | None,
     ) -> list[Tool]:
         """Return the tools that providers, the engine and MCP servers bring, in this order."""
         toolsets = self._app.toolsets(opening.platform)

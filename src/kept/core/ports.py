@@ -1,7 +1,9 @@
 """Every port on one page: what the inside needs, named for what the caller wants.
 
 Plugin base classes with default hooks stand beside their tier, because plugins inherit from
-them: `providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngine).
+them: `providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngine). What only one
+part looks through stands in that part; a new session store meets one of these besides SessionStore
+and NodeStore: `sessions/recall.py` (Readable, what `session_search` reads).
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

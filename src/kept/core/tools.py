@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.jsontypes import JSON
-
-Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
+from kept.core.toolsets import Toolset
 
 
 @dataclass(frozen=True, slots=True)
