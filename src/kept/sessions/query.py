@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.dates import DATE_NAMES, Span, mentioned
-from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, clean, compounds, pieces
-from kept.sessions.words import CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
+from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, WORD, clean, compounds, pieces
+from kept.sessions.words import ASKING, CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
 
 MAX_CHARACTERS = 12_000
 MAX_TERMS = 32
@@ -73,7 +73,6 @@ class Query:
 
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
-_WORD = re.compile(r"[^\W_]+")
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
@@ -83,7 +82,7 @@ def parse(text: str, now: float = 0.0) -> Query:
     text = clean(text[:MAX_CHARACTERS])
     dates = tuple(mentioned(text, now)) if now > 0 else ()
     spans = tuple(span for span, _ in dates)
-    date_words = frozenset(word for _, said in dates for word in _WORD.findall(said))
+    date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
     condition = _condition(text)
     if condition is None:
         return Query(_limited(_plain(text, date_words)), None, spans)
@@ -109,9 +108,12 @@ def _limited(terms: Iterable[Term]) -> tuple[Term, ...]:
 def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     """Return the ranked terms of a question: stop words go, unless there is nothing else."""
     spaced = UNSPACED.sub(" ", text)
-    words = [word.lower() for word in _WORD.findall(spaced)]
+    words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
-    terms = [_word(word, date_words) for word in words if word not in stops]
+    # words typed one by one were all chosen; only a question is shaped by some of its words
+    shaping = SCAFFOLDING if "?" in text or ASKING.intersection(words[:1]) else frozenset[str]()
+    chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
+    terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
         weight = 1.0 if WHOLE in compound else PART_WEIGHT
         terms.append(Term(compound.lower(), weight=weight))
@@ -121,11 +123,16 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
 
 
-def _word(word: str, date_words: frozenset[str]) -> Term:
+def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
     if word in date_words:
         base = CANONICAL.get(word, word)
         return Term(base, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or base in DATE_NAMES)
-    return Term(CANONICAL.get(word, word), weight=SCAFFOLDING_WEIGHT if word in SCAFFOLDING else 1.0)
+    return Term(CANONICAL.get(word, word), weight=SCAFFOLDING_WEIGHT if word in shaping else 1.0)
+
+
+def _is_month(word: str, date_words: frozenset[str]) -> bool:
+    """Return whether a stop word stands for a month: "in May" is a date, "may I" is none."""
+    return word in date_words and word in DATE_NAMES
 
 
 def _unspaced(run: str) -> list[Term]:
@@ -233,7 +240,7 @@ def _is_soft(node: Node) -> bool:
 
 
 def _phrase(text: str) -> Node:
-    if not _WORD.search(text):
+    if not WORD.search(text):
         raise _BrokenSyntaxError
     return Term(" ".join(text.split()), Kind.PHRASE)
 
@@ -241,7 +248,7 @@ def _phrase(text: str) -> Node:
 def _operand(word: str) -> Node:
     """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
     if _PREFIX.fullmatch(word):
-        return Term(_WORD.findall(word)[-1].lower(), Kind.PREFIX)
+        return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
     terms = _plain(word, frozenset())
     if not terms:
         raise _BrokenSyntaxError

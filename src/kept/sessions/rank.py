@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import log, sqrt
 from typing import NamedTuple
 
 
@@ -21,13 +21,15 @@ class Weights:
     speaker: float = 0.25
     """Share of the question's weight that a message gains when a person of the question says it."""
     coverage: float = 0.5
-    """Gain of a message that holds much of the question's weight, beside one that holds little."""
+    """Gain of a message that holds much of the question, beside one that holds little; by idf, rarity left out."""
     whole: float = 0.7
     """Further gain of a message that holds all of it: it was remembered in these words."""
     closeness: float = 0.6
     """Gain of terms that stand as close together as in the question."""
     wording: float = 1.0
     """Share of the question's weight that a message gains by holding the question word for word."""
+    small: float = 0.3
+    """Weight of a stop word that a message holds as well, where a question has hardly any other words."""
     previous: float = 0.72
     """Share of a term that a message gains when the message before holds it."""
     next: float = 0.6
@@ -43,7 +45,7 @@ class Weights:
     session_length: float = 0.9
     """How fully the number of messages in a session is held against their count."""
     falloff_terms: float = 100.0
-    """Length of a message from which the gains of neighbours and session fall."""
+    """Length of a message from which the gains of neighbours and session fall, and of a session its own sum's."""
     date: float = 1.0
     """Share of the question's weight that a message gains when it was sent on a date that the question names."""
     meaning: float = 2.0
@@ -66,8 +68,8 @@ class Weights:
     """Days after which that gain has halved."""
     runner_up: float = 0.5
     """Share of the second best message in the score of its session."""
-    session_total: float = 0.15
-    """Share of the session's own sum in the score of the session."""
+    session_total: float = 0.6
+    """Share of the session's own sum in its score, while all of it is as short as one message may be."""
     tool: float = 0.5
     """Share that is left of the score of a tool's output."""
     cron: float = 0.6
@@ -79,6 +81,8 @@ class Weights:
 WEIGHTS = Weights()
 _WHOLE = 0.999
 """The share of a weight that counts as all of it, sums of floats being what they are."""
+FEW_TERMS = 2
+"""Terms up to which a question is remembered by its stop words as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class RankedTerm:
     text: str
     weight: float
     is_name: bool = False
+    idf: float | None = None
+    """Its weight without the power of its rarity, by which is told how much of a question is held."""
 
 
 @dataclass(slots=True)
@@ -114,6 +120,8 @@ class Line:
     """Closeness of the terms in the text, in weight; known for the best messages only."""
     wording: float = 0.0
     """How much of the question the text holds word for word, 0 to 1; known for the best messages only."""
+    small: int = 0
+    """Stop words of the question that the text holds; known for the best messages only."""
 
 
 @dataclass(slots=True)
@@ -151,8 +159,9 @@ def term_weights(
     ranked = []
     for (text, given, holding, speaking), value in zip(terms, idfs, strict=True):
         known = holding > 0 or speaking > 0
-        weight = given * value * (value / top if top > 0 and holding else 1.0) ** weights.rarity if known else 0.0
-        ranked.append(RankedTerm(text, weight * (weights.name if speaking else 1.0), is_name=speaking > 0))
+        plain = given * value * (weights.name if speaking else 1.0) if known else 0.0
+        rarity = (value / top if top > 0 and holding else 1.0) ** weights.rarity
+        ranked.append(RankedTerm(text, plain * rarity, is_name=speaking > 0, idf=plain))
     return ranked
 
 
@@ -173,9 +182,13 @@ class Ranking:
         self.total = sum(term.weight for term in terms) or 1.0
         self.asked = self.total + unknown * max((term.weight for term in terms), default=0.0)
         """The weight of the whole question; a term that no message holds would have been as rare as the rarest."""
+        self._idfs = [term.weight if term.idf is None else term.idf for term in terms]
+        self._asked_idf = (sum(self._idfs) or 1.0) + unknown * max(self._idfs, default=0.0)
         self._mean_session = max(mean_session, 1.0)
+        self._mean_length = max(mean_length, 1.0)
+        self.counts_small = len(terms) <= FEW_TERMS
         self._flat = 1.0 + weights.saturation * (1.0 - weights.length)
-        self._slope = weights.saturation * weights.length / max(mean_length, 1.0)
+        self._slope = weights.saturation * weights.length / self._mean_length
         self._sums: dict[int, float] = {0: 0.0}
         self._lifts: dict[int, float] = {0: 0.0}
         self._gains: dict[tuple[int, int, int, int], float] = {}
@@ -196,13 +209,21 @@ class Ranking:
         """Return what a message says by its own words: BM25 of the terms it holds, raised by coverage."""
         lift = self._lifts.get(mask)
         if lift is None:
-            held = self.sum(mask)
             use = self.weights
-            lift = held * (use.saturation + 1.0)
-            share = held / self.asked
+            # a lone rare word is little of a question of five, however rare
+            share = sum(idf for bit, idf in enumerate(self._idfs) if mask >> bit & 1) / self._asked_idf
+            lift = self.sum(mask) * (use.saturation + 1.0)
             lift *= 1.0 + use.coverage * share**2 + use.whole * share**8
             self._lifts[mask] = lift
         return lift / (self._flat + self._slope * length)
+
+    def wording(self, line: Line) -> float:
+        """Return what a message gains by the question's own wording: its rows of words, its stop words."""
+        use = self.weights
+        gain = use.wording * line.wording * self.total
+        if line.small and line.mask and self.counts_small:
+            gain += use.small * line.small * (use.saturation + 1.0) / (self._flat + self._slope * line.length)
+        return gain
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
         """Return what the messages next to one say, each term once, less where it holds the term itself."""
@@ -248,7 +269,7 @@ class Ranking:
             "words": words,
             "meaning": meaning,
             "closeness": use.closeness * line.gap,
-            "wording": use.wording * line.wording * self.total,
+            "wording": self.wording(line),
             "neighbours": near,
             "speaker": use.speaker * self.total if line.spoken else 0.0,
             "session": falloff * use.session * session_sum,
@@ -276,7 +297,7 @@ class Ranking:
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
             if own + line.likeness <= 0.0:
                 continue
-            own += use.closeness * line.gap + use.wording * line.wording * self.total
+            own += use.closeness * line.gap + self.wording(line)
             if line.spoken:
                 own += speaker_gain
             rest = falloff * session_gain + meaning_gain
@@ -292,10 +313,14 @@ class Ranking:
         best = max(scored, key=lambda item: (self.holds_all(item.line.mask), item.score, item.line.message_id))
         owns = sorted((item.own for item in scored), reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
-        score += use.session_total * self.session_sum(session) * best.line.factor
+        score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
         score += use.meaning_session * self.total * session.likeness * best.line.factor
         score += max(self._dated(item.line) * item.line.factor for item in scored)
         return score, best
+
+    def _as_one(self, session: SessionLines) -> float:
+        """Return how much a session is like one message: a few short lines are one text, a long talk is not."""
+        return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self._mean_length)))
 
     def _apart(self, line: Line) -> float:
         """Return what a message gains apart from its words: by its meaning, its date and its age."""

@@ -26,7 +26,7 @@ _PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
 _NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
 _JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
 _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
-_WORD = re.compile(r"[^\W_]+")
+WORD = re.compile(r"[^\W_]+")
 _COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
 _CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
 _JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
@@ -101,7 +101,7 @@ def compounds(text: str) -> list[str]:
     # every stored message comes through here, and most have neither: a look costs a tenth of the search
     if _JOINT.search(text):
         wholes = (whole for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS)
-        found += [WHOLE.join(_WORD.findall(whole)) for whole in wholes]
+        found += [WHOLE.join(WORD.findall(whole)) for whole in wholes]
     if _HUMP.search(text):
         for camel in _CAMEL.findall(text):
             found += _CAMEL_PARTS.findall(camel)
@@ -121,7 +121,7 @@ def split(text: str) -> tuple[str, list[str]]:
                 marks += [STRONG + single for single in singles]
         text = UNSPACED.sub(" ", text)
     marks += compounds(text)
-    words = _WORD.findall(text.lower())
+    words = WORD.findall(text.lower())
     distinct = set(words)
     marks += {CANONICAL[word] for word in CANONICAL.keys() & distinct}
     if len(words) <= STRONG_WORDS:
@@ -135,7 +135,7 @@ def prepared(row: IndexedText) -> Prepared:
     name, rest = speaker(talk)
     words, marks = split(rest)
     if name:
-        marks += [SPEAKER + part for part in _WORD.findall(name.lower())]
+        marks += [SPEAKER + part for part in WORD.findall(name.lower())]
     if row.tool_text:
         tool = tool_text(row.tool_text)
         tool_words, tool_marks = split(tool)

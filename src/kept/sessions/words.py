@@ -79,6 +79,13 @@ _SCAFFOLDING: Final = (
 SCAFFOLDING: Final[frozenset[str]] = frozenset(_SCAFFOLDING.split())
 """Words that shape a question more than they say what it is about; they count less."""
 
+_ASKING: Final = (
+    "what which who whom whose when where why how did does do is are was were am has have had can could will would "
+    "shall should may might tell remind show list find give name describe remember please i we"
+)
+ASKING: Final[frozenset[str]] = frozenset(_ASKING.split())
+"""Words that a question or a request begins with; what begins with another is words to look for."""
+
 _IRREGULAR: Final[str] = (
     "go went gone;buy bought;bring brought;teach taught;think thought;catch caught;fight fought;seek sought;"
     "feel felt;keep kept;leave left;lose lost;make made;mean meant;meet met;pay paid;run ran;say said;see saw seen;"

@@ -33,6 +33,17 @@ def test_words_that_only_shape_a_question_count_less() -> None:
     assert weights["kind"] < weights["violin"]
 
 
+def test_words_typed_one_by_one_count_alike() -> None:
+    """Without a question there is nothing that words could shape: each of them was chosen."""
+    assert {term.weight for term in parse("last take appreciate", NOW).terms} == {1.0}
+
+
+def test_a_month_that_is_a_stop_word_is_looked_for_where_it_is_a_date() -> None:
+    """ "in May" is a date, "may I" is none."""
+    assert "may" in texts("When in May is her birthday?")
+    assert "may" not in texts("may I have her birthday list?")
+
+
 def test_only_stop_words_are_taken_as_they_are() -> None:
     """A query of nothing but stop words still looks for them."""
     assert texts("the of") == ["the", "of"]

@@ -77,7 +77,7 @@ def test_recency_prefers_the_new_and_never_hides_the_old() -> None:
 
 def test_the_parts_add_up_to_the_score() -> None:
     """What is shown as the reason is the whole reason."""
-    line = Line(1, 0b11, 30, before=0b100, spoken=True, factor=0.5, date=0.3, age_days=10.0, gap=2.0)
+    line = Line(1, 0b11, 30, before=0b100, spoken=True, factor=0.5, date=0.3, age_days=10.0, gap=2.0, small=2)
     session = SessionLines("s", 20, (2, 1, 1), [line])
     rank = ranking()
 
@@ -94,6 +94,41 @@ def test_a_session_with_two_good_messages_beats_one_with_one() -> None:
     two = SessionLines("b", 20, (2, 0, 0), [Line(2, 0b1, 20), Line(3, 0b1, 20)])
 
     assert rank.session_score(two, rank.scored(two))[0] > rank.session_score(one, rank.scored(one))[0]
+
+
+def test_a_few_short_lines_are_one_text_and_a_long_talk_is_not() -> None:
+    """Terms spread over a short session say more of it than the same terms spread over a long one."""
+    rank = ranking()
+    spread = [Line(1, 0b1, 20), Line(2, 0b10, 20)]
+    gains = []
+    for size in (3, 300):
+        held = SessionLines("a", size, (1, 1, 0), spread)
+        bare = SessionLines("a", size, (0, 0, 0), spread)
+        scores = [rank.session_score(each, rank.scored(each))[0] for each in (held, bare)]
+        gains.append((scores[0] - scores[1]) / rank.session_sum(held))
+
+    assert gains[0] > 3 * gains[1] > 0.0
+
+
+def test_a_lone_rare_word_is_little_of_a_long_question() -> None:
+    """How much of a question is held is told by idf: rarity raises what a term says, not how much was asked."""
+    terms = term_weights([("zither", 1.0, 1, 0), *((name, 1.0, 60, 0) for name in "abcd")], documents=1_000)
+    rank = Ranking(terms, mean_length=20.0, mean_session=20.0)
+    rare = terms[0].weight / sum(term.weight for term in terms)
+
+    assert terms[0].idf is not None
+    lift = rank.base(0b1, 20) / (rank.sum(0b1) * (WEIGHTS.saturation + 1.0)) * (1.0 + WEIGHTS.saturation)
+    assert lift < 1.0 + WEIGHTS.coverage * rare**2
+
+
+def test_stop_words_count_where_a_question_has_hardly_any_other() -> None:
+    """One or two words are remembered with the small words beside them; three need none."""
+    line = Line(1, 0b1, 20, small=3)
+    few = Ranking(TERMS[:2], mean_length=20.0, mean_session=20.0)
+
+    assert few.wording(line) > 0.0
+    assert few.wording(replace(line, mask=0)) == 0.0
+    assert ranking().wording(line) == 0.0
 
 
 def test_little_of_the_question_is_below_the_mark() -> None:

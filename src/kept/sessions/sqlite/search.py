@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
@@ -218,9 +217,8 @@ class _Search:
         best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
         wanted = best[: max(self._budget.texts * 2, self._request.limit * 4)]
         passing = self._filters.passing([item.line.message_id for item in wanted])
-        several = (item.line.message_id for item in wanted if item.line.mask & item.line.mask - 1)
-        texts = self._postings.texts(list(islice(several, self._budget.texts)))  # one term alone is close to nothing
         wording = Wording(self._postings, self._request.query, [held.text for held in self._terms])
+        texts = self._texts([item.line for item in wanted], wording)
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, held in enumerate(self._terms) if held.ids is None)
         for item in wanted:
@@ -234,13 +232,22 @@ class _Search:
             line.date = self._date(line.mask, head.timestamp)
             text = texts.get(line.message_id)
             if text is not None:
-                line.gap, line.wording, held = wording.of(text, weights)
-                line.mask |= held & unread
+                stands = wording.of(text, weights)
+                line.gap, line.wording, line.small = stands.gap, stands.quoted, stands.small
+                line.mask |= stands.held & unread
         done = {item.line.message_id for item in wanted}
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
             each.session.likeness = of_session(each.session.lines, self._ranking.weights)
             each.scored = self._ranking.scored(each.session)
+
+    def _texts(self, lines: Sequence[Line], wording: Wording) -> dict[int, str]:
+        """Return the texts worth reading: those that hold several terms, then those of one, if more was asked."""
+        several = [line.message_id for line in lines if line.mask & line.mask - 1]
+        single = [line.message_id for line in lines if line.mask and not line.mask & line.mask - 1]
+        # one term alone is close to nothing, but it may stand in the question's own words
+        chosen = several + single if wording.is_more_than_terms else several
+        return self._postings.texts(chosen[: self._budget.texts])
 
     def _may_be_shown(self, line: Line) -> bool:
         if self._needs_words and not line.mask:

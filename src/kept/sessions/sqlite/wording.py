@@ -2,13 +2,27 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.text import clean, speaker
-from kept.sessions.words import forms
+from kept.sessions.text import WORD, clean, speaker
+from kept.sessions.words import forms, stop_words
 
 _CHARACTERS = 8_000
 _ASKED_CHARACTERS = 2_000
+
+
+class Stands(NamedTuple):
+    """How the words of a question stand in one text."""
+
+    gap: float
+    """How close its terms stand, in weight."""
+    quoted: float
+    """How much of it stands there word for word, 0 to 1."""
+    held: int
+    """Its terms that stand there, as bits."""
+    small: int
+    """Its stop words that stand there."""
 
 
 class Wording:
@@ -17,15 +31,22 @@ class Wording:
     def __init__(self, postings: Postings, question: str, terms: Sequence[str]) -> None:
         self._postings = postings
         self._terms = [[postings.stem(form) for form in forms(term)] for term in terms]
-        self._rows = _rows(postings.tokens(clean(question[:_ASKED_CHARACTERS])))
+        asked = clean(question[:_ASKED_CHARACTERS])
+        self._rows = _rows(postings.tokens(asked))
+        self._small = _small(postings, asked)
 
-    def of(self, text: str, weights: Sequence[float]) -> tuple[float, float, int]:
-        """Return how close the terms stand, in weight, how much stands there word for word, and the terms as bits."""
+    @property
+    def is_more_than_terms(self) -> bool:
+        """Whether the question has words or rows of words beside its terms, which a text may hold."""
+        return bool(self._rows or self._small)
+
+    def of(self, text: str, weights: Sequence[float]) -> Stands:
+        """Return how the words of the question stand in `text`."""
         _, rest = speaker(clean(text[:_CHARACTERS]))
         tokens = self._postings.tokens(rest)
         places = self._places(tokens)
         held = sum(1 << bit for bit, found in enumerate(places) if found)
-        return _closeness(places, weights), self._quoted(tokens), held
+        return Stands(_closeness(places, weights), self._quoted(tokens), held, len(self._small.intersection(tokens)))
 
     def _quoted(self, tokens: Sequence[str]) -> float:
         share = len(self._rows & _rows(tokens)) / len(self._rows) if self._rows else 0.0
@@ -50,6 +71,12 @@ def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> flo
             if distance is not None:
                 gain += share * min(weights[left], weights[left + step]) / max(1, distance)
     return gain
+
+
+def _small(postings: Postings, question: str) -> frozenset[str]:
+    """Return the stop words of the question; what is left of "don't" and "I'm" is none."""
+    words = [word.lower() for word in WORD.findall(question)]
+    return frozenset(postings.stem(word) for word in stop_words(words).intersection(words) if len(word) > 1)
 
 
 def _rows(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:

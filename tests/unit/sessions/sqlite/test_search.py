@@ -267,3 +267,12 @@ def test_odd_queries_are_answered(store: SqliteSessionStore, query: str) -> None
     say(store, "a", ["violin of the lake"])
 
     search(store, query)
+
+
+def test_a_line_of_small_words_is_found_by_its_own_wording(store: SqliteSessionStore) -> None:
+    """One word of it is rare enough to be looked for; the row of the others tells which message it was."""
+    say(store, "a", ["I wonder if they won", "who?"])
+    say(store, "b", ["I wonder how much that was! Do you think they used to pay the players less than the bowlers?"])
+    say(store, "c", ["a wonder indeed"])
+
+    assert search(store, "wonder how much that was! Do you").sessions[0].session_id == "b"
