@@ -1,7 +1,6 @@
 """Text that may stand on a terminal: nothing that steers it, and lines that fit."""
 
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -24,7 +23,9 @@ def indented(text: str, indent: str = "    ") -> str:
     """Return `text` with every line indented; for a person, broken between words so that the indent stays whole."""
     if not sys.stdout.isatty():
         return "\n".join(f"{indent}{line}" for line in text.split("\n"))
-    cells = max(_LEAST_CELLS, shutil.get_terminal_size().columns - len(indent) - 1)
+    from shutil import get_terminal_size
+
+    cells = max(_LEAST_CELLS, get_terminal_size().columns - len(indent) - 1)
     return "\n".join(f"{indent}{part}" for line in text.split("\n") for part in folded(line, cells))
 
 

@@ -3,7 +3,6 @@
 import math
 from datetime import UTC, datetime
 
-from kept.core.dates import when
 from kept.core.errors import UsageError
 
 _END = ("until ", "by ")
@@ -38,6 +37,8 @@ def _is_year(text: str) -> bool:
 
 
 def _date(text: str, now: float) -> float | None:
+    from kept.core.dates import when  # its expressions take longer to build than most commands that may need them
+
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError):
