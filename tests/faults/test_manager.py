@@ -270,3 +270,14 @@ print("left")
 
     assert (done.stdout.strip(), done.returncode) == ("left", 0), done.stderr
     assert time.monotonic() - begun < 10
+
+
+def test_a_time_out_is_in_the_log(bench, released, caplog):
+    """Not only what is raised: who waited in vain finds out for whom."""
+    provider = RecordingProvider()
+    provider.faults["prefetch"] = lambda: released.wait(10)
+    manager = bench.manager(provider, **QUICK)
+
+    manager.recall("q", session_id="s1", turn=1)
+
+    assert "recording: prefetch took longer than 0.3 s" in caplog.text

@@ -13,6 +13,7 @@ from kept.providers.base import MemoryProvider
 from kept.providers.breaker import Breaker
 from kept.providers.calling import call_hook, overrides
 from kept.providers.crew import Crew, Job
+from kept.security.fence import looks_fenced
 from kept.security.secrets import redact
 
 log = logging.getLogger(__name__)
@@ -95,24 +96,29 @@ class Guarded:
         timed = replace(record, seconds=time.monotonic() - begun)
         if not in_time:
             self._left_behind[record.call] = job
-            return self._failed(replace(timed, outcome="timeout"), f"{record.call} took longer than {timeout:g} s")
+            return self._failed(
+                replace(timed, outcome="timeout"), f"{record.call} took longer than {round(timeout, 1):g} s"
+            )
         if job.error is not None:
             kind = type(job.error).__name__
-            log.warning("provider %s: %s raised", self.name, record.call, exc_info=job.error)
             error = f"{record.call} raised {kind}: {_first_line(job.error)}"
             if getattr(job.error, "permanent", False) is True:
                 # it answered: what is wrong is this one write, so the breaker has nothing to count
+                log.warning("provider %s: %s", self.name, error, exc_info=job.error)
                 self._audit.add(replace(timed, outcome="refused"), self.breaker.health)
                 return Failed(error, permanent=True)
-            return self._failed(replace(timed, outcome=f"raised {kind}"), error)
+            return self._failed(replace(timed, outcome=f"raised {kind}"), error, cause=job.error)
         if job.result is not None and not isinstance(job.result, expects):
             error = f"{record.call} returned {type(job.result).__name__}, not {expects.__name__}"
             return self._failed(replace(timed, outcome="garbage"), error)
+        if isinstance(job.result, str) and expects is str and looks_fenced(job.result):
+            log.warning("provider %s: %s returned a fence of its own, which was taken off", self.name, record.call)
         self.breaker.succeeded(self._now())
         self._audit.add(replace(timed, bytes_in=_size(job.result)), self.breaker.health)
         return Answered(job.result)
 
-    def _failed(self, record: CallRecord, error: str) -> Failed:
+    def _failed(self, record: CallRecord, error: str, *, cause: BaseException | None = None) -> Failed:
+        log.warning("provider %s: %s", self.name, error, exc_info=cause)
         self._count(error)
         self._audit.add(record, self.breaker.health)
         return Failed(error)

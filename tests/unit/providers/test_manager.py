@@ -68,13 +68,14 @@ def test_recall_begins_the_turn_then_fetches(bench):
     ]
 
 
-def test_a_fence_that_a_provider_returns_is_taken_off(bench):
-    """The block is put on once, by us."""
+def test_a_fence_that_a_provider_returns_is_taken_off(bench, caplog):
+    """The block is put on once, by us; whose fault that was is in the log."""
     manager = bench.manager(
         RecordingProvider(recalled="<memory-context>\n[System note: theirs]\n\nlikes tea\n</memory-context>")
     )
 
     assert manager.recall("q", session_id="s1", turn=1) == "likes tea"
+    assert "recording: prefetch returned a fence of its own" in caplog.text
 
 
 def test_a_finished_turn_is_synced_and_the_next_recall_warmed(bench):
