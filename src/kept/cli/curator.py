@@ -10,7 +10,6 @@ from kept.cli.skills import NameArgument, told
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Refused
 from kept.curation.curator import Curator
-from kept.skills.tool import refusal
 
 app = typer.Typer(no_args_is_help=True, help="Tidy skills that are not used.", rich_markup_mode=None)
 
@@ -88,7 +87,7 @@ def _proposed(kept: App, *, ask: bool, yes: bool, as_json: bool) -> None:
     curator = _curator(kept)
     made = consolidate.propose(kept.skill_tools.editor, model, protected=curator.protected())
     if isinstance(made, Refused):
-        refuse(made, as_json=as_json, answer=refusal(made))
+        refuse(made, as_json=as_json)
     if as_json:
         rows: list[JSON] = [{"into": one.into, "from": list(one.sources), "reason": one.reason} for one in made.merges]
         print_json({"plan": made.id, "merges": rows, "dropped": list(made.dropped)})
@@ -106,12 +105,12 @@ def _carried_out(kept: App, plan_id: str, *, yes: bool, as_json: bool) -> None:
     editor = kept.skill_tools.editor
     plan = consolidate.read_plan(editor, plan_id)
     if isinstance(plan, Refused):
-        refuse(plan, as_json=as_json, answer=refusal(plan))
+        refuse(plan, as_json=as_json)
     if not confirmed(f"carry out plan {plan_id} ({len(plan.merges)} merges)?", yes=yes):
         raise typer.Exit(1)
     done = consolidate.apply(editor, plan, _curator(kept).backups)
     if isinstance(done, Refused):
-        refuse(done, as_json=as_json, answer=refusal(done))
+        refuse(done, as_json=as_json)
     if as_json:
         print_json({"success": True, "changes": [{"name": one.name, "action": one.action} for one in done]})
         return

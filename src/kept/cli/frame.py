@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
@@ -109,12 +109,10 @@ def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
-def refuse(refused: Refused, *, as_json: bool, answer: Mapping[str, JSON] | None = None) -> NoReturn:
+def refuse(refused: Refused, *, as_json: bool) -> NoReturn:
     """Show a refusal: JSON on stdout where it was asked for, the reason on stderr always."""
     if as_json:
-        print_json(
-            answer if answer is not None else {"success": False, "error": refused.error, "reason": refused.reason}
-        )
+        print_json(refused.as_json())
     fail(refused.error, refused.remedy)
 
 

@@ -203,17 +203,10 @@ def _held(
 def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
     """Print an accepted edit with the way back, or leave with its refusal."""
     if isinstance(outcome, Refused):
-        answer: dict[str, JSON] = {
-            "success": False,
-            "error": outcome.error,
-            "remedy": outcome.remedy,
-            "reason": outcome.reason.value,
-            **outcome.detail,
-        }
         matches = outcome.detail.get("matches")
         for match in matches if isinstance(matches, list) else []:
             note(f"  · {match}")
-        refuse(outcome, as_json=as_json, answer=answer)
+        refuse(outcome, as_json=as_json)
     if as_json:
         print_json(outcome_json(outcome))
         return

@@ -14,7 +14,6 @@ from kept.skills.document import composed
 from kept.skills.editor import Author, Changed
 from kept.skills.index import Skill
 from kept.skills.places import MAIN
-from kept.skills.tool import refusal
 from kept.skills.usage import Use
 from kept.skills.view import view, view_file
 
@@ -35,7 +34,7 @@ def register(program: typer.Typer) -> None:
 def told(result: Changed | Refused, *, as_json: bool) -> None:
     """Show the outcome of a change."""
     if isinstance(result, Refused):
-        refuse(result, as_json=as_json, answer=refusal(result))
+        refuse(result, as_json=as_json)
     if as_json:
         row: dict[str, JSON] = {"success": True, "name": result.name, "action": result.action, "change": result.number}
         print_json({**row, "version": result.version, "message": result.message})
@@ -100,7 +99,7 @@ def show(
             if isinstance(near, list) and not as_json:
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 fail(f"{shown.error}{hint}", "`kept skills list` shows the names", code=2)
-            refuse(shown, as_json=as_json, answer=refusal(shown))
+            refuse(shown, as_json=as_json)
         if as_json:
             print_json(shown.answer)
             return

@@ -10,7 +10,6 @@ from kept.core.jsontypes import JSON
 from kept.core.refusal import Refused
 from kept.skills.library import SkillLibrary
 from kept.skills.outcomes import Stats
-from kept.skills.tool import refusal
 from kept.skills.undo import undo as take_back
 from kept.skills.versions import Version
 
@@ -152,7 +151,7 @@ def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     with opened() as kept:
         dropped = kept.skill_tools.pending.reject(pending_id)
     if isinstance(dropped, Refused):
-        refuse(dropped, as_json=as_json, answer=refusal(dropped))
+        refuse(dropped, as_json=as_json)
     if as_json:
         print_json({"success": True, "id": dropped.id})
     else:

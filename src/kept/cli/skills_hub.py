@@ -9,7 +9,6 @@ from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_jso
 from kept.cli.skills import NameArgument, told
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Refused
-from kept.skills.tool import refusal
 
 if TYPE_CHECKING:
     from kept.skills.hub.hub import Audited, Hub, Prepared
@@ -94,7 +93,7 @@ def install(
         hub = _hub(kept)
         prepared = hub.prepare(source, skill=skill)
         if isinstance(prepared, Refused):
-            refuse(prepared, as_json=as_json, answer=refusal(prepared))
+            refuse(prepared, as_json=as_json)
         _placed(hub, prepared, category=category, force=force, yes=yes, as_json=as_json)
 
 
@@ -141,7 +140,7 @@ def update(
                 note(f"{one} is up to date")
             elif isinstance(prepared, Refused):
                 if name:
-                    refuse(prepared, as_json=as_json, answer=refusal(prepared))
+                    refuse(prepared, as_json=as_json)
                 note(f"kept: {one}: {prepared.error}")
             else:
                 _placed(hub, prepared, category="", force=force, yes=yes, as_json=as_json)

@@ -37,3 +37,13 @@ class Refused:
     error: str
     remedy: str = ""
     detail: Mapping[str, JSON] = field(default_factory=lambda: MappingProxyType({}))
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the refusal as a tool or a command answers it."""
+        return {
+            "success": False,
+            "error": self.error,
+            "reason": self.reason.value,
+            "remedy": self.remedy,
+            **self.detail,
+        }

@@ -37,7 +37,7 @@ def session_search(
     def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         asked = read(arguments, now=clock.now().timestamp())
         if isinstance(asked, Refused):
-            return _refusal(asked)
+            return asked.as_json()
         try:
             store = open_store()
         except StorageError as error:
@@ -50,7 +50,7 @@ def session_search(
             return unavailable(error)
         except KeptError as error:
             return {"success": False, "error": error.message, "remedy": error.remedy}
-        return _refusal(answer) if isinstance(answer, Refused) else answer
+        return answer.as_json() if isinstance(answer, Refused) else answer
 
     return Tool(schema(), call)
 
@@ -70,10 +70,6 @@ def _answered(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> di
     if asked.session_id is not None:
         return reading.read(store, asked, asker, budget=budget)
     return reading.browse(store, asked, asker, budget=budget)
-
-
-def _refusal(refused: Refused) -> dict[str, JSON]:
-    return {"success": False, "error": refused.error, "remedy": refused.remedy, "reason": refused.reason.value}
 
 
 _PARAMETERS: Mapping[str, JSON] = {

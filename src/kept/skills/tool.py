@@ -96,13 +96,13 @@ class SkillTools:
     def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         refused = unfit(arguments, ("category", "query"), required=())
         if refused is not None:
-            return refusal(refused)
+            return refused.as_json()
         category, query = text_of(arguments, "category").strip("/"), text_of(arguments, "query")
         usable = self.library.usable(_tools_of(context))
         counts = _categories(usable)
         if category and category not in counts:
             error = f"there is no category {category[:80]!r}"
-            return refusal(Refused(Reason.NO_MATCH, error, "choose one of the categories", {"categories": counts}))
+            return Refused(Reason.NO_MATCH, error, "choose one of the categories", {"categories": counts}).as_json()
         chosen = [skill for skill in usable if not category or (skill.category or "general") == category]
         if query.strip():
             chosen = [ranked.skill for ranked in rank(query[:2_000], chosen)]
@@ -124,7 +124,7 @@ class SkillTools:
     def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         refused = unfit(arguments, ("name", "file_path"), required=("name",))
         if refused is not None:
-            return refusal(refused)
+            return refused.as_json()
         name, file_path = text_of(arguments, "name").strip(), text_of(arguments, "file_path")
         self._wake(name)
         if file_path and file_path != MAIN:
@@ -132,7 +132,7 @@ class SkillTools:
         else:
             shown = view(self.library, name, session_id=context.session_id)
         if isinstance(shown, Refused):
-            return refusal(shown)
+            return shown.as_json()
         if context.incognito:
             return shown.answer
         self.note_used(context.session_id, shown.skill.name, shown.version)
@@ -155,13 +155,13 @@ class SkillTools:
     def _manage(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         change = read_change(arguments)
         if isinstance(change, Refused):
-            return refusal(change)
+            return change.as_json()
         if context.incognito:
             error = "skills are not changed in an incognito session"
-            return refusal(Refused(Reason.NOT_ALLOWED, error, "do it in an ordinary session"))
+            return Refused(Reason.NOT_ALLOWED, error, "do it in an ordinary session").as_json()
         similar = self._similar(change) if arguments.get("confirm_new") is not True else None
         if similar is not None:
-            return refusal(similar)
+            return similar.as_json()
         author = _author(context)
         if self._waits(context):
             return self._staged(
@@ -173,7 +173,7 @@ class SkillTools:
             result = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
         if isinstance(result, Changed):
             return self._answered(result)
-        return self._staged(change, author, result) if result.reason is Reason.HELD else refusal(result)
+        return self._staged(change, author, result) if result.reason is Reason.HELD else result.as_json()
 
     def _answered(self, result: Changed) -> Mapping[str, JSON]:
         answer: dict[str, JSON] = {
@@ -199,7 +199,7 @@ class SkillTools:
         remedy = (
             f"tell the person: `kept skills approve {waiting_id}` makes the change, `reject` drops it; go on without it"
         )
-        answer = refusal(Refused(why.reason, why.error, remedy, why.detail))
+        answer = Refused(why.reason, why.error, remedy, why.detail).as_json()
         flag = "held" if why.reason is Reason.HELD else "staged"
         return {**answer, flag: True, "pending_id": waiting_id}
 
@@ -224,17 +224,6 @@ class SkillTools:
 
 def _author(context: ToolContext) -> Author:
     return Author(context.origin, context.session_id, trust=Trust.AGENT)
-
-
-def refusal(refused: Refused) -> dict[str, JSON]:
-    """Return a refusal as a tool answers it."""
-    return {
-        "success": False,
-        "error": refused.error,
-        "reason": refused.reason.value,
-        "remedy": refused.remedy,
-        **refused.detail,
-    }
 
 
 def _texts(value: JSON) -> tuple[str, ...]:
