@@ -130,9 +130,12 @@ def read_plan(editor: SkillEditor, plan_id: str) -> Plan | Refused:
         return Refused(
             Reason.NO_MATCH, f"there is no plan {plan_id[:40]!r}", "`kept curator run --consolidate` makes one"
         )
-    row = json.loads(read_bytes(path) or b"{}")
-    merges = tuple(Merge(**{**merge, "sources": tuple(merge["sources"])}) for merge in row["merges"])
-    return Plan(row["id"], merges, tuple(row["dropped"]))
+    try:
+        row = json.loads(read_bytes(path) or b"{}")
+        merges = tuple(Merge(**{**merge, "sources": tuple(merge["sources"])}) for merge in row["merges"])
+        return Plan(row["id"], merges, tuple(row["dropped"]))
+    except (ValueError, KeyError, TypeError):
+        return Refused(Reason.UNAVAILABLE, f"the plan {str(path)!r} is damaged", "make a new plan")
 
 
 def apply(editor: SkillEditor, plan: Plan, backups: Backups) -> list[Changed] | Refused:

@@ -166,13 +166,13 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
     # a link that leads in a circle is neither a folder nor there; DirEntry.is_dir raises for it
-    if entry.name == MAIN or os.path.isdir(entry.path) or not os.path.exists(entry.path):  # noqa: PTH110, PTH112
+    if entry.name == MAIN or os.path.isdir(entry.path) or not os.path.exists(entry.path):  # noqa: PTH110, PTH112 - as above
         fix = "put the real folder here, or name the link's target in skills.external_dirs"
         yield Problem(Path(entry.path), "a symbolic link is not followed", fix)
 
 
 def _facts(folder: str, status: os.stat_result) -> Facts:
-    name = os.path.basename(folder)  # noqa: PTH119
+    name = os.path.basename(folder)  # noqa: PTH119 - as above
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
         return Facts(name, problem=f"SKILL.md is {kind}", fix="put a real text file in its place")

@@ -112,7 +112,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the relative path and status of all files in a skill's folder, links not followed, in order."""
     for base, folders, names in os.walk(folder):
         folders.sort()
-        links = [name for name in folders if os.path.islink(os.path.join(base, name))]  # noqa: PTH114, PTH118
+        links = [name for name in folders if Path(base, name).is_symlink()]
         folders[:] = [name for name in folders if name not in links and name not in {".git", "__pycache__"}]
         for name in sorted((*names, *links)):
             path = Path(base, name)

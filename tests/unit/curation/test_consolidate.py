@@ -114,3 +114,15 @@ def test_a_skill_that_moved_on_stops_the_whole_plan(editor):
 def test_an_answer_that_is_no_plan_is_refused(editor, answer):
     """The model's mistake is told, not acted on."""
     assert isinstance(consolidate.propose(editor, Model(answer), protected=[]), Refused)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"id": "x", "merges": [{}], "dropped": []}'])
+def test_a_damaged_plan_is_refused_with_the_way_on(editor, damage):
+    """A file that lost its bytes is told, and nothing is merged."""
+    plan = consolidate.propose(editor, Model({"merges": [merge()]}), protected=[])
+    (editor.home / ".curator" / "plans" / f"{plan.id}.json").write_text(damage)
+
+    refused = consolidate.read_plan(editor, plan.id)
+
+    assert isinstance(refused, Refused)
+    assert refused.remedy == "make a new plan"
