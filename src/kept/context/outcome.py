@@ -20,7 +20,6 @@ class Why(StrEnum):
     COOLING_DOWN = "cooling_down"
     INEFFECTIVE = "ineffective"
     MODEL_UNREACHABLE = "model_unreachable"
-    TOO_LITTLE = "too_little"
     GIVEN_UP = "given_up"
 
 

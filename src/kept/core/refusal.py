@@ -25,7 +25,6 @@ class Reason(StrEnum):
     BATCH = "batch"
     MOVED_ON = "moved_on"
     NOT_ALLOWED = "not_allowed"
-    EXHAUSTED = "exhausted"
     UNAVAILABLE = "unavailable"
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kept.core.chat import ChatRequest, ChatResponse, Delta
-from kept.core.events import Event, Warned
+from kept.core.events import Warned, ignore
 from kept.core.ports import EventSink
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import broke_off, empty_answer
@@ -27,10 +27,6 @@ from kept.llm.wire import WireMessage
 
 Marks: TypeAlias = Callable[[Sequence[WireMessage]], list[WireMessage]]
 """Puts cache markers on a copy of the messages."""
-
-
-def _unheard(_event: Event) -> None:
-    """Hear nothing."""
 
 
 class Answering(Protocol):
@@ -67,7 +63,7 @@ class ServedModel(ABC):
         context_length: int,
         sending: Sending,
         mark: Marks | None = None,
-        sink: EventSink = _unheard,
+        sink: EventSink = ignore,
     ) -> None:
         self.name = f"{endpoint.provider}/{model}"
         self.context_length = context_length

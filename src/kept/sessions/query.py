@@ -72,7 +72,6 @@ class Query:
 
 
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
-_OPERATORS = frozenset({"AND", "OR", "NOT"})
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
