@@ -65,6 +65,22 @@ def test_a_resumed_chat_goes_on(kept):
     assert any("first" in text for text in texts)
 
 
+def test_a_session_is_named_alike_everywhere(kept):
+    """By its id, the beginning of its id, or its title: to go on with it, and to bring it back from the trash."""
+    kept("chat", stdin="The kestrel server has port 4711\n/title Falcon talk\n")
+    session = kept("sessions", "list").out.split()[0]
+
+    for name in (session, session[:12], "Falcon talk"):
+        assert kept("run", "--resume", name, "Which port has the kestrel server?").code == 0
+        assert f"Resumed {session}" in kept("chat", stdin=f"/resume {name}\n").out
+        assert kept("sessions", "delete", session, "--yes").code == 0
+        assert kept("sessions", "restore", name).code == 0
+    wrong = kept("sessions", "restore", "Sparrow talk")
+    assert (wrong.code, "kept sessions list --trash" in wrong.err) == (2, True)
+    wrong = kept("chat", "--resume", session, "--incognito", stdin="")
+    assert (wrong.code, "leave --incognito out" in wrong.err) == (2, True)
+
+
 def test_a_page_that_cannot_be_read_is_said_at_the_start(kept, home):
     """The other page is shown and answers; what a slash command does not know, it says."""
     kept("chat", stdin="Remember that I deploy on Fridays\n")

@@ -9,7 +9,7 @@ import typer
 
 from kept.cli.frame import note, opened, say, wrapped
 from kept.cli.screen import Screen
-from kept.core.errors import KeptError, NotFound, Unreadable
+from kept.core.errors import KeptError, NotFound, Unreadable, UsageError
 from kept.core.ids import SessionId
 from kept.memory.edits import Target
 from kept.memory.files import NAMES
@@ -32,7 +32,9 @@ def register(program: typer.Typer) -> None:
 
 def chat(
     continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
-    resume: Annotated[str | None, typer.Option("--resume", help="Go on with this session.")] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Go on with this session: id, its beginning, or title.")
+    ] = None,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
     yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
@@ -46,7 +48,7 @@ def chat(
     with opened() as kept:
         screen = Screen(kept.settings.display.memory_notifications)
         kept.sink = screen
-        session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
+        session = chosen_session(kept, resume, newest=continue_, incognito=incognito)
         approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
         _tidy(kept)
@@ -81,7 +83,16 @@ def _tidy(kept: "App") -> None:
         return
 
 
-def latest_session(kept: "App") -> SessionId:
+def chosen_session(kept: "App", name: str | None, *, newest: bool, incognito: bool) -> SessionId | None:
+    """Return the session to go on with, by id, beginning of an id or title, or the newest; None for a new one."""
+    if incognito and (name or newest):
+        raise UsageError("an incognito conversation takes up no earlier one", "leave --incognito out, or the session")
+    if name:
+        return kept.sessions.resolve(name)
+    return _latest_session(kept) if newest else None
+
+
+def _latest_session(kept: "App") -> SessionId:
     """Return the session that was last active, or raise NotFound."""
     for source in ("cli", "chat"):
         recent = kept.sessions.recent(limit=1, source=source)

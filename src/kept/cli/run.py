@@ -20,7 +20,9 @@ def run(
     prompt: Annotated[
         str | None, typer.Argument(help="What to say; - or --stdin reads it from standard input.")
     ] = None,
-    resume: Annotated[str | None, typer.Option("--resume", help="Go on with this session.")] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Go on with this session: id, its beginning, or title.")
+    ] = None,
     continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the prompt from standard input.")] = False,
@@ -31,11 +33,10 @@ def run(
     """Answer one message and leave."""
     from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
-    from kept.cli.chat import latest_session
+    from kept.cli.chat import chosen_session
     from kept.cli.screen import Screen
     from kept.cli.talk import approver, talking
     from kept.cli.tending import tending
-    from kept.core.ids import SessionId
 
     text = read_input() if stdin or prompt == "-" else prompt
     if text is None or not text.strip():
@@ -43,7 +44,7 @@ def run(
     with opened() as kept:
         screen = Screen(kept.settings.display.memory_notifications, quiet=True)
         kept.sink = screen
-        session = SessionId(resume) if resume else latest_session(kept) if continue_ else None
+        session = chosen_session(kept, resume, newest=continue_, incognito=incognito)
         approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
         agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
         wait = kept.settings.review.exit_wait_seconds

@@ -1,5 +1,6 @@
 """`kept sessions`: list, read and tidy past conversations."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -7,8 +8,10 @@ import typer
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.sessions_audit import show_audit
 from kept.cli.transcript import message_json, say_message, say_session, session_json
-from kept.core.ids import MessageId
+from kept.core.errors import UsageError
+from kept.core.ids import MessageId, SessionId
 from kept.core.jsontypes import JSON
+from kept.core.messages import Session
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
@@ -152,14 +155,24 @@ def delete(
 
 
 @app.command()
-def restore(name: Annotated[str, typer.Argument(help="The whole id.")], as_json: JsonFlag = False) -> None:
+def restore(name: Name, as_json: JsonFlag = False) -> None:
     """Bring a deleted conversation back."""
     with opened() as kept:
-        from kept.core.ids import SessionId
         from kept.sessions.sqlite import keeping
 
-        back = keeping.restore(kept.sessions, SessionId(name))
+        back = keeping.restore(kept.sessions, _in_trash(keeping.trashed(kept.sessions), name))
         if as_json:
             print_json({"restored": list(back)})
         else:
             say(f"restored: {', '.join(back)}")
+
+
+def _in_trash(trashed: Sequence[Session], name: str) -> SessionId:
+    """Return the deleted session that a person means, or raise UsageError."""
+    found = [one.id for one in trashed if name in (one.id, one.title)]
+    found = found or [one.id for one in trashed if name and one.id.startswith(name)]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} could be {', '.join(found[:5])}", "give the whole id")
+    if not found:
+        raise UsageError(f"the trash holds no session {name!r}", "`kept sessions list --trash` shows what it holds")
+    return found[0]

@@ -93,7 +93,7 @@ class Slash:
     def do_resume(self, rest: str) -> None:
         """Take up an earlier conversation; without an id the recent ones are listed."""
         if rest:
-            self.talk.portal.call(self.talk.agent.resume, SessionId(rest))
+            self.talk.portal.call(self.talk.agent.resume, self.kept.sessions.resolve(rest))
             agent = self.talk.agent
             count = len(agent.live.record.rows)
             say(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages.")
