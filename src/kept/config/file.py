@@ -45,9 +45,10 @@ def unset_value(home: Home, key: str) -> bool:
             node = node.get(section) if isinstance(node, dict) else None
         if not isinstance(node, dict) or name not in node:
             return False
-        text = (read_bytes(path) or b"").decode("utf-8-sig")
-        shorter = _without(text, *_place_of(node, name))
+        place = _place_of(node, name)
         del node[name]
+        text = (read_bytes(path) or b"").decode("utf-8-sig")
+        shorter = _without(text, *place) if place is not None else text
         if _same(shorter, document):
             write_atomically(path, shorter.encode())
         else:
@@ -55,9 +56,9 @@ def unset_value(home: Home, key: str) -> bool:
     return True
 
 
-def _place_of(node: Any, name: str) -> tuple[int, int]:
-    """Return the line and column of a setting; before the first line for one that a YAML merge brought."""
-    return node.lc.key(name) if name in (node.lc.data or {}) else (-1, 0)
+def _place_of(node: Any, name: str) -> tuple[int, int] | None:
+    """Return the line and column of a setting; None for one that a YAML merge brought."""
+    return node.lc.key(name) if name in (node.lc.data or {}) else None
 
 
 def _without(text: str, line: int, column: int) -> str:
@@ -131,15 +132,11 @@ def _write(path: Path, document: Any) -> None:
     stream = io.StringIO()
     if document:
         yaml.dump(document, stream)
-    text = stream.getvalue()
-    head = _comments_before_any_key(path)
-    if head and not text.startswith(head):
-        text = head + text  # a file of comments alone has no node that could carry them
-    write_atomically(path, text.encode())
+    # a file of comments alone has no node that could carry them
+    write_atomically(path, (_text_without_keys(path) + stream.getvalue()).encode())
 
 
-def _comments_before_any_key(path: Path) -> str:
+def _text_without_keys(path: Path) -> str:
+    """Return the file's text if it holds comments and nothing else, else nothing."""
     lines = (read_bytes(path) or b"").decode("utf-8-sig").splitlines(keepends=True)
-    if any(line.strip() and not line.lstrip().startswith("#") for line in lines):
-        return ""
-    return "".join(lines)
+    return "".join(lines) if all(_is_remark(line) for line in lines) else ""
