@@ -14,6 +14,7 @@ from kept.app import open_app
 from kept.core.errors import ModelBusy
 from kept.core.events import TextStreamed, ToolFinished, Warned
 from kept.core.messages import Role
+from kept.core.tools import Tool, ToolSchema
 from kept.llm.scripted import Says, ScriptedModel, call
 from kept.memory.edits import Add
 from kept.memory.ledger import Author
@@ -131,6 +132,36 @@ def test_a_turn_ends_at_its_limit_with_where_it_stands(opened):
 
     assert answer.stopped_by == "3 model calls"
     assert "todo ×3" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        (Says("word " * 500, delay_seconds=0.05), "word word"),
+        (Says("let me see", (call("slow_tool"),)), "[I stopped"),
+    ],
+    ids=["model", "tool"],
+)
+def test_a_turn_ends_when_its_time_is_over(opened, slow, said):
+    """Neither a model that goes on talking nor a tool that hangs is waited for; the next turn works."""
+    agent = opened([slow, "fine again"], config="limits:\n  seconds: 1\n")
+    schema = ToolSchema("slow_tool", "Hangs.", {"type": "object"}, "todo")
+    agent.parts.toolbox.tools["slow_tool"] = Tool(schema, lambda *_: time.sleep(3) or {"success": True})
+    began = time.monotonic()
+
+    async def talk():
+        stopped = await agent.turn("take your time")
+        took = time.monotonic() - began
+        return stopped, took, await agent.turn("and now?")
+
+    stopped, took, after = anyio.run(talk)
+
+    assert took < 3
+    assert stopped.stopped_by == "1 seconds"
+    assert not stopped.interrupted
+    assert stopped.text.startswith(said)
+    assert "[I stopped at the limit of 1 seconds for one turn." in stopped.text
+    assert after.text == "fine again"
 
 
 def test_a_failing_model_loses_nothing(opened):

@@ -27,7 +27,7 @@ def reached(limits: LimitSettings, spent: Spent) -> str:
     if limits.tokens is not None and tokens >= limits.tokens:
         return f"{limits.tokens:,} tokens"
     if limits.cost is not None and spent.cost is not None and spent.cost >= limits.cost:
-        return f"${limits.cost:.2f}"
+        return f"${limits.cost:.2f}" if limits.cost >= 0.01 else f"${limits.cost:g}"
     if limits.seconds is not None and spent.seconds >= limits.seconds:
         return f"{limits.seconds:g} seconds"
     return ""

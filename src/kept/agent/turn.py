@@ -54,7 +54,7 @@ async def take_turn(live: "Live", text: str) -> Answer:
     with live.interruptible() as scope:
         try:
             await _heard(live, turn)
-            await _answered(live, turn)
+            await _in_time(live, turn)
         except KeptError as error:
             failure = error
     turn.interrupted = scope.cancelled_caught
@@ -94,6 +94,24 @@ async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
         turn.is_kept = True
 
 
+async def _in_time(live: "Live", turn: Turn) -> None:
+    """Answer before the time is over; a model or a tool that takes longer is not waited for."""
+    seconds = live.parts.settings.limits.seconds
+    with anyio.move_on_after(None if seconds is None else seconds - (time.monotonic() - turn.began)) as clock:
+        await _answered(live, turn)
+    if clock.cancelled_caught:
+        _stopped(live, turn, f"{seconds:g} seconds")
+
+
+def _stopped(live: "Live", turn: Turn, limit: str) -> None:
+    """End the turn at a limit: what was said so far, and where it stands."""
+    turn.stopped_by = limit
+    stands = where_it_stands(limit, turn.calls)
+    before = f"{turn.heard.text}\n\n" if turn.heard.text else ""
+    turn.answer = before + stands
+    live.parts.sink(TextStreamed(f"\n\n{stands}" if before else stands))
+
+
 async def _answered(live: "Live", turn: Turn) -> None:
     """Think and act until there is an answer or a limit."""
     if live.parts.model is None:
@@ -109,10 +127,8 @@ async def _answered(live: "Live", turn: Turn) -> None:
         await offload(live.record.add, [_new(live, response.message, Origin.MODEL)])
         turn.heard = Heard()
         await _acted(live, turn, response)
-        turn.stopped_by = reached(live.parts.settings.limits, turn.spent)
-        if turn.stopped_by:
-            turn.answer = where_it_stands(turn.stopped_by, turn.calls)
-            live.parts.sink(TextStreamed(turn.answer))
+        if limit := reached(live.parts.settings.limits, turn.spent):
+            _stopped(live, turn, limit)
             return
         if live.should_compact(live.last_prompt_tokens):
             await offload(live.compact, Squeeze(current_tokens=live.last_prompt_tokens))

@@ -245,18 +245,20 @@ class Slash:
         model = self.talk.agent.parts.model
         return model.name if model is not None else "none"
 
+    def _fill(self, target: Target) -> str:
+        try:
+            page = self.kept.memory.page(target)
+        except StorageError:  # drawn after every key: the commands say what is wrong with the page
+            return "unreadable"
+        return f"{min(100, int(len(page.text) / page.limit * 100)) if page.limit else 0} %"
+
     def status_line(self) -> str:
         """Return the line under the prompt: model, tokens, cache share, cost, fill of memory."""
         usage = self.screen.usage
         share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
-        try:
-            page = self.kept.memory.page(Target.MEMORY)
-            fill = f"{int(len(page.text) / page.limit * 100)} %"
-        except StorageError:  # drawn after every key: the commands say what is wrong with the page
-            fill = "unreadable"
         tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
         cost = f" · ${self.screen.cost:.4f}" if self.screen.cost else ""
-        line = f" {tokens}{cost} · memory {fill} "
+        line = f" {tokens}{cost} · {', '.join(f'{page.value} {self._fill(page)}' for page in Target)} "
         named = f" {self._model_name()} ·{line}"
         # the numbers change, the name was said: in a narrow terminal it is the name that has no room
         return named if len(named) <= get_terminal_size().columns else line

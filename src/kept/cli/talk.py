@@ -147,7 +147,7 @@ def approver(
         if (name in {"write_file", "edit_file"} and not asks) or (yes_to_reads and tool.only_reads):
             return True
         if not sys.stdin.isatty():
-            note(f"kept: {name} was not allowed, because nobody can be asked here; {_way_to_allow(tool)}")
+            note(f"kept: {name} was not allowed, because nobody can be asked here; {_way_to_allow(tool, mode)}")
             return False
         note(f"\nallow {name}: {_shown(tool, arguments)} ? [y/N]")
         return _says_yes()
@@ -155,10 +155,11 @@ def approver(
     return approve
 
 
-def _way_to_allow(tool: "Tool") -> str:
+def _way_to_allow(tool: "Tool", mode: str) -> str:
+    auto = "" if mode == "auto" else ", or set approvals to auto"
     if tool.schema.toolset == "mcp":
-        return "trust its server with `approve: true` under mcp_servers, or set approvals to auto"
-    return "`kept chat` asks, or set approvals to auto"
+        return f"trust its server with `approve: true` under mcp_servers{auto}"
+    return f"`kept chat` asks{auto}"
 
 
 def _shown(tool: "Tool", arguments: "dict[str, JSON]") -> str:
