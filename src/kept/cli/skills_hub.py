@@ -135,7 +135,7 @@ def update(
     with opened() as kept:
         hub = _hub(kept)
         for one in [name] if name else sorted(hub.lock.read()):
-            prepared = hub.update(one, force=force)
+            prepared = hub.prepare_update(one, force=force)
             if prepared is None:
                 note(f"{one} is up to date")
             elif isinstance(prepared, Refused):

@@ -224,11 +224,11 @@ def test_a_git_repository_is_a_source_and_updates_follow_it(hub, repository, fol
     assert isinstance(prepared, Prepared)
     assert len(prepared.revision) == 40
     hub.install(prepared)
-    assert hub.update("greet") is None
+    assert hub.prepare_update("greet") is None
     (repository / "people" / "greet" / "SKILL.md").write_text(CLEAN.replace("hello", "good day"))
     git(repository, "commit", "-aqm", "second")
 
-    newer = hub.update("greet")
+    newer = hub.prepare_update("greet")
 
     assert isinstance(newer, Prepared)
     assert isinstance(hub.install(newer), Changed)
@@ -253,8 +253,8 @@ def test_local_changes_stop_an_update(hub, package):
     hub.install(hub.prepare(str(package)))
     hub._editor.apply(Patch("greet", "Say hello", "Say hello twice"), Author())
 
-    refused = hub.update("greet")
-    forced = hub.update("greet", force=True)
+    refused = hub.prepare_update("greet")
+    forced = hub.prepare_update("greet", force=True)
 
     assert isinstance(refused, Refused)
     assert refused.reason is Reason.MOVED_ON

@@ -138,9 +138,9 @@ def test_a_zip_over_http_is_installed_audited_and_updated(hub, site, folder):
     assert prepared.network
     assert isinstance(hub.install(prepared), Changed)
     assert hub.audit()[0].clean
-    assert hub.update("greet") is None
+    assert hub.prepare_update("greet") is None
     site.pages["/greet.zip"] = Answer(zipped({"greet/SKILL.md": CLEAN.replace("hello", "good day")}))
-    newer = hub.update("greet")
+    newer = hub.prepare_update("greet")
 
     assert isinstance(hub.install(newer), Changed)
     assert "good day" in (folder / "greet" / "SKILL.md").read_text()
@@ -327,7 +327,7 @@ def test_a_git_url_over_http_follows_its_repository(hub, site, bare, tmp_path, f
     (work / "people" / "greet" / "SKILL.md").write_text(CLEAN.replace("hello", "good day"))
     git(work, "commit", "-aqm", "second")
     git(work, "push", "-q", "host", "main")
-    newer = hub.update("greet")
+    newer = hub.prepare_update("greet")
 
     assert isinstance(hub.install(newer), Changed)
     assert "good day" in (folder / "greet" / "SKILL.md").read_text()

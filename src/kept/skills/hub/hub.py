@@ -175,7 +175,7 @@ class Hub:
         error = f"stopped in quarantine: {prepared.package.name!r} is dangerous ({', '.join(prepared.report.rules)})"
         return Refused(Reason.BLOCKED, error, remedy, {"findings": reasons, "rules": list(prepared.report.rules)})
 
-    def update(self, name: str, *, force: bool = False) -> Prepared | Refused | None:
+    def prepare_update(self, name: str, *, force: bool = False) -> Prepared | Refused | None:
         """Fetch an installed skill again; None when it is the same, refused when somebody changed it here."""
         installed = self.lock.read().get(name)
         if installed is None:
