@@ -90,16 +90,23 @@ def test_another_agent_s_home_is_shared_without_writing_its_files(tmp_path):
     assert home.foreign_config_file == tmp_path / "config.yaml"
 
 
-@pytest.mark.parametrize("kind", ["absent", "ours", "empty", "garbage"])
+@pytest.mark.parametrize("kind", ["absent", "ours", "empty", "garbage", "tableless"])
 def test_any_other_home_is_ours(tmp_path, kind):
-    """Our own mark, an empty file or no SQLite at all is not another agent's database."""
+    """Our own mark, an empty file, a database without tables or no SQLite at all is not another agent's database."""
+    (tmp_path / "config.yaml").write_text("memory:\n  memory_char_limit: 999\n")
     if kind == "ours":
         Database(
             tmp_path / "state.db", application_id=APPLICATION_ID, migrations=(Migration(1, "CREATE TABLE t (x)"),)
         ).close()
+    elif kind == "tableless":
+        made = sqlite3.connect(tmp_path / "state.db")
+        made.execute("PRAGMA user_version = 7")
+        made.close()
+        assert (tmp_path / "state.db").stat().st_size >= 100
     elif kind != "absent":
         (tmp_path / "state.db").write_bytes(b"" if kind == "empty" else b"x" * 200)
 
     home = Home(tmp_path)
     assert not home.is_shared
     assert (home.database.name, home.config_file.name) == ("state.db", "config.yaml")
+    assert home.foreign_config_file is None
