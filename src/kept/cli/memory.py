@@ -1,6 +1,7 @@
 """`kept memory`: see and edit the two pages."""
 
 import dataclasses
+import shlex
 import sys
 from functools import cache
 from typing import Annotated
@@ -119,14 +120,21 @@ def _story_json(story: Story | None) -> JSON:
 
 @app.command()
 def add(
-    text: Annotated[str, typer.Argument(help="The fact to keep; - reads it from standard input.")],
+    words: Annotated[
+        list[str], typer.Argument(help="The fact to keep, in quotes; - reads it from standard input.", metavar="TEXT")
+    ],
     target: TargetOption = None,
     allow: AllowOption = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Add an entry (to `memory`, unless --target says otherwise)."""
-    content = read_input() if text == "-" else text
+    if len(words) > 1:
+        raise UsageError(
+            "the text is in several words",
+            f"put it in quotes: {shlex.join(['kept', 'memory', 'add', ' '.join(words)])}",
+        )
+    content = read_input() if words == ["-"] else words[0]
     _apply(Add(content), target, allow=allow, yes=yes, as_json=as_json)
 
 

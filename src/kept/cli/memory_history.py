@@ -143,13 +143,13 @@ def at(
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="Words that the text must hold.")],
+    words: Annotated[list[str], typer.Argument(help="Words that the text must hold.")],
     target: TargetOption = None,
     json_: JsonFlag = False,
 ) -> None:
     """Search the archive: what was removed, replaced or displaced."""
     with opened() as kept:
-        found = History(kept.memory).archive(query, target)
+        found = History(kept.memory).archive(" ".join(words), target)
     if json_:
         print_json([{**as_json(row, set()), "text": row.step.before} for row in found])
         return

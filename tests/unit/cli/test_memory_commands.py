@@ -329,6 +329,7 @@ def test_hostile_contents_are_refused(run, home, kind):
         (("memory", "show", "--targt", "user"), "--target"),
         (("memory", "show", "--target", "usr"), "'memory', 'user'"),
         (("memory", "add"), "TEXT"),
+        (("memory", "add", "I", "like", "tea"), "kept memory add 'I like tea'"),
         (("memory", "undo", "abc"), "integer"),
         (("memory", "undo", "99"), "kept memory log"),
         (("memory", "diff", "99"), "kept memory log"),

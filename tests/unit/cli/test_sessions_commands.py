@@ -278,3 +278,8 @@ def test_the_doctor_names_the_repair_of_a_file_that_is_no_database(run, home):
     assert ran.code == 1
     assert "run `kept sessions repair`" in ran.out
     assert "run `kept doctor`" not in ran.out
+
+
+def test_a_question_needs_no_quotes(kept):
+    """Words that stand alone in the line are one query."""
+    assert "conv1" in kept("sessions", "search", "When", "did", "Caroline", "go", "to", "the", "support", "group").out
