@@ -91,6 +91,7 @@ def try_(
                 "there is no model to test", "set a key or start a local server; `kept model list` shows how"
             )
         model = kept.models.bare(choice.name, context_length=kept.settings.model.context_length)
+        kept.models.warm(choice.name).join()  # what is timed is the endpoint, not the loading of its SDK
         response, seconds = asyncio.run(_asked(model))
         _show(kept, response, seconds=seconds, window=model.context_length, as_json=as_json)
 

@@ -142,8 +142,15 @@ class Models:
 
     def warm(self, name: str) -> threading.Thread:
         """Import what this model's adapter needs, in a thread, while the person types."""
-        module = {"anthropic": "anthropic", LOCAL: "xllamacpp"}.get(parsed(name).provider, "openai")
-        return warm("httpx2", module)
+        match parsed(name).provider:
+            case "anthropic":
+                return warm("httpx2", "anthropic")
+            case "local":
+                return warm("xllamacpp")
+            case "scripted":
+                return warm()
+            case _:
+                return warm("httpx2", "openai")
 
     def _served(self, wanted: ModelName, endpoint: Endpoint, *, window: int, sending: Sending) -> ChatModel:
         mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
