@@ -1,6 +1,7 @@
 """Backups of the skills of a home: taken before the curator moves anything, and put back whole."""
 
 import io
+import shutil
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from kept.skills.editor import ARCHIVE_FOLDER, Author, SkillEditor
 from kept.skills.places import files_of, read_regular
 from kept.skills.usage import USAGE_FILE, records
 from kept.skills.versions import state_of
-from kept.storage.files import make_folder, read_bytes, write_atomically
+from kept.storage.files import explained, make_folder, read_bytes, write_atomically
 
 CURATOR_FOLDER = ".curator"
 _MOST_BYTES = 64 * 1_048_576
@@ -113,14 +114,12 @@ class Backups:
     def _leave_archive(self, place: str, files: Mapping[str, bytes]) -> bool:
         """Drop the archived copy of a skill that is back, when it holds nothing else."""
         archived = self._editor.home / ARCHIVE_FOLDER / place
-        present = {path: _bytes(archived / path) for path in state_of(archived).files}
+        present = {path: _bytes(archived / path) for path, _status in files_of(archived)}
         if not present or present != dict(files):
             return False
-        for path in present:
-            (archived / path).unlink()
-        for folder in sorted((item for item in archived.rglob("*") if item.is_dir()), reverse=True):
-            folder.rmdir()
-        archived.rmdir()
+        with explained("remove", archived):
+            shutil.rmtree(archived)
+        self._editor.tidy(archived.parent)
         return True
 
 

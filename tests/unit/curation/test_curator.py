@@ -131,7 +131,7 @@ def test_what_is_protected_is_never_touched(editor, curator, clock, home, tmp_pa
 def test_a_rollback_restores_bytes_and_categories(editor, curator, clock, home):
     """After a run, edits and a move by hand, everything is as the backup has it; what is new stays."""
     make(editor, "old-one", "ops")
-    editor.apply(WriteFile("old-one", "scripts/a.sh", "#!/bin/sh\necho a\n"), Author())
+    editor.apply(WriteFile("old-one", "scripts/deep/a.sh", "#!/bin/sh\necho a\n"), Author())
     make(editor, "used", "data")
     clock.forward(days=100)
     editor.library.usage.viewed("used", used=True)
@@ -163,6 +163,19 @@ def test_a_rollback_can_be_rolled_back(editor, curator, clock, home):
     curator.roll_back()
 
     assert everything(home) == changed
+
+
+def test_a_rollback_names_only_what_it_put_back(editor, curator, home):
+    """A skill that is as the backup has it is left alone, and gets no version."""
+    make(editor, "same")
+    make(editor, "changed")
+    backup = curator.backups.take()
+    (home / "changed" / "SKILL.md").write_text(composed("changed", "Other. Use when asked.", "# y\n"))
+
+    done = curator.roll_back(backup)
+
+    assert done.restored == ("changed",)
+    assert [version.action for version in editor.library.versions.of("same")] == ["create"]
 
 
 def test_five_backups_are_kept(editor, curator, clock):

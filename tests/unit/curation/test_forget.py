@@ -78,3 +78,22 @@ def test_forgotten_words_are_gone_from_every_tier(filled, forget, home):
     assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
     left = [path.name for path in home.rglob("*") if path.is_file() and b"quixotopia" in path.read_bytes().lower()]
     assert left == []
+
+
+def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
+    """An entry or a waiting write alone is something to forget; with neither, there is nothing."""
+
+    def asked():
+        return forget.plan(forgetting.plan_query(kept.sessions, "quixotopia"))
+
+    nothing = asked()
+    kept.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(), why="inferred")
+    waiting = asked()
+    forget.carry_out(waiting)
+    kept.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author())
+    on_a_page = asked()
+    forget.carry_out(on_a_page)
+
+    assert (nothing.is_empty, waiting.is_empty, on_a_page.is_empty, asked().is_empty) == (True, False, False, True)
+    assert waiting.sessions.is_empty
+    assert on_a_page.sessions.is_empty
