@@ -91,6 +91,7 @@ def shapes(store: SqliteSessionStore, count: int) -> list[Shape]:
     common = [word for word, part in share.items() if part >= 0.02]
     pairs = [left + right for left, right in zip(corpus.characters[:60], corpus.characters[1:61], strict=True)]
     pairs = [pair for pair in pairs if postings.holding(pair)]
+    stops = [word for word in corpus.words[:60] if word in STOP_WORDS]
     end = START + count * SECONDS_BETWEEN
 
     def some(make: Callable[[], str], **filters: float) -> list[SearchRequest]:
@@ -120,6 +121,8 @@ def shapes(store: SqliteSessionStore, count: int) -> list[Shape]:
         Shape("phrase", "heavy", some(phrase)),
         Shape("AND, NOT", "heavy", some(lambda: "{} AND {} NOT {}".format(*chance.sample(common + middle, 3)))),
         Shape("prefix", "heavy", some(lambda: f"{chance.choice(middle)[:4]}*")),
+        Shape("short prefix", "heavy", some(lambda: f"{chance.choice(middle)[: chance.choice((1, 2, 2))]}*")),
+        Shape("stop words", "heavy", some(lambda: f'"{" ".join(chance.sample(stops, 2))}"')),
     ]
 
 

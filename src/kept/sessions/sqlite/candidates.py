@@ -9,7 +9,7 @@ from itertools import combinations
 
 from kept.sessions.rank import Ranking
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.terms import Held
+from kept.sessions.sqlite.terms import PREFIX_LIMIT, Held
 
 _BLOCK_BITS = 5
 _BLOCK = 1 << _BLOCK_BITS
@@ -49,9 +49,12 @@ class Budget:
     asked: int = 30_000
     """Messages for which an explicit condition may hold that are considered, newest first."""
 
-    def fitting(self, limit: int, documents: int) -> "Budget":
-        """Return a budget that fills lists of this length from a store of this size."""
-        large = min(1.0, documents / LARGE)
+    def fitting(self, limit: int, documents: int, *, terms: int = _FEW) -> "Budget":
+        """Return a budget that fills lists of this length from a store of this size.
+
+        What holds one term differs by little, so that more of it is looked at.
+        """
+        large = min(1.0, documents * (1 if terms > 1 else 4) / LARGE)
         return replace(
             self,
             looked=round(self.looked * (0.33 + 0.67 * large)),
@@ -75,6 +78,8 @@ class Scope:
     asked: AbstractSet[int] | None = None
     expression: str = ""
     """What finds at least the messages that are asked for."""
+    is_filtered: bool = False
+    """Whether there are filters besides, so that the newest messages may all be taken away."""
 
 
 def pool(
@@ -136,6 +141,8 @@ def _read(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: S
             held.ids = postings.ids_between(
                 held.expression, min(scope.messages, default=0), max(scope.messages, default=0)
             )
+        elif held.ids is None and held.newest is not None:
+            held.ids = held.newest if not scope.is_filtered else postings.newest_ids(held.expression, PREFIX_LIMIT)
         elif held.ids is None and is_common:
             # beside rarer terms it matters only where it stands with one of them
             rarer = " OR ".join(f"({other.expression})" for other in read)

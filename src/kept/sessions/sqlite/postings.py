@@ -14,6 +14,7 @@ TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn M
 _QUERY = 0x0001
 _STALE_SHARE = 0.02
 _TRIPLES = 8
+_NEWEST_ID = 2**62
 _ONE_BYTE = 0x80
 _CACHE_KIB = 32_768
 """Pages that a connection which searches may keep; SQLite's own 2 MiB holds no common word's list."""
@@ -120,9 +121,10 @@ class Postings:
         """Return the messages from `first` to `last` that `expression` matches, in order."""
         return numbers(self.connection.execute(SQL.ids_between, (expression, first, last)).fetchall())
 
-    def newest_ids(self, expression: str, limit: int) -> list[int]:
-        """Return the newest messages that `expression` matches, in order."""
-        return sorted(numbers(self.connection.execute(SQL.newest_ids, (expression, limit)).fetchall()))
+    def newest_ids(self, expression: str, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest messages, older than `below`, that `expression` matches, in order."""
+        older = (expression, _NEWEST_ID if below is None else below, limit)
+        return sorted(numbers(self.connection.execute(SQL.newest_ids, older).fetchall()))
 
     def containing(self, text: str, limit: int) -> list[int]:
         """Return the newest messages whose text holds `text` anywhere, case ignored; three characters at least."""
@@ -133,13 +135,22 @@ class Postings:
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
         """Return the newest messages that hold all the letter triples of `text`: more than hold the text itself."""
-        marks = [text[place : place + 3] for place in range(len(text) - 2)]
-        if not marks:
+        expression = _triples(text)
+        if not expression:
             return []
-        # every second holds every letter, and what stands between two of them is seen in the text
-        chosen = [*marks[:: max(2, len(marks) // _TRIPLES)], marks[-1]]
-        expression = " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
         return numbers(self.connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
+
+    def spelt_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that hold all the letter triples of `text`; all if it has none."""
+        expression = _triples(text)
+        if not expression:
+            return set(range(first, last + 1))
+        return set(numbers(self.connection.execute(SQL.substring_ids_between, (expression, first, last)).fetchall()))
+
+    def said_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
+        """Return what people and models said, the newest first, each with its id."""
+        rows = self.connection.execute(SQL.said_before, (_NEWEST_ID if below is None else below, limit))
+        return [(int(number), str(said)) for number, said in rows]
 
     def lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Return how many words each message has."""
@@ -163,6 +174,16 @@ def numbers(rows: Sequence[Sequence[object]]) -> list[int]:
         return []
     found: list[int] = json.loads(f"[{joined}]")  # takes half of the time of int() on each
     return found
+
+
+def _triples(text: str) -> str:
+    """Return the expression for letter triples of `text`, as many as tell it from most others."""
+    marks = [text[place : place + 3] for place in range(len(text) - 2)]
+    if not marks:
+        return ""
+    # every second holds every letter, and what stands between two of them is seen in the text
+    chosen = [*marks[:: max(2, len(marks) // _TRIPLES)], marks[-1]]
+    return " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
 
 
 def _first_varint(blob: bytes) -> int:

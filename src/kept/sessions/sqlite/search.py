@@ -42,7 +42,7 @@ def find(
     likeness = asks(without_names(request.query, terms)) if asks is not None and postings.documents else None
     if not terms and likeness is None:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
-    budget = budget or Budget().fitting(request.limit, postings.documents)
+    budget = budget or Budget().fitting(request.limit, postings.documents, terms=len(terms))
     return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness)
 
 
@@ -121,11 +121,11 @@ class _Search:
         node = self._query.condition
         if node is not None and is_any(node):
             self._needs_words = True  # every candidate that holds a term holds the condition
-            return Scope(left, None)
+            return Scope(left, None, is_filtered=self._filters.are_wide)
         asked = condition(self._postings, node) if node is not None else None
         if asked is not None:
             self._asked = self._holding(asked, left)
-        return Scope(left, self._asked, asked.expression if asked is not None else "")
+        return Scope(left, self._asked, asked.expression if asked is not None else "", self._filters.are_wide)
 
     def _holding(self, asked: Condition, allowed: Container[int] | None) -> set[int]:
         ids, self._unchecked = holding(self._postings, asked, allowed=allowed, limit=self._budget.asked)

@@ -15,13 +15,16 @@ SELECT group_concat(rowid) FROM message_words WHERE message_words MATCH ? AND ro
 
 -- name: newest_ids
 SELECT group_concat(rowid) FROM (
-  SELECT rowid FROM message_words WHERE message_words MATCH ? ORDER BY rowid DESC LIMIT ?
+  SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?
 );
 
 -- name: substring_ids
 SELECT group_concat(rowid) FROM (
   SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?
 );
+
+-- name: substring_ids_between
+SELECT group_concat(rowid) FROM message_substrings WHERE message_substrings MATCH ? AND rowid BETWEEN ? AND ?;
 
 -- name: lengths
 SELECT id, sz FROM message_words_docsize WHERE id IN (SELECT value FROM json_each(?));
@@ -32,6 +35,12 @@ WHERE id IN (SELECT value FROM json_each(?)) AND state <> 'rewound';
 
 -- name: texts
 SELECT id, content FROM messages WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: said_before
+-- what people and models said, the newest first; the texts of tools are found by the index alone
+SELECT id, content FROM messages
+WHERE id < ? AND role IN ('user', 'assistant') AND state <> 'rewound' AND origin IS NOT 'synthetic'
+ORDER BY id DESC LIMIT ?;
 
 -- name: sessions
 SELECT id, source, user_id, project, trashed, started, coalesce(last_active, started), message_count

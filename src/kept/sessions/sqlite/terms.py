@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kept.sessions.query import Kind, Query, Term
+from kept.sessions.sqlite.beginnings import newest_beginning
 from kept.sessions.sqlite.conditions import beginning
 from kept.sessions.sqlite.postings import Postings, quoted
 from kept.sessions.text import SPEAKER, STRONG, WHOLE
@@ -14,6 +15,9 @@ PREFIX_LIMIT = 40_000
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
 _SAME_START = 3
+_SHORT_PREFIX = 3
+_MANY = 20_000
+"""Messages from which on the list of a short prefix is too long to be read."""
 
 
 @dataclass(slots=True)
@@ -28,6 +32,8 @@ class Held:
     ids: list[int] | None = None
     beside: list[int] | None = None
     """The messages that hold a rarer term of the question as well, where the whole list would be too long."""
+    newest: list[int] | None = None
+    """The newest messages that hold it, of a beginning that so many words have that its whole list is not read."""
     names_date: bool = False
     _members: frozenset[int] | None = None
 
@@ -90,11 +96,20 @@ def _held(postings: Postings, term: Term) -> Held | None:
         case Kind.PHRASE:
             return None
         case Kind.PREFIX:
-            expression = beginning(postings, term.text)
-            ids = postings.newest_ids(expression, PREFIX_LIMIT)
-            return Held(term.text, expression, term.weight, len(ids), ids=ids)
+            return _prefix(postings, term)
         case Kind.WORD:
             return _word(postings, term)
+
+
+def _prefix(postings: Postings, term: Term) -> Held:
+    expression = beginning(postings, term.text)
+    if len(term.text) <= _SHORT_PREFIX and term.text.isascii() and postings.documents > _MANY:
+        # the index would join the lists of thousands of words, to be cut to the newest again
+        newest = newest_beginning(postings, term.text)
+        if newest is not None:
+            return Held(term.text, expression, term.weight, PREFIX_LIMIT, newest=newest)
+    ids = postings.newest_ids(expression, PREFIX_LIMIT)
+    return Held(term.text, expression, term.weight, len(ids), ids=ids)
 
 
 def _word(postings: Postings, term: Term) -> Held | None:
