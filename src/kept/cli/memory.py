@@ -120,7 +120,7 @@ def _story_json(story: Story | None) -> JSON:
 
 @app.command()
 def add(
-    words: Annotated[
+    text: Annotated[
         list[str], typer.Argument(help="The fact to keep, in quotes; - reads it from standard input.", metavar="TEXT")
     ],
     target: TargetOption = None,
@@ -129,12 +129,12 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Add an entry (to `memory`, unless --target says otherwise)."""
-    if len(words) > 1:
+    if len(text) > 1:
         raise UsageError(
             "the text is in several words",
-            f"put it in quotes: {shlex.join(['kept', 'memory', 'add', ' '.join(words)])}",
+            f"put it in quotes: {shlex.join(['kept', 'memory', 'add', ' '.join(text)])}",
         )
-    content = read_input() if words == ["-"] else words[0]
+    content = read_input() if text == ["-"] else text[0]
     _apply(Add(content), target, allow=allow, yes=yes, as_json=as_json)
 
 

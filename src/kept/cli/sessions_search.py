@@ -33,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def search(
-    words: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
+    query: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
     batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many sessions and messages.")] = 10,
     after: Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")] = None,
@@ -47,13 +47,12 @@ def search(
     as_json: JsonFlag = False,
 ) -> None:
     """Find past messages by a plain question, words, "phrases", AND, OR, NOT, prefix*."""
-    query = " ".join(words) if words else None
-    if (query is None) == (batch is None):
+    if (not query) == (batch is None):
         fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with opened() as kept, ExitStack() as stack:
         now = kept.clock.now().timestamp()
         base = SearchRequest(
-            query or "",
+            " ".join(query or ()),
             limit=limit,
             after=None if after is None else moment(after, now=now),
             before=None if before is None else moment(before, now=now),
