@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kept.agent.toolbox import Toolbox
     from kept.app.root import App
     from kept.context.engine import ContextEngine
-    from kept.core.ports import ChatModel, EventSink, OffersTools
+    from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
     from kept.sessions.sqlite.store import SqliteSessionStore
@@ -141,7 +141,7 @@ class AgentBuilder:
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._app.skill_tools if settings.skills.enabled else None,
             reviewer=self._app.models.own("review", model) if model is not None else None,
-            titler=self._app.models.errand("title", model, sink=told) if self._has_own("title") and model else None,
+            titler=self._titler(model, told),
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
         return parts
@@ -271,9 +271,11 @@ class AgentBuilder:
 
         return [started(tool) for tool in manager.tools()]
 
-    def _has_own(self, task: str) -> bool:
-        wanted = getattr(self._app.settings.auxiliary, task)
-        return wanted.provider not in {"auto", "main"} or wanted.model is not None
+    def _titler(self, model: ChatModel | None, told: EventSink) -> Completes | None:
+        """Return who names sessions; without a model set aside for it their first words do, which cost nothing."""
+        models = self._app.models
+        is_set = model is not None and models.own("title", model) is not None
+        return models.errand("title", model, sink=told) if is_set else None
 
     def _review_tokens(self, sessions: SqliteSessionStore | None) -> int:
         today = self._app.clock.now().strftime("%Y-%m-%d")
