@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -313,3 +314,25 @@ def test_a_question_is_not_answered_by_what_was_typed_before_it(terminal, work):
         assert chat.ends() == 0, chat.seen
 
     assert not (work / "allowed").exists()
+
+
+@pytest.mark.parametrize("said", ["tell me\r", ""], ids=["in a turn", "at the prompt"])
+def test_a_terminal_that_is_closed_ends_the_chat_in_good_order(terminal, home, said):
+    """What was said is stored and marked, the session is ended, and nothing is reported as a bug."""
+    with LoopbackOpenAI([STORY]) as server:
+        chat = terminal(server)
+        assert chat.sees("/help"), chat.seen
+        chat.type(said)
+        if said:
+            assert chat.sees("once upon"), chat.seen
+        else:
+            time.sleep(0.5)
+        os.close(chat.near)
+        chat.near = os.open(os.devnull, os.O_RDONLY)
+        assert chat.process.wait(20) == 128 + signal.SIGHUP
+
+    assert [(row[0], row[2]) for row in (rows_of(home) if said else [])] == (
+        [("user", 0), ("assistant", 1)] * bool(said)
+    )
+    log = home / "logs" / "kept.log"
+    assert not log.exists() or "unforeseen" not in log.read_text()

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -37,4 +37,5 @@ def _echoing(*, on: bool) -> Iterator[int | None]:
     try:
         yield terminal
     finally:
-        termios.tcsetattr(terminal, termios.TCSANOW, before)
+        with suppress(termios.error):  # the terminal may be closed by now
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
