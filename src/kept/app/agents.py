@@ -240,7 +240,7 @@ class AgentBuilder:
                 context=context,
                 clock=self._app.clock,
                 sink=self._app.tell,
-                ledger=PageLedger(self._app.memory),
+                ledger=PageLedger(self._app.memory, self._app.sessions_or_none()),
                 reserved_tools=frozenset(CORE),
             ),
             environ=self._app.environ,
