@@ -81,6 +81,22 @@ def test_a_session_is_named_alike_everywhere(kept):
     assert (wrong.code, "leave --incognito out" in wrong.err) == (2, True)
 
 
+def test_a_forgotten_conversation_is_gone_from_answers_that_quoted_it(kept, home):
+    """What another conversation was told from it, or from an entry that it brought, is blanked down to the bytes."""
+    kept("chat", stdin="The xylophone is up in the attic\nRemember that my codeword is marimba42\n")
+    session = kept("sessions", "list").out.split()[0]
+    asked = kept("chat", stdin="Where is the xylophone?\nWhat is my codeword?\nHow are you today?\n")
+    assert "up in the attic" in asked.out
+    assert "marimba42" in asked.out
+
+    assert kept("forget", "--session", session, "--yes").code == 0
+    shown = kept("sessions", "export").out
+    assert "Where is the xylophone?" in shown
+    assert shown.count("[forgotten]") == 2
+    for words in (b"up in the attic", b"marimba42"):
+        assert not [path for path in home.rglob("*") if path.is_file() and words in path.read_bytes()]
+
+
 def test_a_page_that_cannot_be_read_is_said_at_the_start(kept, home):
     """The other page is shown and answers; what a slash command does not know, it says."""
     kept("chat", stdin="Remember that I deploy on Fridays\n")

@@ -8,6 +8,7 @@ from kept.agent.statements import Kind, Statement, is_question, statements
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError
 from kept.core.ids import LedgerId, SessionId
+from kept.core.quotation import quotation
 from kept.core.refusal import Reason, Refused
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Target
@@ -147,7 +148,7 @@ class Assistant:
         if not passages:
             said = heard if self._writes else INCOGNITO
             return Reply(hint or (NOTHING if is_question(question) else said))
-        lines = [f"{passage.text}\n  — {passage.source}" for passage in passages] + ([hint] if hint else [])
+        lines = [quotation(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 
     def _from_pages(self, question: str) -> list[Passage]:

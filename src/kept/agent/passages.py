@@ -7,6 +7,7 @@ from kept.core.errors import StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Role, StoredMessage
 from kept.core.ports import SessionStore
+from kept.core.quotation import message_source
 from kept.core.search import SearchRequest
 
 MOST = 3
@@ -38,7 +39,7 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"
         shown = text if len(text) <= CHARS else text[:CHARS] + "…"
-        passages.append(Passage(shown, f"{who}, {when}, session {row.session_id}, message {row.id}", hit.score))
+        passages.append(Passage(shown, message_source(who, when, row.session_id, row.id), hit.score))
         if len(passages) == MOST:
             break
     return passages

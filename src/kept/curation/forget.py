@@ -125,7 +125,7 @@ class Forgetting:
         for path in plan.backups:
             path.unlink(missing_ok=True)
         queued = self._unqueue(plan.sessions.sessions, [*texts, *plan.sessions.texts])
-        prompts = forgetting.scrub_prompts(self.sessions, texts)
+        prompts = forgetting.scrub_entries(self.sessions, texts)
         report = forgetting.carry_out(self.sessions, plan.sessions)
         self.memory.ledger.erase_log()
         return WholeReport(

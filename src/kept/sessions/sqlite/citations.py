@@ -1,9 +1,10 @@
-"""Search results and sent texts that show messages of other sessions."""
+"""Search results, sent texts and quotations that show messages of other sessions."""
 
 import re
 from dataclasses import dataclass
 
 from kept.core.ids import MessageId, SessionId
+from kept.core.quotation import quoted_messages
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -28,17 +29,22 @@ class Citations:
             return True
         return bool(self.messages) and any(int(found) in self.messages for found in _ID.findall(text))
 
+    def are_quoted_in(self, text: str) -> bool:
+        """Whether `text` names any of them as the source of a quotation."""
+        return any(owner in self.sessions or number in self.messages for owner, number in quoted_messages(text))
+
 
 def citing(
     connection: Connection, told: Citations, *, outside: frozenset[SessionId] = frozenset()
 ) -> tuple[MessageId, ...]:
-    """Return the messages, in sessions that stay, whose search result or sent text cites what goes."""
+    """Return the messages, in sessions that stay, whose search result, sent text or quotation shows what goes."""
     found: list[MessageId] = []
     last = 0
     while page := list(connection.execute(SQL.citing, (last, _PAGE))):
         last = page[-1][0]
         for number, owner, tool_name, content, sent in page:
             texts = [text for text in (content if tool_name == "session_search" else None, sent) if text]
-            if owner not in outside and any(told.are_in(text) for text in texts):
+            shown = any(told.are_in(text) for text in texts) or told.are_quoted_in(content or "")
+            if owner not in outside and shown:
                 found.append(MessageId(number))
     return tuple(found)

@@ -7,6 +7,7 @@ from itertools import islice
 
 from kept.core.errors import Busy
 from kept.core.ids import MessageId, SessionId
+from kept.core.quotation import quotes_a_page
 from kept.core.search import SearchRequest
 from kept.sessions.forget import BLANK, ForgetPlan, ForgetReport
 from kept.sessions.identity import fingerprint
@@ -158,13 +159,16 @@ def _leave_marks(connection: Connection, plan: ForgetPlan, *, now: float) -> Non
 
 
 def _blank(connection: Connection, plan: ForgetPlan) -> None:
-    blanked = (*plan.summaries, *plan.citing)
-    connection.executemany(SQL.blank, [(BLANK, number) for number in blanked])
-    if connection.execute(SQL.has_vectors).fetchone() is not None:
-        connection.executemany(SQL.drop_vector, [(number,) for number in blanked])
+    _blank_messages(connection, (*plan.summaries, *plan.citing))
     connection.executemany(SQL.drop_node, [(number,) for number in plan.nodes])
     connection.executemany(life.SQL.set_title, [(None, session_id) for session_id in plan.titles])
     _scrub_words(connection, plan.texts)
+
+
+def _blank_messages(connection: Connection, numbers: Sequence[int]) -> None:
+    connection.executemany(SQL.blank, [(BLANK, number) for number in numbers])
+    if connection.execute(SQL.has_vectors).fetchone() is not None:
+        connection.executemany(SQL.drop_vector, [(number,) for number in numbers])
 
 
 def _scrub_words(connection: Connection, words: Sequence[str]) -> int:
@@ -219,7 +223,12 @@ def _still_found(store: SqliteSessionStore, plan: ForgetPlan, probes: Sequence[s
     return len(found)
 
 
-def scrub_prompts(store: SqliteSessionStore, texts: Sequence[str]) -> int:
-    """Drop stored prompts that show any of `texts` (a memory entry that was removed); return how many."""
+def scrub_entries(store: SqliteSessionStore, texts: Sequence[str]) -> int:
+    """Drop stored prompts that show any of these memory entries, blank answers that quote one; return the prompts."""
+    words = [text.casefold() for text in texts if text.strip()]
+    if not words:
+        return 0
     with store.writing() as connection:
-        return _scrub_words(connection, [text.casefold() for text in texts if text.strip()])
+        named = [(int(number), str(text)) for number, text in connection.execute(SQL.naming_pages)]
+        _blank_messages(connection, [number for number, text in named if quotes_a_page(text) and _shows(text, words)])
+        return _scrub_words(connection, words)

@@ -24,7 +24,11 @@ SELECT id FROM messages WHERE session_id = ? AND origin = 'synthetic' AND id > ?
 
 -- name: citing
 SELECT id, session_id, tool_name, content, api_content FROM messages
-WHERE id > ? AND (tool_name = 'session_search' OR api_content IS NOT NULL) ORDER BY id LIMIT ?;
+WHERE id > ? AND (tool_name = 'session_search' OR api_content IS NOT NULL
+                  OR (role = 'assistant' AND content LIKE '%, message %')) ORDER BY id LIMIT ?;
+
+-- name: naming_pages
+SELECT id, content FROM messages WHERE role = 'assistant' AND content LIKE '%.md%';
 
 -- name: blank
 UPDATE messages SET content = ?, parts = NULL, tool_calls = NULL, reasoning = NULL, api_content = NULL WHERE id = ?;
