@@ -44,7 +44,7 @@ def _named(platform: str) -> str:
     return _PLATFORMS.get(name, name)
 
 
-def readiness(document: Document, environ: Mapping[str, str], *, path: str | None = None) -> Readiness:
+def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
     """Return which environment variables and commands the document asks for and are not there."""
     prerequisites = document.looked_up("prerequisites")
     needs = prerequisites if isinstance(prerequisites, dict) else {}
@@ -55,7 +55,7 @@ def readiness(document: Document, environ: Mapping[str, str], *, path: str | Non
     commands = [*words(needs.get("commands", "")), *words(needs.get("bins", ""))]
     return Readiness(
         tuple(name for name in dict.fromkeys(variables) if not environ.get(name)),
-        tuple(name for name in dict.fromkeys(commands) if shutil.which(name, path=path or environ.get("PATH")) is None),
+        tuple(name for name in dict.fromkeys(commands) if shutil.which(name, path=environ.get("PATH")) is None),
     )
 
 
