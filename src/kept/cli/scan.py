@@ -72,7 +72,7 @@ def _read(path: Path) -> str:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}", "name a file, or - for standard input")
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{str(path)!r} is not UTF-8 text (byte {error.start})", "convert it to UTF-8 first") from None
 

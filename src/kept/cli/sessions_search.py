@@ -1,5 +1,6 @@
 """`kept sessions search`: one query for a person, or many in one process for programs."""
 
+import codecs
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -125,7 +126,7 @@ def _lines(name: str) -> Iterator[str]:
             raise UsageError(
                 f"cannot read {name!r}: {error.strerror}", "give a file with one query per line"
             ) from error
-    lines = raw.split(b"\n")
+    lines = raw.removeprefix(codecs.BOM_UTF8).split(b"\n")
     for line in lines[:-1] if lines[-1] == b"" else lines:
         yield line.removesuffix(b"\r").decode("utf-8", "replace")
 

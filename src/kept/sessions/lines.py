@@ -73,7 +73,8 @@ def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
     except UnicodeDecodeError:
         raise BadLine("not UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise BadLine(f"not JSON: {error}") from None
+        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise BadLine(f"not JSON: {why}") from None
     if not isinstance(value, dict):
         raise BadLine("not a JSON object")
     if value.get("type") == "session":

@@ -87,3 +87,13 @@ def test_a_file_beside_a_batch_is_a_mistake(run, tmp_path):
     batch.write_text('{"text": "x"}\n')
 
     assert run("scan", str(batch), "--batch", str(batch)).code == 2
+
+
+def test_a_byte_order_mark_is_no_mistake(run, tmp_path):
+    """Other programs write one in front of a file; neither a batch of texts nor one of queries minds."""
+    batch, queries = tmp_path / "b.jsonl", tmp_path / "q.txt"
+    batch.write_bytes(b'\xef\xbb\xbf{"text": "I like tea"}\r\n')
+    queries.write_bytes(b"\xef\xbb\xbftea\r\n")
+
+    assert json.loads(run("scan", "--batch", str(batch), "--json").out)["verdict"] == "clean"
+    assert json.loads(run("sessions", "search", "--batch", str(queries), "--json").out)["query"] == "tea"

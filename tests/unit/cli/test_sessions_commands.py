@@ -33,7 +33,7 @@ def test_import_says_what_it_did(run, transcript):
 
     assert first.code == second.code == 0
     assert "4 messages in 2 new sessions" in first.out
-    assert "line 5: not JSON" in first.err
+    assert "line 5: not JSON: Expecting value at column 1" in first.err
     report = json.loads(second.out)
     assert (report["messages"], report["sessions"], report["known"], report["bad"]) == (0, 0, 4, 1)
 
