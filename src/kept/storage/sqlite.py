@@ -15,6 +15,7 @@ import apsw
 
 from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.storage.files import explained, make_folder
+from kept.storage.log import LOG_PAGES, ShortLog
 from kept.storage.migrations import Migration, migrate
 from kept.storage.reader import reader, refusal_of
 
@@ -188,6 +189,8 @@ class Database:
         use_wal(connection, self.path)
         connection.pragma("synchronous", self._durability)
         connection.pragma("secure_delete", "ON")
+        connection.pragma("journal_size_limit", LOG_PAGES * PAGE_BYTES)
+        connection.set_wal_hook(ShortLog())
         return self._made_ready(connection)
 
     def _opened_for_reading(self, refused: apsw.Error) -> Connection:
