@@ -121,7 +121,7 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        fail(f"{question} needs an answer, and nobody is at the terminal", "give --yes to agree", code=2)
+        fail(f"nobody is at the terminal to be asked: {question}", "give --yes to agree", code=2)
     return typer.confirm(question, default=False, err=True)
 
 

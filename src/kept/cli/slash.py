@@ -257,8 +257,18 @@ class Slash:
         usage = self.screen.usage
         share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
         tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
-        cost = f" · ${self.screen.cost:.4f}" if self.screen.cost else ""
-        line = f" {tokens}{cost} · {', '.join(f'{page.value} {self._fill(page)}' for page in Target)} "
-        named = f" {self._model_name()} ·{line}"
-        # the numbers change, the name was said: in a narrow terminal it is the name that has no room
-        return named if len(named) <= get_terminal_size().columns else line
+        cost = [f"${self.screen.cost:.4f}"] if self.screen.cost else []
+        fill = ", ".join(f"{page.value} {self._fill(page)}" for page in Target)
+        return _lines([self._model_name(), tokens, *cost, fill], get_terminal_size().columns)
+
+
+def _lines(parts: list[str], columns: int) -> str:
+    """Return the parts beside each other, on as many lines as a narrow terminal needs."""
+    lines = [f" {parts[0]} "]
+    for part in parts[1:]:
+        longer = f"{lines[-1]}· {part} "
+        if len(longer) <= columns:
+            lines[-1] = longer
+        else:
+            lines.append(f" {part} ")
+    return "\n".join(lines)
