@@ -13,7 +13,7 @@ from kept.core.ports import Clock
 from kept.core.refusal import Reason, Refused
 from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.editor import Author, Changed, SkillEditor
-from kept.storage.files import read_bytes, write_atomically
+from kept.storage.files import explained, make_folder, read_bytes, write_atomically
 
 _ID = re.compile(r"[0-9a-f]{8}")
 _KINDS: Mapping[str, type[Change]] = {
@@ -58,7 +58,7 @@ class PendingSkills:
             "id": waiting_id, "created_at": iso(self._clock.now()), "action": action, "change": asdict(change),
             "origin": author.origin, "session_id": author.session_id, "rules": rules, "findings": findings,
         }  # fmt: skip
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         write_atomically(self._folder / f"{waiting_id}.json", json.dumps(row, ensure_ascii=False, indent=1).encode())
         return waiting_id
 
@@ -102,8 +102,9 @@ class PendingSkills:
 
     def _set_aside(self, path: Path, where: str) -> None:
         target = self._folder / where
-        target.mkdir(exist_ok=True, mode=0o700)
-        path.replace(target / path.name)
+        make_folder(target)
+        with explained("move", path):
+            path.replace(target / path.name)
 
 
 def _read(path: Path) -> Waiting | None:

@@ -161,16 +161,18 @@ def test_approval_stages_what_the_setting_says(folder, clock, setting, origin, s
 
 
 def test_a_waiting_change_can_be_rejected_and_expires(call, made, tools, clock):
-    """Neither is lost: both are set aside."""
-    first = call("skill_manage", action="write_file", name="deploy-app", file_path="scripts/a.sh", file_content=EVIL)
-    tools.pending.reject(first["pending_id"])
-    call("skill_manage", action="write_file", name="deploy-app", file_path="scripts/b.sh", file_content=EVIL)
+    """None is lost: all are set aside, where only the person can read them."""
+    for path in ("scripts/a.sh", "scripts/b.sh"):
+        held = call("skill_manage", action="write_file", name="deploy-app", file_path=path, file_content=EVIL)
+        tools.pending.reject(held["pending_id"])
+    call("skill_manage", action="write_file", name="deploy-app", file_path="scripts/c.sh", file_content=EVIL)
     clock.forward(days=31)
 
     assert tools.pending.waiting() == []
     folder = tools.pending._folder
-    assert len(list((folder / "rejected").iterdir())) == 1
+    assert len(list((folder / "rejected").iterdir())) == 2
     assert len(list((folder / "expired").iterdir())) == 1
+    assert {place.stat().st_mode & 0o077 for place in (folder, folder / "rejected", folder / "expired")} == {0}
 
 
 HOSTILE = ["../x.md", "/etc/passwd", "references/../../x", "C:\\x", "scripts\\x", "references/CON", "scripts/nul.txt", "SKILL.md",
