@@ -178,7 +178,8 @@ def _say_status(shown: Mapping[str, JSON]) -> None:
     assert isinstance(active, list)
     assert isinstance(installed, list)
     for page, facts in pages.items():
-        say(f"built-in {page}: {facts['entries']} entries{'' if facts['enabled'] else ' (switched off)'}")
+        entries = f"{facts['entries']} {'entry' if facts['entries'] == 1 else 'entries'}"
+        say(f"built-in {page}: {entries}{'' if facts['enabled'] else ' (switched off)'}")
     if not active:
         say("provider: none, built-in memory only  (`kept providers setup` adds one)")
     for one in active:
