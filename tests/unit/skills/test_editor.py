@@ -53,6 +53,30 @@ def test_repeated_undo_walks_back_and_undoing_an_undo_redoes(editor, folder):
     assert "Second" in files(folder)["SKILL.md"]
 
 
+def test_what_was_brought_back_is_taken_back_again(editor, folder):
+    """After an undo of an undo the change stands, so the next undo takes it back; then there is nothing but the creation."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    patch(editor, "First", "Second")
+    taken = undo(editor, "a-skill", ME)
+    undo(editor, "a-skill", ME, number=taken.number)
+    assert "Second" in files(folder)["SKILL.md"]
+
+    undo(editor, "a-skill", ME)
+
+    assert "First" in files(folder)["SKILL.md"]
+
+
+def test_an_undo_says_what_there_is_not(editor):
+    """No change left, or none of that number: the log is named either way."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    unknown = undo(editor, "a-skill", ME, number=99)
+    undo(editor, "a-skill", ME)
+    left = undo(editor, "a-skill", ME)
+
+    assert (unknown.error, left.error) == ("'a-skill' has no change 99 to undo", "'a-skill' has nothing left to undo")
+    assert "kept skills log a-skill" in unknown.remedy
+
+
 def test_an_undo_of_what_moved_on_is_refused(editor):
     """A later change of the same file must be undone first."""
     editor.apply(Create("a-skill", TEXT), ME)

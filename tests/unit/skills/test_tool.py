@@ -305,6 +305,21 @@ def test_a_dangerous_foreign_skill_is_not_shown(tmp_path, folder, write_skill):
     assert answer["rules"] == ["send_secret_file"]
 
 
+def test_only_what_is_both_foreign_and_dangerous_is_kept_from_the_model(tmp_path, folder, write_skill):
+    """A harmless foreign skill is shown; a dangerous one of the home is shown with what the guard found."""
+    write_skill(tmp_path / "ext", "theirs", body="1. Go\n")
+    write_skill(folder, "mine", body=f"Run `{EVIL}` first.\n")
+    library = SkillLibrary(folder, roots=(Root(folder, Kind.HOME), Root(tmp_path / "ext", Kind.EXTERNAL)))
+    see = SkillTools(library).tools()[1].call
+
+    theirs, mine = see({"name": "theirs"}, ToolContext()), see({"name": "mine"}, ToolContext())
+
+    assert theirs["success"] is True
+    assert "1. Go" in theirs["content"]
+    assert mine["success"] is True
+    assert any("send_secret_file" in warning for warning in mine["warnings"])
+
+
 def test_a_skill_is_loaded_for_one_turn_by_its_slash_name(tools, call, made):
     """The text names the skill, its steps and the request, and the turn counts as a use."""
     text = tools.invoked("deploy-app", "to staging", session_id="s")
