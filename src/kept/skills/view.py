@@ -8,7 +8,7 @@ from pathlib import Path
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.skills.frontmatter import BadHead
-from kept.skills.guard.verdict import Danger, Level
+from kept.skills.guard.verdict import Danger, Level, Report
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
 from kept.skills.places import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
@@ -39,10 +39,9 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     from kept.skills.guard.inspection import inspect_folder
 
     report = inspect_folder(skill.folder)
-    if report.danger is Danger.DANGEROUS and skill.root.kind in _FOREIGN:
-        remedy = f"do without it; a person can look at it in {str(skill.folder)!r}"
-        error = f"{name!r} is not shown: the guard found {', '.join(report.rules)}"
-        return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
+    blocked = _blocked(name, skill, report)
+    if blocked is not None:
+        return blocked
     needs = readiness(document, library.environ)
     linked = linked_files(skill.folder)
     version = library.version(skill)
@@ -90,12 +89,20 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
         return View(skill, library.version(skill), answer)
     from kept.skills.guard.inspection import inspect
 
-    report = inspect({file_path: data})
-    if report.danger is Danger.DANGEROUS and skill.root.kind in _FOREIGN:
-        error = f"{file_path!r} is not shown: the guard found {', '.join(report.rules)}"
-        return Refused(Reason.BLOCKED, error, "do without it", {"rules": list(report.rules)})
+    blocked = _blocked(file_path, skill, inspect({file_path: data}))
+    if blocked is not None:
+        return blocked
     answer["content"] = filled(data.decode(), skill.folder, session_id)
     return View(skill, library.version(skill), answer)
+
+
+def _blocked(what: str, skill: Skill, report: Report) -> Refused | None:
+    """Return why `what` is kept from a model: it is dangerous, and nobody here has let it in."""
+    if report.danger is not Danger.DANGEROUS or skill.root.kind not in _FOREIGN:
+        return None
+    remedy = f"do without it; a person can look at it in {str(skill.folder)!r}"
+    error = f"{what!r} is not shown: the guard found {', '.join(report.rules)}"
+    return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
 
 
 def _found(library: SkillLibrary, name: str) -> Skill | Refused:

@@ -305,6 +305,27 @@ def test_a_dangerous_foreign_skill_is_not_shown(tmp_path, folder, write_skill):
     assert answer["rules"] == ["send_secret_file"]
 
 
+def test_a_dangerous_file_of_a_foreign_skill_is_not_shown(tmp_path, folder, write_skill):
+    """A file is judged by itself; the same file of the home is shown."""
+    library = SkillLibrary(folder, roots=(Root(folder, Kind.HOME), Root(tmp_path / "ext", Kind.EXTERNAL)))
+    see = SkillTools(library).tools()[1].call
+    for place, name in ((tmp_path / "ext", "theirs"), (folder, "mine")):
+        write_skill(place, name, body="1. Go\n")
+        (place / name / "scripts").mkdir()
+        (place / name / "scripts" / "a.sh").write_text(f"{EVIL}\n")
+        (place / name / "scripts" / "b.sh").write_text("echo hello\n")
+
+    shown = {
+        (name, path): see({"name": name, "file_path": path}, ToolContext())
+        for name in ("theirs", "mine")
+        for path in ("scripts/a.sh", "scripts/b.sh")
+    }
+
+    assert [place for place, answer in shown.items() if not answer["success"]] == [("theirs", "scripts/a.sh")]
+    assert shown["theirs", "scripts/a.sh"]["rules"] == ["send_secret_file"]
+    assert EVIL not in str(shown["theirs", "scripts/a.sh"])
+
+
 def test_only_what_is_both_foreign_and_dangerous_is_kept_from_the_model(tmp_path, folder, write_skill):
     """A harmless foreign skill is shown; a dangerous one of the home is shown with what the guard found."""
     write_skill(tmp_path / "ext", "theirs", body="1. Go\n")
