@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.dates import DATE_NAMES, Span, mentioned
+from kept.sessions.inflection import base
 from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, WORD, clean, compounds, pieces
 from kept.sessions.words import ASKING, CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
 
@@ -124,9 +125,9 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
 
 def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
     if word in date_words:
-        base = CANONICAL.get(word, word)
-        return Term(base, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or base in DATE_NAMES)
-    return Term(CANONICAL.get(word, word), weight=SCAFFOLDING_WEIGHT if word in shaping else 1.0)
+        name = CANONICAL.get(word, word)
+        return Term(name, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or name in DATE_NAMES)
+    return Term(CANONICAL.get(word) or base(word), weight=SCAFFOLDING_WEIGHT if word in shaping else 1.0)
 
 
 def _is_month(word: str, date_words: frozenset[str]) -> bool:

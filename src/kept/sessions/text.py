@@ -1,4 +1,4 @@
-"""Text prepared for the word index: scripts without spaces cut up, identifiers whole and in parts."""
+"""Text prepared for the word index: scripts without spaces cut up, identifiers in parts, word forms by their base."""
 
 import re
 import unicodedata
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from kept.sessions.inflection import CYRILLIC, base
 from kept.sessions.words import CANONICAL, STOP_WORDS
 
 WHOLE: Final = "\ue0c1"
@@ -124,6 +125,10 @@ def split(text: str) -> tuple[str, list[str]]:
     words = WORD.findall(text.lower())
     distinct = set(words)
     marks += {CANONICAL[word] for word in CANONICAL.keys() & distinct}
+    if not text.isascii() and CYRILLIC.search(text):
+        bases = {base(word) for word in distinct}
+        marks += bases - distinct
+        distinct = bases
     if len(words) <= STRONG_WORDS:
         marks += [STRONG + word for word in distinct - STOP_WORDS]
     return (f"{text} {' '.join(pairs)}" if pairs else text), marks
@@ -135,7 +140,7 @@ def prepared(row: IndexedText) -> Prepared:
     name, rest = speaker(talk)
     words, marks = split(rest)
     if name:
-        marks += [SPEAKER + part for part in WORD.findall(name.lower())]
+        marks += [SPEAKER + base(part) for part in WORD.findall(name.lower())]
     if row.tool_text:
         tool = tool_text(row.tool_text)
         tool_words, tool_marks = split(tool)

@@ -9,7 +9,7 @@ from kept.sessions.text import IndexedText, prepared
 from kept.storage.sqlite import Connection, explained_sql
 from kept.storage.statements import statements
 
-VERSION = 2
+VERSION = 3
 """Rises when the prepared text or the tables change; an older index is rebuilt."""
 
 SQL = statements("kept.sessions.sqlite", "index.sql")

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kept.sessions.inflection import base
 from kept.sessions.sqlite.postings import Postings
 from kept.sessions.text import WORD, clean, speaker
 from kept.sessions.words import forms, stop_words
@@ -57,6 +58,8 @@ class Wording:
         places = {form: lists[place] for place, stems in enumerate(self._terms) for form in stems}
         for index, token in enumerate(tokens):
             found = places.get(token)
+            if found is None:
+                found = places.get(base(token))
             if found is not None:
                 found.append(index)
         return lists

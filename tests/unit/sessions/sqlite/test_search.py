@@ -276,3 +276,22 @@ def test_a_line_of_small_words_is_found_by_its_own_wording(store: SqliteSessionS
     say(store, "c", ["a wonder indeed"])
 
     assert search(store, "wonder how much that was! Do you").sessions[0].session_id == "b"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Когда мы переносили серверы в Хельсинки?",
+        "перенос сервера",
+        "сервера AND хельсинки",
+        "что говорила Анна о серверах",
+        '"перенесли сервер"',
+        "перенес*",
+    ],
+)
+def test_russian_is_found_in_any_of_its_forms(store: SqliteSessionStore, query: str) -> None:
+    """A question seldom has the endings of the answer."""
+    say(store, "a", ["Борис: вчера ходили в кино", "Анна: вчера перенесли сервер в Хельсинки"])
+    say(store, "b", ["Борис: купил хлеба и молока", "Анна: отлично"])
+
+    assert "перенесли" in best(store, query)
