@@ -31,7 +31,7 @@ class Use:
     """What is counted of one skill; moments are ISO 8601 in UTC, None where it never happened."""
 
     created_by: str = "person"
-    """`agent`, `person`, `hub`, `review` or `import`."""
+    """The origin of the change that made it (`agent`, `person`, `hub`, …); `review` for a background review."""
     created_at: str | None = None
     use_count: int = 0
     view_count: int = 0

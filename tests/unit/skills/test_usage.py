@@ -50,6 +50,18 @@ def test_single_fields_that_make_no_sense_take_their_default(usage, folder):
     assert usage.read() == {"a": Use(pinned=True, view_count=4)}
 
 
+def test_looks_uses_and_changes_are_counted_apart(usage):
+    """A look at a file is no use; each kind counts by one, from nothing."""
+    usage.created("a", by="agent")
+    usage.viewed("a", used=False)
+    usage.viewed("a", used=True)
+    usage.patched("a")
+    usage.patched("a")
+
+    use = usage.of("a")
+    assert (use.view_count, use.use_count, use.patch_count) == (2, 1, 2)
+
+
 def test_a_failed_write_is_an_error(usage, folder):
     """A count that could not be written is not reported as written."""
     (folder / ".usage.json").mkdir()
