@@ -1,7 +1,7 @@
 """The end of deleted bytes: index segments merged in small steps, then the write-ahead log emptied."""
 
 from kept.core.errors import Busy
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import index, shelf
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
@@ -17,6 +17,7 @@ def erase(database: Database) -> None:
     """
     with database.writing() as connection:
         connection.execute(SQL.owe)
+    shelf.remove(database.path)
     merge(database)
     if not _emptied(database.connection):
         raise Busy(

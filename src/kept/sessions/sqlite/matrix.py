@@ -1,10 +1,11 @@
-"""The vectors in memory: short forms of all of them, by which the few that are compared exactly are chosen."""
+"""The vectors at hand: short forms of all of them, by which the few that are compared exactly are chosen."""
 
 from collections.abc import Collection, Iterable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from kept.sessions.sqlite import vectors
+from kept.sessions.sqlite.shelf import Shelf, ShortForms
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ _LENGTH_LEEWAY = 0.1
 class Matrix:
     """Follows the table: reads what is new at each question; what was removed is noticed when it is compared."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, shelf: Shelf | None = None) -> None:
         self._width = width
+        self._shelf = shelf
+        self._base: ShortForms | None = None
+        """What came from the file; what was added since is in arrays of its own."""
         self._newest = 0
         self._count = 0
         self._learnt_at: int | None = None
@@ -47,6 +51,8 @@ class Matrix:
     def _follow(self, connection: Connection) -> None:
         ((newest,),) = connection.execute(vectors.SQL.newest).fetchall()
         assert isinstance(newest, int)
+        if self._newest == 0 and self._shelf is not None:
+            self._take(self._shelf.load(connection, self._width))
         if newest == self._newest:
             return
         if self._learnt_at is not None and newest > 4 * self._learnt_at:
@@ -59,6 +65,36 @@ class Matrix:
             self._add(owners, self._shortened(rows))
         if self._learnt_at == 0:
             self._learnt_at = self._newest
+        self._put_on_shelf(connection)
+
+    def _take(self, forms: ShortForms | None) -> None:
+        if forms is not None:
+            self._base, self._basis = forms, forms.basis
+            self._scale, self._newest = forms.scale, forms.newest
+
+    def _put_on_shelf(self, connection: Connection) -> None:
+        """Write all short forms to the file once there are enough more of them, and use them from there."""
+        known = 0 if self._base is None else len(self._base.owners)
+        if self._shelf is None or self._learnt_at is not None or not self._shelf.wants(known + self._count, known):
+            return
+        import numpy as np
+
+        assert self._basis is not None
+        parts = self._parts()
+        owners = np.concatenate([owners for owners, _ in parts])
+        rows = np.concatenate([rows for _, rows in parts])
+        if self._shelf.save(connection, ShortForms(self._basis, self._scale, self._newest, owners, rows)):
+            saved = self._shelf.load(connection, self._width)
+            if saved is not None and saved.newest == self._newest:
+                self._take(saved)
+                self._count, self._owners, self._rows = 0, None, None
+
+    def _parts(self) -> "list[tuple[NDArray[Any], NDArray[Any]]]":
+        """Return owners and rows: those of the file, then those that were added."""
+        parts = [] if self._base is None else [(self._base.owners, self._base.rows)]
+        if self._owners is not None and self._rows is not None:
+            parts.append((self._owners[: self._count], self._rows[: self._count]))
+        return parts
 
     def _pages(self, connection: Connection, after: int) -> "Iterator[tuple[NDArray[Any], NDArray[Any]]]":
         import numpy as np
@@ -112,24 +148,41 @@ class Matrix:
         import numpy as np
 
         with self._guard:
-            if self._owners is None or self._rows is None or self._basis is None:
+            if self._basis is None:
                 return []
-            owners, rows, short = self._owners[: self._count], self._rows[: self._count], self._basis.T @ asked
-        if allowed is not None:
-            chosen = np.isin(owners, np.fromiter(allowed, np.int64, len(allowed)))
-            owners, rows = owners[chosen], rows[chosen]
-        if not len(owners):
+            parts, short = self._parts(), self._basis.T @ asked
+        found: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        within = None if allowed is None else np.fromiter(allowed, np.int64, len(allowed))
+        for owners, rows in parts:
+            chosen = slice(None) if within is None else np.isin(owners, within)
+            if len(owners[chosen]):
+                found.append(_best(owners[chosen], _likeness(rows[chosen], short)))
+        if not found:
             return []
-        likeness = np.empty(len(rows), np.float32)
-        wide = np.empty((_BLOCK, rows.shape[1]), np.float32)
-        for start in range(0, len(rows), _BLOCK):
-            part = rows[start : start + _BLOCK]
-            np.copyto(wide[: len(part)], part)
-            np.dot(wide[: len(part)], short, out=likeness[start : start + _BLOCK])
-        count = min(COMPARED, len(likeness))
-        best = np.argpartition(likeness, len(likeness) - count)[len(likeness) - count :]
-        found: list[int] = np.unique(owners[best]).tolist()
-        return found
+        owners, likeness = (np.concatenate(column) for column in zip(*found, strict=True))
+        best: list[int] = np.unique(_best(owners, likeness)[0]).tolist()
+        return best
+
+
+def _likeness(rows: "NDArray[Any]", short: "NDArray[Any]") -> "NDArray[Any]":
+    import numpy as np
+
+    likeness = np.empty(len(rows), np.float32)
+    wide = np.empty((_BLOCK, rows.shape[1]), np.float32)
+    for start in range(0, len(rows), _BLOCK):
+        part = rows[start : start + _BLOCK]
+        np.copyto(wide[: len(part)], part)
+        np.dot(wide[: len(part)], short, out=likeness[start : start + _BLOCK])
+    return likeness
+
+
+def _best(owners: "NDArray[Any]", likeness: "NDArray[Any]") -> "tuple[NDArray[Any], NDArray[Any]]":
+    """Return the owners of the most alike rows, with their likeness."""
+    import numpy as np
+
+    count = min(COMPARED, len(likeness))
+    best = np.argpartition(likeness, len(likeness) - count)[len(likeness) - count :]
+    return owners[best], likeness[best]
 
 
 def compared(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) -> dict[int, float]:

@@ -18,6 +18,7 @@ from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
 from kept.sessions.sqlite.backfill import Backfill
 from kept.sessions.sqlite.matrix import NEAREST, Matrix, compared
+from kept.sessions.sqlite.shelf import Shelf
 from kept.sessions.text import clean, speaker
 from kept.storage.sqlite import Connection, Database, explained_sql
 
@@ -119,7 +120,10 @@ class Meaning:
         import numpy as np
 
         asked = np.asarray(vector, np.float32)
-        matrix = self._matrices.setdefault(len(asked), Matrix(len(asked)))
+        matrix = self._matrices.get(len(asked))
+        if matrix is None:
+            shelf = Shelf(self._database.path, owner, may_write=not self._database.is_read_only)
+            matrix = self._matrices.setdefault(len(asked), Matrix(len(asked), shelf))
         matrix.follow(connection)
         unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
         return Asked(connection, matrix, unit, damaged=self._say_damaged)

@@ -57,3 +57,6 @@ SELECT seq, message_id, vectors FROM message_vectors WHERE seq > ? ORDER BY seq 
 
 -- name: of_messages
 SELECT message_id, vectors FROM message_vectors WHERE message_id IN (SELECT value FROM json_each(?));
+
+-- name: places
+SELECT seq, message_id FROM message_vectors WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY seq;
