@@ -1,4 +1,4 @@
-"""How often a plain question finds its passage: ranked search beside plain BM25, on the real store.
+"""How often a plain question finds its passage: ranked search beside plain BM25, question by question.
 
 python benchmarks/recall.py LOCOMO.json
 python benchmarks/recall.py MESSAGES.jsonl QUESTIONS.jsonl
@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kept.sessions.sqlite.alikeness import Asks
 
 LIMIT = 50
+WHOLE_SESSIONS = "BM25 of whole sessions"
+PLAIN = ("plain BM25", "plain BM25, no stop words", WHOLE_SESSIONS)
 _EVIDENCE = re.compile(r"D(\d+):(\d+)")
 
 
@@ -142,18 +144,39 @@ def plain(
     return list(dict.fromkeys(item.session_id for item in found)), [item.external_id for item in found]
 
 
+def whole_sessions(connection: Connection, question: Question) -> list[str]:
+    """Return what BM25 over whole sessions finds, stop words left out."""
+    words = re.findall(r"\w+", question.text)
+    kept = [word for word in words if word.lower() not in STOP_WORDS] or words
+    expression = " OR ".join(f'"{word}"' for word in kept)
+    rows = connection.execute("SELECT name FROM whole WHERE whole MATCH ? ORDER BY rank LIMIT 60", (expression,))
+    return [str(name) for (name,) in rows]
+
+
+def compare(connection: Connection, pool: Pool) -> None:
+    """Make the tables that plain BM25 searches: one of messages, one of sessions."""
+    connection.execute("CREATE VIRTUAL TABLE temp.plain USING fts5(body, tokenize='porter unicode61')")
+    connection.execute("CREATE VIRTUAL TABLE temp.whole USING fts5(body, name UNINDEXED, tokenize='porter unicode61')")
+    connection.executemany(
+        "INSERT INTO plain (rowid, body) VALUES (?, ?)", [(n, item.text) for n, item in enumerate(pool.said)]
+    )
+    by_session: dict[str, list[str]] = {}
+    for item in pool.said:
+        by_session.setdefault(item.session_id, []).append(item.text)
+    connection.executemany(
+        "INSERT INTO whole (body, name) VALUES (?, ?)", [("\n".join(texts), name) for name, texts in by_session.items()]
+    )
+
+
 def run(pools: Sequence[Pool], model: str | None = None) -> dict[str, Tally]:
-    tallies = {name: Tally() for name in ("kept", "plain BM25", "plain BM25, no stop words")}
+    tallies = {name: Tally() for name in ("kept", *PLAIN)}
     for pool in pools:
         with tempfile.TemporaryDirectory() as folder:
             database = open_state(Path(folder) / "state.db")
             store = SqliteSessionStore(database)
             filled(store, pool)
             connection = database.connection
-            connection.execute("CREATE VIRTUAL TABLE temp.plain USING fts5(body, tokenize='porter unicode61')")
-            connection.executemany(
-                "INSERT INTO plain (rowid, body) VALUES (?, ?)", [(n, item.text) for n, item in enumerate(pool.said)]
-            )
+            compare(connection, pool)
             asks = _asks(database, model)
             now = max(item.timestamp for item in pool.said) + 86_400
             for question in pool.questions:
@@ -197,9 +220,11 @@ def _ask(
         ),
         "plain BM25": plain(connection, pool, question, with_stop_words=True),
         "plain BM25, no stop words": plain(connection, pool, question, with_stop_words=False),
+        WHOLE_SESSIONS: (whole_sessions(connection, question), []),
     }
     for name, (sessions, turns) in answers.items():
-        tallies[name].rows.append((question.kind, metrics(question, sessions, turns)))
+        asked = replace(question, turns=frozenset()) if name == WHOLE_SESSIONS else question
+        tallies[name].rows.append((question.kind, metrics(asked, sessions, turns)))
 
 
 def lines(tallies: dict[str, Tally]) -> Iterator[str]:
@@ -212,8 +237,19 @@ def lines(tallies: dict[str, Tally]) -> Iterator[str]:
             cells = [statistics.mean([row[name] for row in rows if name in row] or [0.0]) for name in names]
             label = title if kind == "all" else f"  {kind}"
             yield f"{label:28}{len(rows):>6}" + "".join(f"{cell:>12.3f}" for cell in cells)
+    for title in PLAIN:
+        yield f"kept above {title}, in points: " + ", ".join(differences(tallies["kept"], tallies[title]))
     times = sorted(tallies["kept"].seconds)
     yield f"latency p50 {times[len(times) // 2] * 1e3:.1f} ms, p95 {times[int(len(times) * 0.95)] * 1e3:.1f} ms"
+
+
+def differences(ours: Tally, theirs: Tally) -> Iterator[str]:
+    """Yield the mean difference of each figure over the same questions, with its standard error."""
+    for name in ("hit@1", "all@5", "turn@10"):
+        pairs = zip(ours.rows, theirs.rows, strict=True)
+        gaps = [100.0 * (own[name] - other[name]) for (_, own), (_, other) in pairs if name in own and name in other]
+        if len(gaps) > 1:
+            yield f"{name} {statistics.mean(gaps):+.1f} ± {statistics.stdev(gaps) / len(gaps) ** 0.5:.1f}"
 
 
 def main() -> None:
