@@ -85,6 +85,19 @@ class Origin(StrEnum):
     TOOL = "tool"
     SYNTHETIC = "synthetic"
 
+    @classmethod
+    def usual(cls, role: Role) -> "Origin":
+        """Return what makes messages of this role where nothing else is said."""
+        match role:
+            case Role.USER:
+                return cls.PERSON
+            case Role.ASSISTANT:
+                return cls.MODEL
+            case Role.TOOL:
+                return cls.TOOL
+            case Role.SYSTEM:
+                return cls.SYNTHETIC
+
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kept.core.errors import UsageError
-from kept.core.ports import ChatModel, Completes, Embeds, EventSink
+from kept.core.ports import ChatModel, Completes, EventSink
 from kept.llm import pricing
 from kept.llm.auxiliary import Errand
 from kept.llm.caching import Caching, MarksMessages, caching_for
@@ -121,15 +120,6 @@ class Models:
                 if key not in self._connected:
                     self._connected[key] = self._served(wanted, endpoint, window=window, sending=sending)
                 return self._connected[key]
-
-    def embeddings(self, name: str) -> Embeds:
-        """Return the model that turns texts into vectors, at any OpenAI-compatible endpoint."""
-        wanted = parsed(name)
-        if wanted.provider not in VENDORS or wanted.provider == "anthropic":
-            raise UsageError(f"{name!r} offers no embeddings", "name one of openai, openrouter, ollama, lmstudio")
-        from kept.llm.embeddings import OpenAIEmbeddings
-
-        return OpenAIEmbeddings(self._endpoint(wanted, None), wanted.model)
 
     def caching(self, name: str, *, base_url: str | None = None) -> Caching:
         """Return whether cache markers go to this model."""

@@ -12,6 +12,7 @@ from typing import Literal
 from kept.core.ids import random_hex
 from kept.core.jsontypes import JSON, dumps
 from kept.core.ports import Clock, UnitOfWork
+from kept.storage.files import is_alive
 from kept.storage.sqlite import Database
 from kept.storage.statements import statements
 
@@ -238,15 +239,7 @@ def new_holder() -> str:
 def _is_gone(holder: str) -> bool:
     """Whether the holder was a process of this machine that has ended; its lease need not run out first."""
     host, _, rest = holder.rpartition(":")[0].rpartition(":")
-    if host != socket.gethostname() or not rest.isdigit():
-        return False
-    try:
-        os.kill(int(rest), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+    return host == socket.gethostname() and rest.isdigit() and not is_alive(int(rest))
 
 
 def _cursor(unit: UnitOfWork, provider: str) -> int | None:
@@ -266,7 +259,7 @@ def _number(rows: Sequence[tuple[object, ...]]) -> int:
 
 
 def _changes(unit: UnitOfWork) -> int:
-    return _number(list(unit.execute("SELECT changes()")))
+    return _number(list(unit.execute(_SQL.changes)))
 
 
 def _first_item(rows: Sequence[tuple[object, ...]]) -> Item | None:

@@ -70,3 +70,6 @@ SELECT ledger_id FROM outbox_lanes WHERE provider = :provider;
 
 -- name: set_cursor
 UPDATE outbox_lanes SET ledger_id = :ledger_id WHERE provider = :provider;
+
+-- name: changes
+SELECT changes();

@@ -29,7 +29,6 @@ DEFAULT_SOURCE = "import:jsonl"
 _SESSION_FIELDS = frozenset(
     ("source", "user_id", "profile", "project", "model", "title", "parent_session_id", "link", "ended", "end_reason")
 )
-_ORIGINS = {Role.USER: Origin.PERSON, Role.ASSISTANT: Origin.MODEL, Role.TOOL: Origin.TOOL}
 
 
 class BadLine(ValueError):
@@ -165,7 +164,7 @@ def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
     new = NewMessage(
         message,
         timestamp,
-        _word(value, "origin", Origin) or _ORIGINS.get(role, Origin.SYNTHETIC),
+        _word(value, "origin", Origin) or Origin.usual(role),
         api_content=_text(value, "api_content"),
         token_count=_count(value, "token_count"),
         external_id=_external_id(value),
@@ -309,7 +308,7 @@ def session_line(line: SessionLine) -> dict[str, JSON]:
 def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
     """Return a message as export writes it; what only the model was sent, and quotes of it, only when `raw`."""
     message = stored.message
-    is_default = stored.origin is _ORIGINS.get(message.role, Origin.SYNTHETIC)
+    is_default = stored.origin is Origin.usual(message.role)
     value: dict[str, JSON] = {
         "session_id": stored.session_id,
         "id": stored.id,

@@ -34,8 +34,6 @@ SESSION_COLUMNS = (
     "end_reason, archived, last_active, message_count, metadata"
 )
 
-_ORIGIN_OF_ROLE = {"user": Origin.PERSON, "assistant": Origin.MODEL, "tool": Origin.TOOL}
-
 
 def storable(text: str) -> str:
     """Return `text` without lone surrogates, which no database takes; pairs become their character."""
@@ -76,7 +74,7 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[Row, list[Blob]
 
 def _origin(role: Role, origin: Origin) -> str | None:
     # what the role says already takes no room in the row
-    return None if _ORIGIN_OF_ROLE.get(role) is origin else origin.value
+    return None if Origin.usual(role) is origin else origin.value
 
 
 def _clean(text: str | None) -> str | None:
@@ -121,7 +119,7 @@ def message_from(row: Row, load: LoadBlob) -> StoredMessage:
             reasoning=row[10],
         ),
         timestamp=float(row[4]),
-        origin=Origin(row[6]) if row[6] else _ORIGIN_OF_ROLE.get(role, Origin.SYNTHETIC),
+        origin=Origin(row[6]) if row[6] else Origin.usual(role),
         state=State(row[5]),
         token_count=row[12],
         api_content=row[13],
