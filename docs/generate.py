@@ -296,6 +296,11 @@ def rules() -> str:
         ("`persona`", "role_hijack", "several signals that add up: 4 hold, 8 block"),
         ("`order_chain`", "instruction_override", "several kinds of held orders together, two in a short text: block"),
         (
+            "`wording`",
+            "wording",
+            "in memory only: words that add up to an attack, by the weights of `security/wording.tsv`: hold or block",
+        ),
+        (
             "`invisible_unicode`",
             "invisible_unicode",
             "zero-width, bidirectional, tag characters: hold; inside a word: block",

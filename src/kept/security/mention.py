@@ -8,7 +8,7 @@ _QUOTATION = " quotation "
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _REPORT = re.compile(
     r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
-    r"tests?|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
+    r"tests?|testers?|testeurs?|probador|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
     r"attacks?|attackers?|injections?|jailbreaks?|phrases?|strings?|payloads?|wording|technique|researchers?|spam|phishing|"
     r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b",
 )

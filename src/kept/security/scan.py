@@ -10,10 +10,13 @@ from kept.security.credentials import SHAPES
 from kept.security.mention import is_mention
 from kept.security.skeleton import OTHER_SCRIPT
 from kept.security.table import Reading, Rule, Scope, Severity, Table, table
+from kept.security.wording import wording
 
-__all__ = ["Finding", "Scope", "Severity", "Verdict", "rule_ids", "scan"]
+__all__ = ["Finding", "Scope", "Severity", "Verdict", "read", "rule_ids", "scan"]
 
 _FIRST_OTHER = "\u0400"
+_DOTTED = re.compile("(?<=[\u4e00-\u9fff])[.*_/|\u00b7\u30fb-](?=[\u4e00-\u9fff])")
+"""Signs that part Chinese words."""
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
 _LONG = 700
@@ -23,7 +26,10 @@ _PERSONA_LONG = (4, 8, 2)
 """The weights that hold and that block, and how many signals it takes."""
 _DISGUISED = "disguised_words"
 _ORDER_CHAIN = "order_chain"
-_ORDERS = frozenset({"instruction_override", "role_hijack", "system_prompt_override", "deception", "exfiltration"})
+_WORDING = "wording"
+_ORDERS = frozenset(
+    {"instruction_override", "role_hijack", "system_prompt_override", "deception", "exfiltration", _WORDING}
+)
 _COMMANDS = frozenset({"exfil_curl", "exfil_wget", "exfil_other"})
 _CHAIN_SHORT, _CHAIN_LONG = 2, 3
 """How many kinds of held orders together are an attack."""
@@ -84,9 +90,15 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
     return Verdict(tuple(kept))
 
 
+def read(text: str) -> Reading:
+    """Return `text` as the rules see it."""
+    rules = table()
+    return rules.read(_folded(text, rules, unicode.foreign(text)))
+
+
 def rule_ids() -> frozenset[str]:
     """Return every id that a finding can carry, so that a person's `--allow` can be checked."""
-    built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA, _ORDER_CHAIN}
+    built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA, _ORDER_CHAIN, _WORDING}
     return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in SHAPES)})
 
 
@@ -102,7 +114,7 @@ def _unicode(text: str, rules: Table, foreign: frozenset[str]) -> Iterator[Findi
 
 def _judged(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
     """Return what is found, an attack that is only talked about as held."""
-    found = list(_found(reading, rules, scope))
+    found = _found(reading, rules, scope)
     attack = partial(_attacks, rules=rules, scope=scope)
     if any(map(_is_prose, found)) and is_mention(reading.folded, attack):
         found = [replace(each, severity=Severity.HOLD) if _is_prose(each) else each for each in found]
@@ -118,7 +130,15 @@ def _attacks(folded: str, rules: Table, scope: Scope) -> bool:
     return any(map(_is_prose, _found(rules.read(folded), rules, scope)))
 
 
-def _found(reading: Reading, rules: Table, scope: Scope) -> Iterator[Finding]:
+def _found(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
+    """Return what the rules find, and how the text is worded where that says more than they do."""
+    found = list(_by_rules(reading, rules, scope))
+    if scope is Scope.MEMORY and not any(finding.severity is Severity.BLOCK for finding in found):
+        found += [weighed for weighed in _wording(reading) if weighed.severity is Severity.BLOCK or not found]
+    return found
+
+
+def _by_rules(reading: Reading, rules: Table, scope: Scope) -> Iterator[Finding]:
     signals: list[Rule] = []
     for rule, certain in rules.matching(reading, scope):
         if not certain:
@@ -138,7 +158,7 @@ def _folded(text: str, rules: Table, foreign: frozenset[str]) -> str:
         return text.lower()
     text = unicode.visible(text, foreign)
     if any(char >= _FIRST_OTHER for char in foreign):
-        text = rules.in_english(text)
+        text = rules.in_english(_DOTTED.sub("", text))
     folded = unicode.fold(text, foreign)
     return folded if folded.isascii() else _NOT_ASCII.sub(OTHER_SCRIPT, folded)
 
@@ -160,9 +180,18 @@ def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
         yield Finding(_ORDER_CHAIN, "instruction_override", Severity.BLOCK, ", ".join(orders))
 
 
+def _wording(reading: Reading) -> Iterator[Finding]:
+    """Yield that the words of a text, taken together, are those of an attack, whatever order they come in."""
+    weights = wording()
+    hold, block = weights.bars(len(reading.tokens))
+    score = weights.score(reading.tokens, reading.words)
+    if score >= hold:
+        yield Finding(_WORDING, _WORDING, Severity.BLOCK if score >= block else Severity.HOLD)
+
+
 def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
     """Yield what a decoded payload would have been blocked for."""
-    for finding in _found(rules.read(_folded(payload, rules, unicode.foreign(payload))), rules, scope):
+    for finding in _found(read(payload), rules, scope):
         if finding.severity is Severity.BLOCK:
             yield Finding("encoded_payload", "obfuscation", Severity.BLOCK, finding.rule)
             yield finding

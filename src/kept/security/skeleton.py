@@ -1,6 +1,7 @@
 """Text as a string of word classes, so that a rule matches structure in any wording."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
@@ -18,9 +19,10 @@ _FIRST_SYMBOL = 0x100
 _TOKEN = re.compile(
     r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
 )
-_SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,3}[a-z0-9](?![a-z0-9])){5,}")
+_SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9])){5,}")
 _NO_LETTER = re.compile("[^a-z0-9]+")
 _CONTEXT = 80
+_MOST_SPACED = 20_000
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -101,17 +103,19 @@ class Lexicon:
         """Return a sentence start, then one character for each word and sentence end."""
         return self.read(folded)[0]
 
-    def read(self, folded: str) -> tuple[str, set[str]]:
-        """Return the skeleton of `folded`, and the words that it was made from, each once."""
+    def read(self, folded: str) -> tuple[str, list[str], set[str]]:
+        """Return the skeleton of `folded`, the tokens that it was made from, and each of those once."""
         if len(self._memo) > _LONGEST_MEMO:
             self._memo = _Memo(self.classify)
         tokens = _TOKEN.findall(folded)
         words = set(tokens)
         skeleton = START + "".join(self._symbols(tokens, words))
         if self._spaced.search(skeleton):
-            joined = "\n\n".join(_without_spaces(folded))
-            skeleton += BREAK + "".join(map(self._memo.__getitem__, _TOKEN.findall(joined)))
-        return skeleton, words
+            again = _TOKEN.findall("\n\n".join(_without_spaces(folded)))
+            skeleton += BREAK + "".join(map(self._memo.__getitem__, again))
+            tokens += again[:_MOST_SPACED]
+            words.update(again[:_MOST_SPACED])
+        return skeleton, tokens, words
 
     def _symbols(self, tokens: list[str], words: set[str]) -> Iterable[str]:
         """Return the symbol of each token; where ever new words come, most are passed over without a closer look."""
@@ -205,10 +209,18 @@ class Lexicon:
 
 
 def _without_spaces(folded: str) -> Iterator[str]:
-    """Yield each word that was spaced out, in one piece, with what stands around it."""
+    """Yield the words that were spaced out, with what stands around them: in one piece, and parted by other gaps."""
     for run in _SPACED.finditer(folded):
         before, after = folded[max(0, run.start() - _CONTEXT) : run.start()], folded[run.end() : run.end() + _CONTEXT]
+        gaps = Counter(_NO_LETTER.findall(run[0]))
         yield f"{before} {_NO_LETTER.sub('', run[0])} {after}"
+        if len(gaps) > 1:
+            usual = gaps.most_common(1)[0][0]
+            yield f"{before} {' '.join(_NO_LETTER.sub('', part) for part in _parted(run[0], usual))} {after}"
+
+
+def _parted(run: str, usual: str) -> list[str]:
+    return _NO_LETTER.sub(lambda gap: gap[0] if gap[0] == usual else "\n", run).split("\n")
 
 
 def sentences(skeleton: str) -> Iterator[str]:

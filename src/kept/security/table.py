@@ -58,6 +58,7 @@ class Reading:
 
     folded: str
     skeleton: str
+    tokens: list[str]
     words: set[str]
     vocabulary: str
     """A text with the same words, much shorter where they come again and again."""
@@ -79,8 +80,8 @@ class Table:
 
     def read(self, folded: str) -> Reading:
         """Return what the rules look at in `folded` text."""
-        skeleton, words = self.lexicon.read(folded)
-        return Reading(folded, skeleton, words, " ".join(words) if len(folded) > _LONG_TEXT else folded)
+        skeleton, tokens, words = self.lexicon.read(folded)
+        return Reading(folded, skeleton, tokens, words, " ".join(words) if len(folded) > _LONG_TEXT else folded)
 
     def matching(self, reading: Reading, scope: Scope) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules of `scope` that are found, and whether each was tried everywhere."""

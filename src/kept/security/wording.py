@@ -1,0 +1,141 @@
+"""How much the wording of a text speaks for an attack: learnt weights of words, kinds of words and their pairs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
+from itertools import accumulate, repeat
+from operator import sub
+
+from kept.core.resources import shipped_text
+
+WINDOW = 40
+"""What is weighed at once, so that a long text gathers no more than a short one."""
+_STEP = WINDOW // 2
+SHORT, LONG = 10, 30
+"""Up to so many words the lower bars count, from so many on the higher ones: more words gather more by chance."""
+_REACH = 3
+"""How many kinds back a pair may begin."""
+_HEAD = 4
+_MOST_WINDOWS = 100
+"""The hottest ones; so the time is bounded, whatever the text."""
+_LONGEST_MEMO = 20_000
+_MOST_WORDS = 30_000
+"""More different ones are no prose; of them only those that stand in the table are looked at."""
+_PAUSE = "."
+_NUMBER = "0"
+
+
+class Wording:
+    """Kinds of words in five languages, and what they weigh, in hundredths."""
+
+    def __init__(self, source: str) -> None:
+        """Read the kinds (`name = word stem*`), the bars and the weights (`feature<TAB>weight`) of `source`."""
+        kinds, bars, weights = source.split("\n\n")[-3:]
+        rows = [[int(number) for number in line.split("\t")[1:]] for line in bars.split("\n")]
+        self._holds, self._blocks, (self._base,), (self._warm,) = rows
+        self._kinds: dict[str, str] = {}
+        self._stems: dict[str, list[tuple[str, str]]] = {}
+        for line in kinds.strip().split("\n"):
+            name, _, words = line.partition(" = ")
+            self._add_kind(f"#{name}", words.split())
+        self.weights = {name: int(weight) for name, _, weight in (row.partition("\t") for row in weights.splitlines())}
+        self._known: dict[str, tuple[str, str]] = {}
+        self._heat: dict[str, int] = {}
+
+    def _add_kind(self, name: str, words: Iterable[str]) -> None:
+        for word in words:
+            if word[-1] == "*":
+                self._stems.setdefault(word[:_HEAD], []).append((word[:-1], name))
+            else:
+                self._kinds.setdefault(word, name)
+
+    def bars(self, size: int) -> tuple[int, int]:
+        """Return the weights at which a text of `size` tokens is held and blocked: the shorter, the lower."""
+        share = min(max(size - SHORT, 0), LONG - SHORT) / (LONG - SHORT)
+        hold, block = (round(short + share * (long - short)) for short, long in (self._holds, self._blocks))
+        return hold, block
+
+    def score(self, tokens: Sequence[str], words: AbstractSet[str]) -> int:
+        """Return the weight of the heaviest stretch of `tokens`, whose distinct ones are `words`."""
+        if len(self._heat) > _LONGEST_MEMO:
+            self._known.clear()
+            self._heat.clear()
+        if self._warmest(words) < self._warm:
+            return self._base
+        hottest = sorted(self._warm_windows(tokens), reverse=True)[:_MOST_WINDOWS]
+        return max((self.weighed(tokens[start : start + WINDOW]) for _, start in hottest), default=self._base)
+
+    def _warmest(self, words: AbstractSet[str]) -> int:
+        """Return what `words` weigh alone without the lightest; most are told apart as weightless by their letters."""
+        stems, heat = self._stems, self._heat
+        telling = (self.weights.keys() & words) | (self._kinds.keys() & words)
+        if len(words) < _MOST_WORDS:
+            telling.update([word for word in words if word[:_HEAD] in stems or "'" in word or "@" in word])
+        for word in telling.difference(heat):
+            plain, kind = self._read(word)
+            heat[word] = self.weights.get(plain, 0) + self.weights.get(kind, 0)
+        return sum([weight for weight in map(heat.__getitem__, telling) if weight > 0])
+
+    def _warm_windows(self, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Yield how warm each stretch is by its single words, and its place, where that is warm enough."""
+        total = list(accumulate(map(self._heat.get, tokens, repeat(0)), initial=0))
+        starts = total[: max(1, len(tokens) - _STEP) : _STEP]
+        ends = total[WINDOW::_STEP]
+        sums = map(sub, [*ends, *repeat(total[-1], len(starts) - len(ends))], starts)
+        return ((warmth, place * _STEP) for place, warmth in enumerate(sums) if warmth >= self._warm)
+
+    def warmth(self, tokens: Sequence[str]) -> int:
+        """Return what the single words of one stretch weigh."""
+        self._warmest(set(tokens))
+        return sum([self._heat.get(token, 0) for token in tokens])
+
+    def weighed(self, tokens: Iterable[str]) -> int:
+        """Return the weight of one stretch."""
+        return self._base + sum(map(self.weights.get, self.features(tokens), repeat(0)))
+
+    def features(self, tokens: Iterable[str]) -> set[str]:
+        """Return each word, its kind, each pair of neighbours, and each pair of kinds near each other in a sentence."""
+        found: set[str] = set()
+        near: list[str] = []
+        last = _PAUSE
+        for token in (*tokens, _PAUSE):
+            word, kind = self._read(token)
+            found.add(word)
+            found.add(f"{last} {kind or word}")
+            last = kind or word
+            if kind:
+                found.add(kind)
+                found.update([f"{before}~{kind}" for before in near[-_REACH:]])
+                near.append(kind)
+            elif word == _PAUSE:
+                near.clear()
+        return found
+
+    def _read(self, token: str) -> tuple[str, str]:
+        """Return the word that `token` is weighed as, and its kind or nothing."""
+        known = self._known.get(token)
+        if known is None:
+            if token[0] in ".!?;\n":
+                known = _PAUSE, ""
+            elif token[0].isdigit():
+                known = _NUMBER, ""
+            else:
+                known = token, self._kind(token)
+            self._known[token] = known
+        return known
+
+    def _kind(self, word: str) -> str:
+        kind = self._kinds.get(word)
+        if kind is None:
+            stems = [(len(stem), name) for stem, name in self._stems.get(word[:_HEAD], ()) if word.startswith(stem)]
+            kind = max(stems)[1] if stems else ""
+        if not kind and "'" in word:
+            head, _, rest = word.partition("'")
+            kind = "#not" if rest == "t" else self._kinds.get(rest) or self._kinds.get(head) or ""
+        return kind or ("#dest" if "@" in word[1:] else "")
+
+
+@cache
+def wording() -> Wording:
+    """Return the shipped weights; read once per process, with the first text."""
+    return Wording(shipped_text("kept.security", "wording.tsv"))
