@@ -16,6 +16,7 @@ import pytest
 
 from kept.agent.agent import Opening
 from kept.app import open_app
+from kept.cli.slash import Slash
 from kept.core.events import TextStreamed, ToolStarted
 from kept.llm.scripted import Says, call
 from kept.testing.loopback_anthropic import LoopbackAnthropic
@@ -336,3 +337,15 @@ def test_a_terminal_that_is_closed_ends_the_chat_in_good_order(terminal, home, s
     )
     log = home / "logs" / "kept.log"
     assert not log.exists() or "unforeseen" not in log.read_text()
+
+
+@pytest.mark.parametrize(("presses", "code"), [(1, 0), (2, 130)])
+def test_ctrl_c_in_a_command_stops_it_and_the_chat_goes_on(kept, monkeypatch, presses, code):
+    """One press in a command that takes long does not leave the chat; a second one soon after does."""
+    monkeypatch.setattr(Slash, "do_usage", lambda *_: signal.raise_signal(signal.SIGINT))
+
+    ran = kept("chat", stdin="/usage\n" * presses + "remember that I like tea\n")
+
+    assert ran.code == code
+    assert "(stopped" in ran.err
+    assert ("Saved to USER.md" in ran.out) is (presses == 1)

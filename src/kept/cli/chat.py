@@ -42,7 +42,7 @@ def chat(
     """Talk with an agent that remembers; /help lists what you can type."""
     from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
-    from kept.cli.talk import approver, talking
+    from kept.cli.talk import Leaving, approver, talking
     from kept.cli.tending import tending
 
     with opened() as kept:
@@ -65,6 +65,10 @@ def chat(
                 try:
                     if not slash.handled(line):
                         take_turn(slash, line)
+                except KeyboardInterrupt as pressed:  # in a command: a turn hears it by itself
+                    if isinstance(pressed, Leaving) or talk.is_pressed_again():
+                        raise
+                    note("(stopped; Ctrl-C again to leave)")
                 except KeptError as error:
                     screen.end()
                     note(f"kept: {error.message}" + (f"\n  next: {error.remedy}" if error.remedy else ""))

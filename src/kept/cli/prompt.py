@@ -1,6 +1,5 @@
 """The prompt of an interactive chat: history, completion, several lines, a status line."""
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from kept.cli.frame import note, say
 from kept.cli.slash import COMMANDS, Slash
-from kept.cli.talk import AGAIN_SECONDS
 
 
 class Prompt:
@@ -45,9 +43,7 @@ class Prompt:
             with patch_stdout(raw=True):
                 return self._session.prompt("› ")
         except KeyboardInterrupt:
-            talk, before = self._slash.talk, self._slash.talk.interrupted_at
-            talk.interrupted_at = time.monotonic()
-            if talk.interrupted_at - before < AGAIN_SECONDS:
+            if self._slash.talk.is_pressed_again():
                 return None
             note("(Ctrl-C again to leave)")
             return ""

@@ -37,6 +37,10 @@ MOST_SHOWN = 4_000
 """How many characters of a foreign tool's arguments a question shows."""
 
 
+class Leaving(KeyboardInterrupt):
+    """Ctrl-C was pressed again while what it stopped had not ended."""
+
+
 @dataclass(slots=True)
 class Talk:
     """An agent and the loop that its turns run in."""
@@ -56,13 +60,25 @@ class Talk:
         try:
             return running.result()
         except KeyboardInterrupt:
-            self.interrupted_at = time.monotonic()
+            self.is_pressed_again()
             self.portal.call(self._stop)
-            return running.result()
+            return self._stopped(running)
         except SystemExit:  # the terminal is closed, or the machine shut down: what was said is kept first
             self.portal.call(self.agent.interrupt)
             wait([running], timeout=LEAVE_SECONDS)
             raise
+
+    def is_pressed_again(self) -> bool:
+        """Take note of a press of Ctrl-C; True when it followed another soon enough to mean leaving."""
+        before, self.interrupted_at = self.interrupted_at, time.monotonic()
+        return self.interrupted_at - before < AGAIN_SECONDS
+
+    @staticmethod
+    def _stopped(running: "Future[Any]") -> Any:
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            raise Leaving from None
 
     def _stop(self) -> None:
         # told from the loop's own thread, because the answer is being shown from there
