@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kept.agent.answer import Kept
 from kept.agent.relevance import relevances
 from kept.agent.statements import Kind, Statement, is_question, statements
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError
-from kept.core.ids import LedgerId, SessionId
+from kept.core.ids import SessionId
 from kept.core.quotation import quotation
 from kept.core.refusal import Reason, Refused
 from kept.memory.approval import Approvals, Pending
@@ -29,15 +30,6 @@ INCOGNITO = "This conversation is incognito: I keep nothing."
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """What was put on a page."""
-
-    ledger_id: LedgerId | None
-    target: Target
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Passage:
     """A stretch of memory that answers, with its source."""
 
@@ -51,7 +43,7 @@ class Reply:
     """What the assistant says, and what it did."""
 
     text: str
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[Kept, ...] = ()
     staged: tuple[Pending, ...] = ()
     passages: tuple[Passage, ...] = ()
 
@@ -81,61 +73,53 @@ class Assistant:
             return self._answer(text, session_id, HEARD if is_stored else UNHEARD)
         if not self._writes:
             return Reply(INCOGNITO)
-        lines: list[str] = []
-        saved: list[Saved] = []
-        staged: list[Pending] = []
-        for statement in kept:
-            try:
-                self._keep(statement, session_id, lines=lines, saved=saved, staged=staged)
-            except KeptError as error:
-                lines.append(f"I could not keep that: {error.message}. {error.remedy}".strip())
-        return Reply("\n".join(lines), tuple(saved), tuple(staged))
+        replies = [self._kept(statement, session_id) for statement in kept]
+        return Reply(
+            "\n".join(each.text for each in replies),
+            tuple(saved for each in replies for saved in each.saved),
+            tuple(staged for each in replies for staged in each.staged),
+        )
 
-    def _keep(
-        self,
-        statement: Statement,
-        session_id: SessionId | None,
-        *,
-        lines: list[str],
-        saved: list[Saved],
-        staged: list[Pending],
-    ) -> None:
-        author = Author(origin="user" if statement.kind is Kind.ORDER else "agent", session_id=session_id)
+    def _kept(self, statement: Statement, session_id: SessionId | None) -> Reply:
+        """Keep one statement, at once when it was an order, and say what became of it."""
+        is_order = statement.kind is Kind.ORDER
+        author = Author(origin="user" if is_order else "agent", session_id=session_id)
+        try:
+            return self._saved(statement, author) if is_order else self._noted(statement, author)
+        except KeptError as error:
+            return Reply(f"I could not keep that: {error.message}. {error.remedy}".strip())
+
+    def _noted(self, statement: Statement, author: Author) -> Reply:
         edit = Add(statement.text)
-        if statement.kind is Kind.INFERRED:
-            refused = self._memory.checked(statement.target, (edit,), author)
-            if refused is not None and refused.reason is not Reason.HELD:
-                lines.append(f"I did not keep that: {refused.error} {refused.remedy}")
-                return
-            if statement.text in self._memory.page(statement.target).entries:
-                lines.append(f"I know: {statement.text}")
-                return
-            pending = self._approvals.stage(statement.target, (edit,), author, why="said in passing")
-            staged.append(pending)
-            lines.append(f"Noted, but not saved yet: {statement.text}\n  keep it: kept memory approve {pending.id}")
-            return
-        outcome = self._memory.apply(statement.target, edit, author)
-        if isinstance(outcome, Refused):
-            lines.append(self._refused(statement, outcome, author, staged))
-            return
-        if not outcome.ledger_ids and not outcome.change.steps:
-            lines.append(f"I know that already: {statement.text}")
-            return
-        ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
-        saved.append(Saved(ledger_id, statement.target, statement.text))
-        undo = f" (undo: kept memory undo {ledger_id})" if ledger_id else ""
-        lines.append(f"Saved to {NAMES[statement.target]}: {statement.text}{undo}")
-        if outcome.note:
-            lines.append(outcome.note)
+        refused = self._memory.checked(statement.target, (edit,), author)
+        if refused is not None and refused.reason is not Reason.HELD:
+            return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
+        if statement.text in self._memory.page(statement.target).entries:
+            return Reply(f"I know: {statement.text}")
+        pending = self._approvals.stage(statement.target, (edit,), author, why="said in passing")
+        said = f"Noted, but not saved yet: {statement.text}\n  keep it: kept memory approve {pending.id}"
+        return Reply(said, staged=(pending,))
 
-    def _refused(self, statement: Statement, refused: Refused, author: Author, staged: list[Pending]) -> str:
+    def _saved(self, statement: Statement, author: Author) -> Reply:
+        outcome = self._memory.apply(statement.target, Add(statement.text), author)
+        if isinstance(outcome, Refused):
+            return self._refused(statement, outcome, author)
+        if not outcome.ledger_ids and not outcome.change.steps:
+            return Reply(f"I know that already: {statement.text}")
+        ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
+        undo = f" (undo: kept memory undo {ledger_id})" if ledger_id else ""
+        said = f"Saved to {NAMES[statement.target]}: {statement.text}{undo}"
+        saved = Kept(ledger_id, statement.target.value, statement.text)
+        return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
+
+    def _refused(self, statement: Statement, refused: Refused, author: Author) -> Reply:
         if refused.reason is not Reason.HELD:
-            return f"I did not keep that: {refused.error} {refused.remedy}"
+            return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
         rules = refused.detail.get("rules", [])
         names = [str(rule) for rule in rules] if isinstance(rules, list) else []
         pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
-        staged.append(pending)
-        return f"{refused.error} It waits for your word: kept memory approve {pending.id}"
+        said = f"{refused.error} It waits for your word: kept memory approve {pending.id}"
+        return Reply(said, staged=(pending,))
 
     def _answer(self, question: str, session_id: SessionId | None, heard: str) -> Reply:
         pages = self._from_pages(question)

@@ -61,8 +61,6 @@ class Live:
     """The model's last message whole, with its thinking, until it is settled."""
     recalled_texts: deque[str] = field(default_factory=lambda: deque(maxlen=RECALLED_TEXTS))
     """What was recalled lately: a review must not save it as new."""
-    due: tuple[bool, bool] = (False, False)
-    """Whether a review of memory and of skills is due."""
     last_turn: Turn | None = None
     last_prompt_tokens: int = 0
     current: Turn | None = None
@@ -136,7 +134,7 @@ class Live:
         window = Window(self.parts.model.context_length, self.parts.gauge.calibration.applied(overhead))
         self.parts.engine.update_model(window)
 
-    def begun(self, text: str) -> str:
+    def begin_turn(self, text: str) -> str:
         """Begin a turn: prepare the prompt, count the turn, and return what changed on the pages meanwhile."""
         if self.parts.model is not None:
             first = self.record.prompt is None
@@ -176,7 +174,7 @@ class Live:
         if self._scope is not None:
             self._scope.cancel()
 
-    def heard(self, event: Event) -> None:
+    def note_writing(self, event: Event) -> None:
         """Take down what this conversation's turn or review wrote to the pages."""
         match event:
             case MemoryWritten(origin="background_review") | MemoryStaged(origin="background_review"):
@@ -209,7 +207,7 @@ class Live:
             self._take_up()
         return outcome
 
-    def hear(self, message: NewMessage) -> None:
+    def keep_said(self, message: NewMessage) -> None:
         """Keep a person's message, where another process has moved the conversation to if it did."""
         self.record.add([message])
         if self.record.session.id not in self.lineage:
@@ -236,7 +234,7 @@ class Live:
         found = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
         return found or ContextOverflow(error.message, NEW_CONVERSATION)
 
-    def counted(self, response: ChatResponse, asked: ChatRequest) -> None:
+    def count_call(self, response: ChatResponse, asked: ChatRequest) -> None:
         """Take note of what a model call took."""
         usage = response.usage
         estimated = request_tokens(asked)
@@ -246,9 +244,9 @@ class Live:
             self.parts.gauge.learn(estimated=estimated, reported=usage.prompt_tokens)
         if self.parts.engine is not None:
             self.parts.engine.update_from_response(usage)
-        self.spent("main", response.model, response.usage)
+        self.count_usage("main", response.model, response.usage)
 
-    def spent(self, task: str, model: str, usage: Usage) -> None:
+    def count_usage(self, task: str, model: str, usage: Usage) -> None:
         """Count one model call that was made for this conversation."""
         if self.parts.sessions is None or not self.record.exists:
             return
@@ -258,8 +256,8 @@ class Live:
         except StorageError:
             return  # the record has said already that nothing can be stored
 
-    def turn_settled(self, turn: Turn) -> None:
-        """Move the counters on and keep them; decide whether a review is due."""
+    def settle_turn(self, turn: Turn) -> None:
+        """Move the counters on and keep them."""
         if self.record.session.id not in self.lineage:
             self._take_up()
         self.last_turn = turn

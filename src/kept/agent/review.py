@@ -97,7 +97,7 @@ async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
     quiet = _quiet(live)
     for _ in range(MAX_ITERATIONS):
         response: ChatResponse = await think(model, asked, sink=quiet, heard=Heard(), task="review")
-        await offload(live.spent, "review", response.model, response.usage)
+        await offload(live.count_usage, "review", response.model, response.usage)
         done.transcript.append(response.message)
         if not response.message.tool_calls:
             break

@@ -20,7 +20,7 @@ def settle(live: "Live", turn: "Turn", closing: NewMessage) -> None:
         live.record.add([closing])
     else:
         _with_providers(live, turn, closing, live.parts.providers)
-    live.turn_settled(turn)
+    live.settle_turn(turn)
 
 
 def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: "ProviderManager") -> None:

@@ -81,7 +81,7 @@ async def take_turn(live: "Live", text: str) -> Answer:
 async def _heard(live: "Live", turn: Turn) -> None:
     """Keep the message with what is recalled for it; a person who interrupts does not wait for providers."""
     with anyio.CancelScope(shield=True):
-        turn.notice = await offload(live.begun, turn.text)
+        turn.notice = await offload(live.begin_turn, turn.text)
     recalled = await offload(live.recalled, turn.text, abandon=True)
     if recalled:
         live.recalled_texts.append(recalled)
@@ -90,7 +90,7 @@ async def _heard(live: "Live", turn: Turn) -> None:
 
 async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
     with anyio.CancelScope(shield=True):
-        await offload(live.hear, user_message(turn.text, background, timestamp=live.now()))
+        await offload(live.keep_said, user_message(turn.text, background, timestamp=live.now()))
         turn.is_kept = True
 
 
@@ -139,7 +139,7 @@ async def _extracted(live: "Live", turn: Turn) -> None:
     stored = record.store is not None and not record.trouble
     reply = await offload(live.parts.assistant.reply, turn.text, record.session.id, is_stored=stored)
     turn.answer = reply.text
-    turn.saved += [Kept(each.ledger_id, each.target.value, each.text) for each in reply.saved]
+    turn.saved += reply.saved
     live.parts.sink(TextStreamed(reply.text))
 
 
@@ -163,7 +163,7 @@ async def _thought(live: "Live", turn: Turn) -> ChatResponse:
                 raise live.overflowed(overflow) from overflow
             await offload(live.compact, Squeeze(force=True))
             continue
-        await offload(live.counted, response, asked)
+        await offload(live.count_call, response, asked)
         cost = live.parts.cost_of(response.model, response.usage)
         so_far = turn.spent.cost
         turn.spent = Spent(

@@ -49,7 +49,7 @@ class AgentBuilder:
         owner.append(agent)
 
         def hear(event: Event, /) -> None:
-            agent.live.heard(event)
+            agent.live.note_writing(event)
 
         def let_go() -> None:
             if hear in self._app.listeners:
@@ -72,7 +72,7 @@ class AgentBuilder:
         def hear(event: Event, /) -> None:
             self._app.tell(event)
             if isinstance(event, ModelCalled) and owner:
-                owner[0].live.spent(event.task, event.model, event.usage)
+                owner[0].live.count_usage(event.task, event.model, event.usage)
 
         return hear
 
