@@ -4,12 +4,14 @@ import re
 from dataclasses import dataclass
 
 from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import dumps
 from kept.core.quotation import quoted_messages
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "forgetting.sql")
 _PAGE = 2_000
+_TELLING_ID = 12
 _ID = re.compile(r'"(?:id|match_message_id)": ?(\d{1,18})')
 
 
@@ -23,7 +25,7 @@ class Citations:
 
     def are_in(self, text: str) -> bool:
         """Whether `text` cites any of them."""
-        if any(session_id in text for session_id in self.sessions):
+        if any(_names(text, session_id) for session_id in self.sessions):
             return True
         if self.needle and self.needle in text.casefold():
             return True
@@ -32,6 +34,11 @@ class Citations:
     def are_quoted_in(self, text: str) -> bool:
         """Whether `text` names any of them as the source of a quotation."""
         return any(owner in self.sessions or number in self.messages for owner, number in quoted_messages(text))
+
+
+def _names(text: str, session_id: SessionId) -> bool:
+    # an imported id may be as short as "5": that stands in any text, but as a whole JSON string only where it is meant
+    return (session_id if len(session_id) >= _TELLING_ID else dumps(session_id)) in text
 
 
 def citing(
