@@ -23,6 +23,7 @@ _SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9]
 _NO_LETTER = re.compile("[^a-z0-9]+")
 _CONTEXT = 80
 _MOST_SPACED = 20_000
+_LONGEST_PARTED = 2_000
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -212,8 +213,8 @@ def _without_spaces(folded: str) -> Iterator[str]:
     """Yield the words that were spaced out, with what stands around them: in one piece, and parted by other gaps."""
     for run in _SPACED.finditer(folded):
         before, after = folded[max(0, run.start() - _CONTEXT) : run.start()], folded[run.end() : run.end() + _CONTEXT]
-        gaps = Counter(_NO_LETTER.findall(run[0]))
         yield f"{before} {_NO_LETTER.sub('', run[0])} {after}"
+        gaps = Counter(_NO_LETTER.findall(run[0][:_LONGEST_PARTED]))
         if len(gaps) > 1:
             usual = gaps.most_common(1)[0][0]
             yield f"{before} {' '.join(_NO_LETTER.sub('', part) for part in _parted(run[0], usual))} {after}"
