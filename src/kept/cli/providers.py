@@ -35,10 +35,11 @@ def register(program: typer.Typer) -> None:
 @cache
 def _add_the_rest() -> None:
     """Add them once, however many programs are built in one process."""
-    from kept.cli import providers_outbox
+    from kept.cli import providers_commands, providers_outbox
 
     add_to(app)
     providers_outbox.add_to(app)
+    providers_commands.add_to(app)
 
 
 def add_to(group: typer.Typer) -> None:

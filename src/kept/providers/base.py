@@ -1,6 +1,6 @@
 """The port of external memories: what a provider must do, may do, and is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -18,6 +18,24 @@ class Rejected(ProviderError):
     """The back end will never take this write, however often it is sent: too long, malformed, not allowed."""
 
     permanent = True
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """What a command of a provider found: in words for people, as JSON for `--json`."""
+
+    text: str
+    value: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCommand:
+    """A command that a provider brings to the command line: `kept providers do NAME [WORDS]…`."""
+
+    name: str
+    summary: str
+    run: Callable[[Sequence[str]], CommandAnswer]
+    """Given the words after its name; called once the provider is initialized."""
 
 
 class MemoryProvider:
@@ -104,6 +122,10 @@ class MemoryProvider:
     def get_status(self) -> Mapping[str, JSON]:
         """Return facts for `kept providers status`; no secrets."""
         return {}
+
+    def get_commands(self) -> Sequence[ProviderCommand]:
+        """Return commands of its own, offered while it is in use; asked before `initialize`."""
+        return ()
 
     def backup_paths(self) -> Sequence[str]:
         """Return files and folders outside the home that a backup must include."""

@@ -177,3 +177,75 @@ def test_the_memory_group_has_the_same_commands(run):
     assert run("memory", "setup", "holographic").code == 0
     assert json.loads(run("memory", "status", "--json").out)["provider"] == ["holographic"]
     assert run("memory", "off").code == 0
+
+
+COMMANDING = """
+from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand
+class Commanding(MemoryProvider):
+    name = "commanding"
+    def is_available(self): return True
+    def initialize(self, session_id, **context): self.home = context["kept_home"]
+    def get_tool_schemas(self): return []
+    def get_commands(self):
+        return [
+            ProviderCommand("home", "Where it lives.", lambda words: CommandAnswer(" ".join([self.home, *words]), {"at": self.home})),
+            ProviderCommand("fail", "Fails.", lambda words: 1 / 0),
+            ProviderCommand("facts", "Facts elsewhere.", lambda words: CommandAnswer("none", [])),
+        ]
+"""
+
+
+@pytest.fixture
+def commanding(home):
+    folder = home / "plugins" / "commanding"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(COMMANDING)
+
+
+def test_a_provider_in_use_brings_its_commands(run, home, commanding):
+    """They are listed and run while it is in use, with the home it belongs to; `--json` gives the value."""
+    run("config", "set", "memory.provider", "commanding")
+
+    assert "commanding.home" in run("providers", "do").out
+    assert run("providers", "do", "home", "and", "more").out.strip() == f"{home} and more"
+    assert json.loads(run("providers", "do", "home", "--json").out) == {"at": str(home)}
+
+
+def test_commands_of_a_provider_that_is_not_in_use_are_not_there(run, commanding):
+    """Installed is not in use."""
+    assert run("providers", "do", "home").code == 1
+    run("providers", "setup", "holographic")
+
+    refused = run("providers", "do", "home")
+
+    assert refused.code == 2
+    assert "holographic.facts" in refused.err
+
+
+def test_a_command_of_a_provider_that_fails_is_one_line(run, commanding):
+    """What a plugin raises is named, with its command."""
+    run("config", "set", "memory.provider", "commanding")
+    failed = run("providers", "do", "fail")
+
+    assert failed.code != 0
+    assert "commanding.fail failed: ZeroDivisionError" in failed.err
+    assert "Traceback" not in failed.err
+
+
+def test_a_command_of_two_providers_is_said_with_its_provider(run, commanding):
+    """With two in use the full name decides."""
+    run("config", "set", "memory.provider", '["holographic", "commanding"]')
+
+    assert run("providers", "do", "facts").code == 2
+    assert run("providers", "do", "commanding.facts").out.strip() == "none"
+
+
+def test_facts_are_shown_at_the_terminal(run):
+    """The fact store answers words, lists what is newest, and names what cannot both be true."""
+    run("providers", "setup", "holographic")
+    for fact in ("Anna prefers oolong tea", "The server runs on port 8080", "The server runs on port 9090"):
+        run("tool", "fact_store", json.dumps({"action": "add", "content": fact}))
+
+    assert "Anna prefers oolong tea" in run("providers", "do", "facts", "which", "tea?").out
+    assert run("providers", "do", "facts").out.count("trust") == 3
+    assert run("providers", "do", "contradictions").out.count("The server runs on port") == 2

@@ -8,8 +8,9 @@ from kept.core.clock import SystemClock
 from kept.core.errors import ProviderError
 from kept.core.jsontypes import JSON, dumps
 from kept.core.ports import Clock
-from kept.providers.base import MemoryAction, MemoryProvider, Messages
+from kept.providers.base import MemoryAction, MemoryProvider, Messages, ProviderCommand
 from kept.providers.config import load_values
+from kept.providers.holographic.commands import commands
 from kept.providers.holographic.extract import stated_facts
 from kept.providers.holographic.settings import DESCRIPTIONS, HolographicSettings, settings_from
 from kept.providers.holographic.store import FactStore
@@ -62,8 +63,7 @@ class HolographicProvider(MemoryProvider):
 
     def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
         """Run one of the two tools."""
-        tools = FactTools(self._open_store(), self._settings, user_id=self._user_id, writable=self._writable)
-        return dumps(tools.run(name, args, session_id=context.get("session_id") or self._session_id))
+        return dumps(self._tools().run(name, args, session_id=context.get("session_id") or self._session_id))
 
     def system_prompt_block(self) -> str:
         """Say that the store is there, and how full it is when the session begins."""
@@ -143,6 +143,13 @@ class HolographicProvider(MemoryProvider):
             if store is None:
                 opened.close()
         return {"facts": count}
+
+    def get_commands(self) -> Sequence[ProviderCommand]:
+        """Return `facts` and `contradictions`."""
+        return commands(lambda arguments: self._tools().run("fact_store", arguments, session_id=self._session_id))
+
+    def _tools(self) -> FactTools:
+        return FactTools(self._open_store(), self._settings, user_id=self._user_id, writable=self._writable)
 
     def _open_store(self) -> FactStore:
         if self._store is None:
