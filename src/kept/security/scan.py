@@ -27,6 +27,9 @@ _PERSONA_LONG = (4, 8, 2)
 _DISGUISED = "disguised_words"
 _ORDER_CHAIN = "order_chain"
 _WORDING = "wording"
+_ORDER = "assistant_order"
+_ABOVE_AN_ORDER = 160
+"""What "from now on you will always" weighs by itself, be it followed by rhymes or by theft."""
 _ORDERS = frozenset(
     {"instruction_override", "role_hijack", "system_prompt_override", "deception", "exfiltration", _WORDING}
 )
@@ -134,7 +137,7 @@ def _found(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
     """Return what the rules find, and how the text is worded where that says more than they do."""
     found = list(_by_rules(reading, rules, scope))
     if scope is Scope.MEMORY and not any(finding.severity is Severity.BLOCK for finding in found):
-        found += [weighed for weighed in _wording(reading) if weighed.severity is Severity.BLOCK or not found]
+        found += _wording(reading, held_by=frozenset(finding.rule for finding in found))
     return found
 
 
@@ -180,13 +183,18 @@ def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
         yield Finding(_ORDER_CHAIN, "instruction_override", Severity.BLOCK, ", ".join(orders))
 
 
-def _wording(reading: Reading) -> Iterator[Finding]:
-    """Yield that the words of a text, taken together, are those of an attack, whatever order they come in."""
+def _wording(reading: Reading, *, held_by: frozenset[str]) -> Iterator[Finding]:
+    """Yield that the words of a text, taken together, are those of an attack, whatever order they come in.
+
+    What the rules hold already is blocked or left as it is, a mere order only when it is far above the bar.
+    """
     weights = wording()
     hold, block = weights.bars(len(reading.tokens))
     score = weights.score(reading.tokens, reading.words)
-    if score >= hold:
-        yield Finding(_WORDING, _WORDING, Severity.BLOCK if score >= block else Severity.HOLD)
+    if score >= (block + _ABOVE_AN_ORDER if held_by == {_ORDER} else block):
+        yield Finding(_WORDING, _WORDING, Severity.BLOCK)
+    elif score >= hold and not held_by:
+        yield Finding(_WORDING, _WORDING, Severity.HOLD)
 
 
 def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:

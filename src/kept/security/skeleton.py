@@ -3,7 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, repeat
+from string import ascii_lowercase
 
 START = "^"
 BREAK = "|"
@@ -59,7 +61,8 @@ class Lexicon:
         self._by_class: dict[str, str] = {}
         self._by_part: dict[str, str] = {}
         self._near: dict[str, list[str]] = {}
-        for word in misspelt:
+        self._misspelt_words = tuple(misspelt)
+        for word in self._misspelt_words:
             for size in (len(word) - 1, len(word), len(word) + 1):
                 self._near.setdefault(word[0] + word[-1] + chr(size), []).append(word)
         alone = "".join(symbol for word, symbol in self._exact.items() if len(word) == 1)
@@ -122,17 +125,24 @@ class Lexicon:
         """Return the symbol of each token; where ever new words come, most are passed over without a closer look."""
         if len(tokens) <= _MANY_TOKENS:
             return map(self._memo.__getitem__, tokens)
-        exact, near, heads, head = self._exact, self._near, self._stem_heads, self._stem_sizes[-1]
-        telling = {
-            word: self._memo[word]
-            for word in words
-            if word in exact
-            or word[:head] in heads
-            or not 1 < len(word) < _SHORTEST_RUN
-            or word[0] + word[-1] + chr(len(word)) in near
-            or not (word.isalpha() or (word.isalnum() and _is_number(word)))
-        }
-        return map(telling.get, tokens, repeat(FILLER))
+        heads, head = self._stem_heads, self._stem_sizes[-1]
+        telling = (self._exact.keys() & words) | (self._slips & words)
+        telling.update(
+            [
+                word
+                for word in words
+                if word[:head] in heads
+                or not 1 < len(word) < _SHORTEST_RUN
+                or not (word.isalpha() or (word.isalnum() and _is_number(word)))
+            ]
+        )
+        known = {word: self._memo[word] for word in telling}
+        return map(known.get, tokens, repeat(FILLER))
+
+    @cached_property
+    def _slips(self) -> frozenset[str]:
+        """Return every spelling with one slip: many words are compared with them at once."""
+        return frozenset(chain.from_iterable(map(_slips_of, self._misspelt_words)))
 
     def is_key(self, word: str) -> bool:
         """Tell whether `word`, as it stands, is one that rules look for."""
@@ -248,6 +258,18 @@ def split_part(part: str) -> tuple[list[str], list[str]]:
 def _is_number(token: str) -> bool:
     """Tell whether a word has more digits than letters: it is a number, not a disguise."""
     return len(token.translate(_NO_DIGITS)) * 2 < len(token)
+
+
+def _slips_of(word: str) -> Iterator[str]:
+    """Yield `word` with one letter wrong, missing or too many, or two neighbours swapped, between its ends."""
+    for place in range(1, len(word)):
+        head, tail = word[:place], word[place:]
+        yield from (head + letter + tail for letter in ascii_lowercase)
+        if len(tail) > 1:
+            yield head + tail[1:]
+            yield from (head + letter + tail[1:] for letter in ascii_lowercase)
+        if len(tail) > 2:
+            yield head + tail[1] + tail[0] + tail[2:]
 
 
 def _common(left: str, right: str) -> int:
