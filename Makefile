@@ -30,7 +30,7 @@ chat: $(STAMP) ## Set up what is missing and talk with an agent that remembers
 	@$(BIN)/kept chat
 
 test: $(DEV_STAMP) ## Set up what is missing and run the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by the thousand)
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 tests/faults
