@@ -1,7 +1,7 @@
 """The end of deleted bytes: index segments merged in small steps, then the write-ahead log emptied."""
 
 from kept.core.errors import Busy
-from kept.sessions.sqlite import index, shelf
+from kept.sessions.sqlite import index
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
@@ -15,6 +15,8 @@ def erase(database: Database) -> None:
 
     What could not be done now is done by `finish` at the next open.
     """
+    from kept.sessions.sqlite import shelf  # its readers of vectors are loaded where something is erased
+
     with database.writing() as connection:
         connection.execute(SQL.owe)
     shelf.remove(database.path)

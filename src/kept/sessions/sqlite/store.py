@@ -17,7 +17,7 @@ from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
 from kept.sessions.lineage import Lineage
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, erasing, healing, indexing, life, notes, reindex, rows, tidying
+from kept.sessions.sqlite import context, erasing, indexing, life, notes, reindex, rows, tidying
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import STATE_NAME, open_state
@@ -356,6 +356,8 @@ class SqliteSessionStore:
 
     def mended(self) -> bool:
         """Make anew what is derived and damaged; False when the damage lies elsewhere, or nothing can be written."""
+        from kept.sessions.sqlite import healing  # its tools are loaded with the first damage
+
         return not self.database.is_read_only and bool(healing.heal(self.database, sink=self.sink, clock=self.clock))
 
     def catch_up(self) -> None:
