@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, fail, opened, print_json, refuse, say
+from kept.cli.frame import JsonFlag, fail, opened, print_json, say
 from kept.cli.printable import printable
 from kept.core.errors import UsageError
-from kept.core.refusal import Refused
 from kept.providers.commands import Offered
 
 NameArgument = Annotated[str | None, typer.Argument(metavar="COMMAND", help="Its command; without it they are listed.")]
@@ -36,8 +35,6 @@ def do(name: NameArgument = None, words: WordsArgument = None, as_json: JsonFlag
             return
         context = StartContext(kept_home=str(kept.home.path), agent_identity=kept.home.profile)
         answer = answered(_named(name, found), words or [], context)
-        if isinstance(answer, Refused):
-            refuse(answer, as_json=as_json)
     if as_json:
         print_json(answer.value)
     else:

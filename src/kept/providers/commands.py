@@ -1,18 +1,21 @@
 """Commands of their own that the providers in use bring to the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import TypeVar, cast
 
 from kept.core.errors import KeptError, ProviderError
-from kept.core.refusal import Reason, Refused
 from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand, StartContext
-from kept.providers.calling import call_hook
+from kept.providers.calling import call_hook, overrides
 from kept.providers.choosing import lend_variables
-from kept.providers.crew import Crew
+from kept.providers.crew import Job
 from kept.providers.discovery import load
 
+T = TypeVar("T")
 COMMAND_SECONDS = 120.0
+_LOOK = "see `kept providers status`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,13 @@ def offered(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> 
     for name in names:
         provider = load(name, plugins)
         lend_variables(provider, environ)
-        found += [Offered(provider, command) for command in provider.get_commands()]
+        if overrides(provider, "get_commands"):
+            commands = _done(f"{name}: naming its commands", provider.get_commands)
+            found += [Offered(provider, command) for command in commands]
     return found
 
 
-def answered(asked: Offered, words: Sequence[str], context: StartContext) -> CommandAnswer | Refused:
+def answered(asked: Offered, words: Sequence[str], context: StartContext) -> CommandAnswer:
     """Start the provider, run its command with the words after its name, and stop it."""
 
     def run() -> CommandAnswer:
@@ -46,20 +51,23 @@ def answered(asked: Offered, words: Sequence[str], context: StartContext) -> Com
         try:
             return asked.command.run(words)
         finally:
-            asked.provider.shutdown()
+            if hasattr(asked.provider, "shutdown"):
+                asked.provider.shutdown()
 
-    job = Crew("kept-provider-command").submit(run)
+    answer = _done(asked.full_name, run)
+    if not isinstance(answer, CommandAnswer):
+        raise ProviderError(f"{asked.full_name} did not answer with a CommandAnswer", "tell whoever wrote it")
+    return answer
+
+
+def _done(what: str, work: Callable[[], T]) -> T:
+    """Return what foreign code came to; it is given a time, and whatever it raises is one line."""
+    job = Job(work)
+    Thread(target=job.run, name="kept-provider-command", daemon=True).start()
     if not job.wait(COMMAND_SECONDS):
-        return Refused(Reason.UNAVAILABLE, f"{asked.full_name} did not end within {COMMAND_SECONDS:g} s", _LOOK)
-    match job.error, job.result:
-        case KeptError() as error, _:
-            raise error
-        case BaseException() as error, _:
-            raise ProviderError(f"{asked.full_name} failed: {type(error).__name__}: {error}", _LOOK)
-        case _, CommandAnswer() as answer:
-            return answer
-        case _:
-            raise ProviderError(f"{asked.full_name} did not answer with a CommandAnswer", "tell whoever wrote it")
-
-
-_LOOK = "see `kept providers status`"
+        raise ProviderError(f"{what} did not end within {COMMAND_SECONDS:g} s", _LOOK)
+    if isinstance(job.error, KeptError):
+        raise job.error
+    if job.error is not None:
+        raise ProviderError(f"{what} failed: {type(job.error).__name__}: {job.error}", _LOOK)
+    return cast("T", job.result)

@@ -249,3 +249,49 @@ def test_facts_are_shown_at_the_terminal(run):
     assert "Anna prefers oolong tea" in run("providers", "do", "facts", "which", "tea?").out
     assert run("providers", "do", "facts").out.count("trust") == 3
     assert run("providers", "do", "contradictions").out.count("The server runs on port") == 2
+
+
+UNNAMED = """
+class Unnamed:
+    name = "unnamed"
+    def is_available(self): return True
+    def initialize(self, session_id, **context): pass
+    def get_tool_schemas(self): return []
+    def handle_tool_call(self, name, args, **context): return "{}"
+    def sync_turn(self, user, assistant, *, session_id=""): pass
+def register(context): context.register_memory_provider(Unnamed())
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "said"),
+    [
+        (BROKEN.replace("broken", "unnamed"), 0, "brings no commands"),
+        (
+            COMMANDING.replace("commanding", "unnamed").replace(
+                "return [\n", "raise OSError('gone')\n        return [\n"
+            ),
+            69,
+            "OSError: gone",
+        ),
+        (UNNAMED, 0, "brings no commands"),
+    ],
+)
+def test_a_provider_without_commands_or_with_broken_ones_is_told_in_a_line(run, home, source, code, said):
+    """A plugin that has none says so, one that cannot name them is named."""
+    folder = home / "plugins" / "unnamed"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(source)
+    run("config", "set", "memory.provider", "unnamed")
+
+    asked = run("providers", "do")
+
+    assert (asked.code, "Traceback" in asked.err) == (code, False), asked.err
+    assert said in asked.out + asked.err
+
+
+def test_blank_words_ask_for_all_facts(run):
+    """Nothing but spaces is no question."""
+    run("providers", "setup", "holographic")
+
+    assert run("providers", "do", "facts", " ").out.strip() == "no facts"

@@ -14,7 +14,7 @@ def commands(fact_store: RunsTool) -> list[ProviderCommand]:
     """Return the commands, which ask the same tool as a model does."""
 
     def facts(words: Sequence[str]) -> CommandAnswer:
-        query = " ".join(words)
+        query = " ".join(words).strip()
         asked: dict[str, JSON] = {"action": "search", "query": query} if query else {"action": "list"}
         found = fact_store({**asked, "limit": _MOST})
         lines = [_line(fact) for fact in found["results"]]
