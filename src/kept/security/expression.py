@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 _RUN = re.compile(r"[a-z0-9]+")
 _REACH = 400
@@ -32,11 +33,9 @@ class Places:
         """Return the places of `anchor`, up to a number that only a flood has."""
         found = self._found.get(anchor)
         if found is None:
-            found = self._found[anchor] = []
-            place, most = self.text.find(anchor), max(_FLOOD, len(self.text) // _REACH)
-            while place >= 0 and len(found) < most:
-                found.append(place)
-                place = self.text.find(anchor, place + len(anchor))
+            *before, _ = self.text.split(anchor, max(_FLOOD, len(self.text) // _REACH))
+            ends = accumulate(map(len, before))
+            found = self._found[anchor] = [end + count * len(anchor) for count, end in enumerate(ends)]
         return found
 
 

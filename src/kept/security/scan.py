@@ -15,7 +15,7 @@ from kept.security.wording import wording
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "read", "rule_ids", "scan"]
 
 _FIRST_OTHER = "\u0400"
-_DOTTED = re.compile("(?<=[\u4e00-\u9fff])[.*_/|\u00b7\u30fb-](?=[\u4e00-\u9fff])")
+_DOTTED = re.compile("([\u4e00-\u9fff])[.*_/|\u00b7\u30fb-](?=[\u4e00-\u9fff])")
 """Signs that part Chinese words."""
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
@@ -161,7 +161,7 @@ def _folded(text: str, rules: Table, foreign: frozenset[str]) -> str:
         return text.lower()
     text = unicode.visible(text, foreign)
     if any(char >= _FIRST_OTHER for char in foreign):
-        text = rules.in_english(_DOTTED.sub("", text))
+        text = rules.in_english(_DOTTED.sub(r"\1", text))
     folded = unicode.fold(text, foreign)
     return folded if folded.isascii() else _NOT_ASCII.sub(OTHER_SCRIPT, folded)
 

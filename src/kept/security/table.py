@@ -15,10 +15,8 @@ from kept.security.structure import Index, Structure
 _LITERALS = "="
 _LONG_TEXT = 10_000
 _ADDRESSED = ("you", "your", "ai")
-_OTHER_SCRIPTS = re.compile(
-    "[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af ]*[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-)
-_CYRILLIC = re.compile("[\u0400-\u04ff]")
+_LETTERS = "\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_OTHER_SCRIPTS = re.compile(f"([{_LETTERS}](?:[{_LETTERS} ]*[{_LETTERS}])?)")
 
 
 class Severity(StrEnum):
@@ -101,13 +99,17 @@ class Table:
 
     def in_english(self, text: str) -> str:
         """Return `text` with the key words of other scripts in English."""
-        runs = " ".join(set(_OTHER_SCRIPTS.findall(text))).lower()
-        if _CYRILLIC.search(runs):
-            text = text.lower()
+        parts = _OTHER_SCRIPTS.split(text)
+        runs = set(parts[1::2])
+        if not runs:
+            return text
+        lowered = read = "\n".join(runs).lower()
+        letters = set(lowered)
         for word, english in _pairs(self._translations):
-            if word in runs:
-                text = text.replace(word, f" {english} ")
-        return text
+            if letters.issuperset(word) and word in lowered:
+                read = read.replace(word, f" {english} ")
+        parts[1::2] = map(dict(zip(runs, read.split("\n"), strict=True)).__getitem__, parts[1::2])
+        return "".join(parts)
 
     def _index(self, scope: Scope) -> Index:
         index = self._indexes.get(scope)

@@ -39,12 +39,14 @@ _ARTEFACTS = frozenset("\u200b\u2060\ufeff")
 """What copying from a web page leaves between lines; inside or beside a word it is an attack."""
 _SOFT_HYPHEN = "\u00ad"
 """Ordinary in text copied from the web; folding removes it, so it hides nothing."""
+_ASCII = bytes(range(0x80))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _VIRAMA = 9
 _FEW = 48
 """So many kinds of characters are replaced one after the other; more are translated together."""
 _FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
 _WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]{2,40}")
+_LATIN = re.compile("[A-Za-z]")
 _CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
 
 
@@ -69,7 +71,9 @@ def fold(text: str, among: frozenset[str] | None = None) -> str:
 
 def foreign(text: str) -> frozenset[str]:
     """Return the characters of `text` that are not ASCII."""
-    return frozenset().union(*_NOT_ASCII.findall(text))
+    # as bytes, because those that go are most of a text
+    utf8 = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
+    return frozenset(utf8.decode("utf-8", "surrogatepass"))
 
 
 def visible(text: str, among: frozenset[str]) -> str:
@@ -193,10 +197,11 @@ def _is_latin(char: str) -> bool:
 
 def lookalike_words(text: str, among: frozenset[str] | None = None) -> Iterator[tuple[str, bool]]:
     """Yield words with Cyrillic, Greek or Armenian letters: folded, and whether Latin is mixed in."""
-    if text.isascii() or not any(map(_FOREIGN.match, foreign(text) if among is None else among)):
+    letters = set(filter(_FOREIGN.match, foreign(text) if among is None else among))
+    if not letters:
         return
-    native = any(_FOREIGN.match(char) and char not in _TWINS for char in set(text))
-    for word in set(_WORD.findall(text)):
-        mixed = any(char.isascii() for char in word)
-        if not word.isascii() and (mixed or not native):
-            yield fold(word), mixed
+    native = not letters <= _TWINS
+    pieces = " ".join([piece for piece in set(text.split()) if not piece.isascii()])
+    words = {word: _LATIN.search(word) is not None for word in _WORD.findall(pieces) if not word.isascii()}
+    told = [word for word, mixed in words.items() if mixed or not native]
+    yield from zip(fold("\n".join(told)).split("\n"), map(words.__getitem__, told), strict=False)
