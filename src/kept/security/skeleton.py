@@ -25,7 +25,7 @@ _SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9]
 _NO_LETTER = re.compile("[^a-z0-9]+")
 _CONTEXT = 80
 _MOST_SPACED = 20_000
-_LONGEST_PARTED = 2_000
+_GAPS_COMPARED = 2_000
 _LEET_I = str.maketrans("013457@$!8", "oieastasib")
 _LEET_L = str.maketrans("013457@$!8", "oleastasib")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -162,7 +162,7 @@ class Lexicon:
         if len(token) <= _LONGEST_KEY:
             found = self._lookup(token) or self._disguised(token) or self._misspelt(token)
         if found is None and _SHORTEST_RUN <= len(token) <= _LONGEST_RUN:
-            found = self._lookup(token) or self._segmented(token.translate(_LEET_I))
+            found = self._lookup(token) or self._segmented(token)
         return found or (ADDRESS if "@" in token[1:] else FILLER)
 
     def _apostrophe(self, token: str) -> str:
@@ -196,10 +196,11 @@ class Lexicon:
                     break
         return found
 
-    def _segmented(self, run: str) -> str | None:
+    def _segmented(self, token: str) -> str | None:
         """Read `ignoreallpreviousinstructions` as words, when class words make up most of it."""
-        if run[:_HEAD] not in self._heads:
+        if token[:_HEAD].translate(_LEET_I) not in self._heads:
             return None
+        run = token.translate(_LEET_I)
         place, misses, parts = 0, 0, []
         while place < len(run):
             size = self._longest_at(run, place)
@@ -223,15 +224,13 @@ def _without_spaces(folded: str) -> Iterator[str]:
     """Yield the words that were spaced out, with what stands around them: in one piece, and parted by other gaps."""
     for run in _SPACED.finditer(folded):
         before, after = folded[max(0, run.start() - _CONTEXT) : run.start()], folded[run.end() : run.end() + _CONTEXT]
-        yield f"{before} {_NO_LETTER.sub('', run[0])} {after}"
-        gaps = Counter(_NO_LETTER.findall(run[0][:_LONGEST_PARTED]))
+        letters = _NO_LETTER.sub("", run[0])
+        yield f"{before} {letters} {after}"
+        gaps = Counter(_NO_LETTER.findall(run[0][:_GAPS_COMPARED]))
         if len(gaps) > 1:
             usual = gaps.most_common(1)[0][0]
-            yield f"{before} {' '.join(_NO_LETTER.sub('', part) for part in _parted(run[0], usual))} {after}"
-
-
-def _parted(run: str, usual: str) -> list[str]:
-    return _NO_LETTER.sub(lambda gap: gap[0] if gap[0] == usual else "\n", run).split("\n")
+            parts = ["" if gap == usual else " " for gap in _NO_LETTER.findall(run[0])]
+            yield f"{before} {''.join(chain.from_iterable(zip(letters, [*parts, ''], strict=True)))} {after}"
 
 
 def sentences(skeleton: str) -> Iterator[str]:

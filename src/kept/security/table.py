@@ -95,7 +95,7 @@ class Table:
 
     def addresses_someone(self, reading: Reading) -> bool:
         """Tell whether the text speaks to its reader, or of a machine that answers."""
-        return any(not frozenset(self.lexicon.element(name)).isdisjoint(reading.skeleton) for name in _ADDRESSED)
+        return any(symbol in reading.skeleton for name in _ADDRESSED for symbol in self.lexicon.element(name))
 
     def in_english(self, text: str) -> str:
         """Return `text` with the key words of other scripts in English."""
