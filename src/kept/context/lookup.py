@@ -1,23 +1,18 @@
 """Lookup: which context engines exist, and the one that a name means."""
 
-import importlib.util
 import inspect
 import logging
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from kept.context.compressor import Compressor
 from kept.context.engine import ContextEngine
 from kept.context.guarded import Guarded
 from kept.context.lossless import Lossless
 from kept.context.settings import DEFAULT_ENGINE
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from kept.core.plugins import entry_points, imported, packages
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +56,8 @@ def available(home: Path | None = None) -> list[Listed]:
     found = {name: Listed(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
     for path in _plugin_folders(home):
         found.setdefault(path.name, Listed(path.name, "plugin", str(path)))
-    for name in _entry_points():
-        found.setdefault(name, Listed(name, "entry point"))
+    for point in entry_points(ENTRY_POINTS):
+        found.setdefault(point.name, Listed(point.name, "entry point"))
     return sorted(found.values(), key=lambda one: (one.source != "built-in", one.name))
 
 
@@ -98,39 +93,15 @@ def _fallen_back(why: str, home: Path | None) -> Chosen:
 def _loader(name: str, home: Path | None) -> Callable[[], object] | None:
     for path in _plugin_folders(home):
         if path.name == name:
-            return lambda: _from_module(_imported(path))
-    points = _entry_points()
-    if name in points:
-        return lambda: _made(points[name].load())
+            return lambda: _from_module(imported(path, f"kept_context_engine_{name}"))
+    for point in entry_points(ENTRY_POINTS):
+        if point.name == name:
+            return lambda: _made(point.load())
     return None
 
 
-def _plugin_folders(home: Path | None) -> Iterator[Path]:
-    folder = home / FOLDER if home is not None else None
-    if folder is not None and folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if (path / "__init__.py").is_file())
-
-
-def _entry_points() -> "dict[str, EntryPoint]":
-    from importlib.metadata import entry_points
-
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _imported(folder: Path) -> ModuleType:
-    name = f"kept_context_engine_{folder.name}"
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None and spec.loader is not None  # noqa: PT018 - one fact: the folder is a package
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+def _plugin_folders(home: Path | None) -> list[Path]:
+    return [] if home is None else packages(home / FOLDER)
 
 
 def _made(found: object) -> object:

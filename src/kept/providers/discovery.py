@@ -1,7 +1,6 @@
 """Discovery: which providers exist here, found without importing any, and how the chosen one is loaded."""
 
 import importlib
-import importlib.util
 import inspect
 import logging
 import re
@@ -9,13 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
 from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.core.jsontypes import JSON
+from kept.core.plugins import entry_points, imported, packages
 from kept.providers.base import MemoryProvider
 from kept.providers.manager import BUILTIN
 
@@ -86,14 +86,12 @@ def _bundled() -> Iterator[Found]:
 
 
 def _entry_points() -> Iterator[Found]:
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
+    for point in entry_points(ENTRY_POINTS):
         yield Found(point.name, "entry point", point.value)
 
 
 def _folders(plugins: Path) -> Iterator[Found]:
-    if not plugins.is_dir():
-        return
-    for folder in sorted(plugins.iterdir()):
+    for folder in packages(plugins):
         if _FOLDER_NAME.match(folder.name) and _is_provider(folder / "__init__.py"):
             yield Found(folder.name, "folder", str(folder), _about(folder / "plugin.yaml"))
 
@@ -130,8 +128,9 @@ def _loaded(found: Found) -> MemoryProvider:
             with shimmed():
                 return _made(point.load())
         case "folder":
+            folder = Path(found.place)
             with shimmed():
-                return _made(_imported(Path(found.place)))
+                return _made(imported(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}"))
 
 
 def _resolved(place: str) -> object:
@@ -192,23 +191,6 @@ def _checked(provider: object) -> MemoryProvider:
     if missing or not isinstance(name, str) or not name:
         raise TypeError(f"it lacks {', '.join(missing) or 'a name'}")
     return provider  # type: ignore[return-value] # has the required shape
-
-
-def _imported(folder: Path) -> ModuleType:
-    name = f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}"
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
 
 
 @contextmanager

@@ -1,0 +1,48 @@
+"""Plugins in folders."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kept.core.plugins import entry_points, imported, packages
+
+
+def package(folder: Path, body: str = "") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(body)
+    return folder
+
+
+def test_only_packages_are_found_by_name(tmp_path: Path) -> None:
+    """A file, a folder without code and a place that is not there bring none."""
+    package(tmp_path / "b")
+    package(tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.py").write_text("")
+
+    assert [path.name for path in packages(tmp_path)] == ["a", "b"]
+    assert packages(tmp_path / "nowhere") == []
+
+
+def test_a_package_is_imported_with_its_parts(tmp_path: Path) -> None:
+    """Though it stands on no path, it can import what lies beside it."""
+    place = package(tmp_path / "whole", "from .part import VALUE")
+    (place / "part.py").write_text("VALUE = 7")
+
+    assert imported(place, "kept_test_whole").VALUE == 7
+
+
+def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The next attempt begins anew."""
+    place = package(tmp_path / "broken", "raise SystemExit('no')")
+
+    with pytest.raises(SystemExit):
+        imported(place, "kept_test_broken")
+
+    assert "kept_test_broken" not in sys.modules
+
+
+def test_a_group_that_nobody_offers_is_empty() -> None:
+    """No entry points are no error."""
+    assert entry_points("kept.nothing_of_this_name") == []
