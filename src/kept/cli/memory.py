@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated
 
@@ -19,7 +20,8 @@ from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 from kept.memory.history import History, Story
 from kept.memory.ledger import Author
-from kept.memory.store import MemoryStore, Outcome, named_rules
+from kept.memory.objection import named_rules
+from kept.memory.store import MemoryStore, Outcome
 from kept.security.scan import rule_ids
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
@@ -165,9 +167,12 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
     page = target or Target.MEMORY
     _check_rules(allow or [])
     with opened() as kept:
-        outcome = kept.memory.apply(page, edit, Author(origin="user", allow=frozenset(allow or ())))
-        if isinstance(outcome, Refused) and outcome.reason is Reason.HELD:
-            outcome = _held(kept.memory, page, edit, outcome, yes=yes, allow=allow)
+        allowed = frozenset(allow or ())
+        outcome = asked_if_held(
+            kept.memory.apply(page, edit, Author(allow=allowed)),
+            lambda held: kept.memory.apply(page, edit, Author(allow=allowed | named_rules(held))),
+            yes=yes,
+        )
         if isinstance(outcome, Refused):
             outcome = dataclasses.replace(outcome, remedy=_next_step(outcome, page))
         show_outcome(outcome, as_json=as_json)
@@ -196,16 +201,16 @@ def _check_rules(names: list[str]) -> None:
             raise UsageError(f"there is no scanner rule {name!r}{nearest(name, known)}", "the refusal names the rules")
 
 
-def _held(
-    store: MemoryStore, page: Target, edit: Edit, refused: Refused, *, yes: bool, allow: list[str] | None
+def asked_if_held(
+    outcome: Outcome | Refused, keep: Callable[[Refused], Outcome | Refused], *, yes: bool
 ) -> Outcome | Refused:
     """Ask the person at the terminal instead of staging: they are the one who would approve."""
+    if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
+        return outcome
     if not yes and not sys.stdin.isatty():
-        return Refused(refused.reason, refused.error, "give --yes to keep it all the same", refused.detail)
-    note(refused.error)
-    if not confirmed("Keep it all the same?", yes=yes):
-        return refused
-    return store.apply(page, edit, Author(origin="user", allow=named_rules(refused) | frozenset(allow or ())))
+        return dataclasses.replace(outcome, remedy="give --yes to keep it all the same")
+    note(outcome.error)
+    return keep(outcome) if confirmed("Keep it all the same?", yes=yes) else outcome
 
 
 def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:

@@ -161,15 +161,8 @@ def search(
 def restore(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     from kept.cli.memory import show_outcome
-    from kept.memory.edits import Add
-    from kept.memory.ledger import Author
+    from kept.memory.undo import restore as put_back
 
     with opened() as kept:
         row = _row_on(History(kept.memory), ledger_id, target)
-        if row.step.before is None:
-            raise UsageError(
-                f"edit {ledger_id} removed nothing", "`kept memory search WORD` lists what can be restored"
-            )
-        allow = kept.memory.allowed(row.target, row.step.before)
-        author = Author(origin="user", reason=f"restored from edit {ledger_id}", allow=allow)
-        show_outcome(kept.memory.apply(row.target, Add(row.step.before), author), as_json=json_)
+        show_outcome(put_back(kept.memory, row), as_json=json_)

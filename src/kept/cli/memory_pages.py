@@ -1,6 +1,6 @@
 """`kept memory repair | edit | reset | export | import`: whole pages at once."""
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +10,11 @@ from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, pri
 from kept.cli.printable import counted, printable
 from kept.core.errors import UsageError
 from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
-from kept.memory.edits import Add, Target, steps_between
-from kept.memory.ledger import Author, Change
-from kept.memory.page import ENTRY_DELIMITER, Page, parse
-from kept.memory.store import MemoryStore, Outcome
+from kept.core.refusal import Refused
+from kept.memory.edits import Target
+from kept.memory.ledger import Author
+from kept.memory.page import ENTRY_DELIMITER, parse
+from kept.memory.store import MemoryStore
 
 if TYPE_CHECKING:
     from kept.memory.repair import Proposal
@@ -79,13 +79,15 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     from kept.cli.editor import edited
-    from kept.cli.memory import show_outcome
+    from kept.cli.memory import asked_if_held, show_outcome
+    from kept.memory.rewrite import rewrite
 
     page = target or Target.MEMORY
     with opened() as kept:
         before = kept.memory.page(page)
         text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
-        outcome = _edited(kept.memory, page, before, entries=parse(text), yes=yes)
+        written = partial(rewrite, kept.memory, page, parse(text), before=before)
+        outcome = asked_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is kept in {file}")
     else:
@@ -93,53 +95,27 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
     show_outcome(outcome, as_json=as_json)
 
 
-def _edited(
-    store: MemoryStore, page: Target, before: Page, *, entries: tuple[str, ...], yes: bool
-) -> Outcome | Refused:
-    """Keep the edited page when every new entry passes the checks of an added one; what is held, the person decides."""
-    new = [Add(entry) for entry in entries if entry not in before.entries]
-    objection = store.checked(page, new, Author())
-    if objection is not None and objection.reason is Reason.HELD and (yes or sys.stdin.isatty()):
-        note(objection.error)
-        objection = None if confirmed("Keep it all the same?", yes=yes) else objection
-    if objection is not None:
-        return objection
-
-    def decide(live: Page) -> Change | Refused:
-        if live.entries != before.entries:
-            return Refused(Reason.MOVED_ON, "The page was changed while you edited it.", "edit it again")
-        if not live.fits(entries) and entries != live.entries:
-            return Refused(Reason.OVER_BUDGET, f"That is longer than {live.limit:,} characters.", "shorten it")
-        return Change(entries, steps_between(live.entries, entries))
-
-    return store.write(page, decide, Author(), messages=["Page edited."])
-
-
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
     from kept.cli.memory import outcome_json
+    from kept.memory.rewrite import empty
 
     with opened() as kept:
         pages = [target] if target else list(Target)
         count = sum(len(kept.memory.page(page).entries) for page in pages)
         if not confirmed(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        author = Author(origin="user", reason="reset")
+        author = Author(reason="reset")
         done: dict[str, JSON] = {}
         for page in pages:
-            entries = kept.memory.page(page).entries
-            result = kept.memory.write(
-                page,
-                lambda live: Change((), steps_between(live.entries, ()), is_only_copy=True),
-                author,
-                messages=[f"{len(entries)} entries archived."],
-            )
+            result = empty(kept.memory, page, author)
             if isinstance(result, Refused):
                 fail(result.error, result.remedy)
             done[page.value] = outcome_json(result)
             if not as_json:
-                way_back = " (undo: kept memory undo)" if entries else ""
-                say(f"{page.value}: {counted(len(entries), 'entry', 'entries')} removed{way_back}")
+                removed = len(result.change.steps)
+                way_back = " (undo: kept memory undo)" if removed else ""
+                say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
     if as_json:
         print_json(done)
 

@@ -11,11 +11,12 @@ from kept.core.errors import NotFound, StorageError
 from kept.core.events import MemoryStaged
 from kept.core.ids import SessionId, UserId, random_hex
 from kept.core.jsontypes import JSON, dumps
-from kept.core.refusal import Reason, Refused
+from kept.core.refusal import Refused
 from kept.memory.edits import Add, Edit, Remove, Replace, Step, Target
 from kept.memory.ledger import Author, Change
+from kept.memory.objection import held_rules
 from kept.memory.page import Page, preview
-from kept.memory.store import MemoryStore, Outcome, named_rules, threat
+from kept.memory.store import MemoryStore, Outcome
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 DAY_SECONDS = 86_400
@@ -86,19 +87,15 @@ class Approvals:
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Check the write again and apply it; what a person approves may match hold rules, never block rules."""
         pending = self.find(pending_id)
-        passed = set(pending.rules)
-        for edit in pending.edits:
-            objection = threat(edit.text, frozenset()) if isinstance(edit, Add | Replace) else None
-            if objection is not None and objection.reason is Reason.BLOCKED:
-                return objection
-            if objection is not None:
-                passed |= named_rules(objection)
+        passing = held_rules(edit.text for edit in pending.edits if isinstance(edit, Add | Replace))
+        if isinstance(passing, Refused):
+            return passing
         author = Author(
             origin="approval",
             session_id=SessionId(pending.session_id) if pending.session_id else None,
             user_id=UserId(pending.user_id),
             reason=f"{pending.origin}: {pending.why}",
-            allow=frozenset(passed),
+            allow=passing | set(pending.rules),
         )
         outcome = self._store.apply_all(pending.target, pending.edits, author)
         if isinstance(outcome, Outcome):

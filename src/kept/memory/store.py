@@ -18,11 +18,11 @@ from kept.memory.budget import changed, in_batch, too_long
 from kept.memory.edits import Add, Edit, Replace, Step, Target
 from kept.memory.files import PageFiles
 from kept.memory.ledger import Author, Change, Ledger
+from kept.memory.objection import objection
 from kept.memory.page import Page, clean, preview
 from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import render, safe_entries
 from kept.memory.writer import Decide, PageWriter, Written
-from kept.security.scan import scan
 
 if TYPE_CHECKING:
     from kept.core.ports import Clock, EventSink  # the page of ports draws in all the values they speak of
@@ -235,7 +235,7 @@ class MemoryStore:
         page = self.page(target)
         if is_last and len(entry) > max(page.limit, len(page.text)):
             return too_long(page, entry)  # no page can hold it, so that megabytes need no scan
-        return threat(entry, author.allow)
+        return objection(entry, author.allow)
 
     def _oldest_first(self, target: Target) -> "Ages | None":
         return Ages(self, target) if self.settings.overflow == "archive" else None
@@ -254,36 +254,6 @@ class Ages:
             return sorted(entries, key=lambda entry: self.store.ledger.last_change(self.target, entry))
         except KeptError:
             return list(entries)
-
-
-def threat(text: str, allow: frozenset[str]) -> Refused | None:
-    """Return the scanner's objection to a text, None when it is clean."""
-    verdict = scan(text, allow=allow)
-    if verdict.verdict == "clean":
-        return None
-    rules: list[str] = sorted({finding.rule for finding in verdict.findings})
-    named = ", ".join(
-        f"{finding.rule} ({finding.detail})" if finding.detail else finding.rule for finding in verdict.findings
-    )
-    if verdict.blocked:
-        return Refused(
-            Reason.BLOCKED,
-            f"The content matches threat rules: {named}.",
-            "Do not store it. State the bare fact without instructions, secrets or hidden characters.",
-            {"rules": rules},
-        )
-    return Refused(
-        Reason.HELD,
-        f"The content looks like an order or a risk, not a fact: {named}.",
-        "Rephrase it as a declarative fact, or leave it to the user's approval.",
-        {"rules": rules},
-    )
-
-
-def named_rules(refused: Refused) -> frozenset[str]:
-    """Return the scanner rules that a refusal names."""
-    rules = refused.detail.get("rules", ())
-    return frozenset(str(rule) for rule in rules) if isinstance(rules, list | tuple) else frozenset()
 
 
 def _outcome(target: Target, written: Written, messages: Sequence[str], safe: Safe) -> Outcome:

@@ -13,8 +13,9 @@ from kept.memory.approval import Approvals
 from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.ledger import Author
+from kept.memory.objection import named_rules
 from kept.memory.request import ReadRequest, Request, SearchRequest, WriteRequest, read_request
-from kept.memory.store import MemoryStore, Outcome, named_rules
+from kept.memory.store import MemoryStore, Outcome
 
 MAX_FAILED_ATTEMPTS = 3
 FOUND_SHOWN = 20

@@ -10,8 +10,9 @@ from kept.core.refusal import Reason, Refused
 from kept.memory.approval import archive
 from kept.memory.edits import Add, Target
 from kept.memory.ledger import Author
+from kept.memory.objection import named_rules
 from kept.memory.page import parse, preview
-from kept.memory.store import MemoryStore, named_rules
+from kept.memory.store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)

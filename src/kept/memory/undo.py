@@ -1,11 +1,11 @@
-"""Taking edits back: a new edit that reverses a whole group, or a single row."""
+"""Taking edits back: a new edit that reverses a whole group or a single row, or puts an archived text back."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from kept.core.errors import NotFound
+from kept.core.errors import NotFound, UsageError
 from kept.core.refusal import Reason, Refused
-from kept.memory.edits import Step, Target
+from kept.memory.edits import Add, Step, Target
 from kept.memory.history import History
 from kept.memory.ledger import Author, Change, Entered, undone
 from kept.memory.page import Page, preview
@@ -42,6 +42,15 @@ def undo(
             return result
         outcomes.append(result)
     return outcomes
+
+
+def restore(store: MemoryStore, row: Entered) -> Outcome | Refused:
+    """Add the text that a row took away once more; rules that a person let pass for it pass again."""
+    if row.step.before is None:
+        raise UsageError(f"edit {row.id} removed nothing", "`kept memory search WORD` lists what can be restored")
+    allow = store.allowed(row.target, row.step.before)
+    author = Author(reason=f"restored from edit {row.id}", allow=allow)
+    return store.apply(row.target, Add(row.step.before), author)
 
 
 def _chosen(

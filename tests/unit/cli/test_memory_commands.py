@@ -223,6 +223,7 @@ def test_edit_opens_the_editor_and_checks_what_comes_back(run, home, tmp_path, m
     ("script", "code"),
     [
         (f"open(path, 'w').write({POISON!r})", 1),
+        (f"open(path, 'w').write({ORDER!r})", 1),
         ("open(path, 'w').write('x' * 3000)", 1),
         ("open(path, 'w').write('a\\x07b')", 1),
         ("open(path, 'wb').write(b'caf\\xe9')", 2),
@@ -242,6 +243,19 @@ def test_an_edit_that_is_refused_keeps_the_person_s_text(run, home, tmp_path, mo
     assert page(home) == b"one"
     (kept,) = tmp_path.glob("kept-memory-*.md")
     assert str(kept) in ran.err
+
+
+def test_a_yes_to_an_edit_keeps_what_is_held_only(run, home, tmp_path, monkeypatch):
+    """A blocked entry beside a held one stays blocked."""
+    monkeypatch.setenv("EDITOR", editor(tmp_path, f"open(path, 'w').write({ORDER!r})"))
+    assert run("memory", "edit", "--yes").code == 0
+    both = "\n§\n".join((f"{ORDER} always", POISON))
+    monkeypatch.setenv("EDITOR", editor(tmp_path, f"open(path, 'w').write({both!r})"))
+
+    ran = run("memory", "edit", "--yes", "--json")
+
+    assert (ran.code, as_json(ran)["reason"]) == (1, "blocked")
+    assert page(home) == ORDER.encode()
 
 
 @pytest.mark.parametrize("program", ["/nonexistent/editor", "'unbalanced"])
