@@ -13,10 +13,8 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 
 BROAD_CATCHES = {
     # plugin call
-    "providers/calling.py",
-    "providers/discovery.py",
+    "providers/loading.py",
     "context/guarded.py",
-    "providers/manager.py",
     "agent/mcp_tools.py",
     "context/lookup.py",
     # tool call

@@ -56,8 +56,8 @@ def setup(
     yes: YesFlag = False,
 ) -> None:
     """Choose a provider, answer its questions, try it, and switch it on."""
-    from kept.providers.choosing import lend_variables
-    from kept.providers.discovery import discover, load
+    from kept.providers.discovery import discover
+    from kept.providers.loading import load
 
     with opened() as kept:
         found = discover(kept.home.plugins)
@@ -67,8 +67,7 @@ def setup(
             return
         if chosen in found:
             _offer_packages(found[chosen], yes=yes)
-        provider = load(chosen, kept.home.plugins)
-        lend_variables(provider, kept.environ)
+        provider = load(chosen, kept.home.plugins, kept.environ)
         _configure(kept, provider, _pairs(given or []))
         if test:
             _try(kept, provider)

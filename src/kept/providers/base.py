@@ -8,6 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from kept.core.errors import ProviderError
 from kept.core.jsontypes import JSON
 
+BUILTIN = "builtin"
+"""The name of built-in memory; it is not external and does not count as a provider."""
 Messages: TypeAlias = Sequence[Mapping[str, JSON]]
 """A conversation as providers get it: objects with `role`, `content` and, for calls, `tool_calls`."""
 MemoryAction = Literal["add", "replace", "remove"]

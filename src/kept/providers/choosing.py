@@ -1,18 +1,16 @@
 """The choice of providers: from names in the configuration to a manager that holds them."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from kept.core.errors import KeptError
 from kept.core.events import Warned
-from kept.providers.base import MemoryProvider
-from kept.providers.discovery import load
-from kept.providers.manager import BUILTIN, ProviderManager, Surroundings
+from kept.providers.base import BUILTIN
+from kept.providers.loading import load
+from kept.providers.manager import ProviderManager, Surroundings
 from kept.providers.opening import manager_on
 from kept.providers.settings import ProviderSettings
-from kept.providers.setup import declared_fields
 from kept.storage.sqlite import Database
 
 
@@ -20,13 +18,6 @@ def chosen_names(setting: str | Sequence[str] | None) -> list[str]:
     """Return the external providers that `memory.provider` names; none for null, empty or `builtin`."""
     names = [setting] if isinstance(setting, str) else list(setting or ())
     return list(dict.fromkeys(name.strip() for name in names if name.strip() and name.strip() != BUILTIN))
-
-
-def lend_variables(provider: MemoryProvider, environ: Mapping[str, str]) -> None:
-    """Put the variables that a provider declares into the process where they are missing there."""
-    for field in declared_fields(provider):
-        if field.env_var and environ.get(field.env_var):
-            os.environ.setdefault(field.env_var, environ[field.env_var])
 
 
 def open_manager(
@@ -38,11 +29,7 @@ def open_manager(
     surroundings: Surroundings,
     environ: Mapping[str, str],
 ) -> ProviderManager | None:
-    """Return a manager over the chosen providers; one that cannot be loaded is said loudly, and None means none.
-
-    Variables that a provider declares and only `environ` knows (from `.env`) are put into the
-    process, which is where plugins look for them.
-    """
+    """Return a manager over the chosen providers; one that cannot be loaded is said loudly, and None means none."""
     names = chosen_names(setting)
     if not names:
         return None
@@ -50,9 +37,7 @@ def open_manager(
     manager = manager_on(database, surroundings=around, settings=settings)
     for name in names:
         try:
-            provider = load(name, plugins)
-            lend_variables(provider, environ)
-            manager.register(provider)
+            manager.register(load(name, plugins, environ))
         except KeptError as error:
             surroundings.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
     return manager if manager.providers else None

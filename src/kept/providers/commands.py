@@ -9,9 +9,8 @@ from typing import TypeVar, cast
 from kept.core.errors import KeptError, ProviderError
 from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand, StartContext
 from kept.providers.calling import call_hook, overrides
-from kept.providers.choosing import lend_variables
 from kept.providers.crew import Job
-from kept.providers.discovery import load
+from kept.providers.loading import load
 
 T = TypeVar("T")
 COMMAND_SECONDS = 120.0
@@ -35,8 +34,7 @@ def offered(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> 
     """Return what the providers of these names bring; none of them is started yet."""
     found: list[Offered] = []
     for name in names:
-        provider = load(name, plugins)
-        lend_variables(provider, environ)
+        provider = load(name, plugins, environ)
         if overrides(provider, "get_commands"):
             commands = _done(f"{name}: naming its commands", provider.get_commands)
             found += [Offered(provider, command) for command in commands]

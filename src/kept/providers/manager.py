@@ -13,7 +13,7 @@ from kept.core.jsontypes import JSON
 from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.core.tools import Tool, ToolContext
 from kept.providers.audit import Audit
-from kept.providers.base import LedgerReader, MemoryProvider, Messages, StartContext
+from kept.providers.base import BUILTIN, LedgerReader, MemoryProvider, Messages, StartContext
 from kept.providers.breaker import Breaker, Health
 from kept.providers.conversation import clean_messages, clean_text
 from kept.providers.crew import Crew
@@ -28,8 +28,6 @@ from kept.security.fence import sanitize_context, unwrapped
 
 log = logging.getLogger(__name__)
 
-BUILTIN = "builtin"
-"""The name of built-in memory; it is not external and does not count as a provider."""
 _GRACE_SECONDS = 0.25
 _MAX_BLOCK_CHARS = 8_000
 

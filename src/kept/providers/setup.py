@@ -1,5 +1,6 @@
 """Setting a provider up: which questions it asks, what the answers mean, where they go. Asking itself is the CLI's."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,7 @@ def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret:
     """Keep the answers: secrets where secrets go, the rest through the provider's own `save_config`."""
     for name, value in answers.secrets.items():
         save_secret(name, value)
+        os.environ[name] = value  # where the provider looks when it is tried
     if not answers.values:
         return
     if hasattr(provider, "save_config"):

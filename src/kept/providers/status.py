@@ -12,7 +12,8 @@ from kept.providers.breaker import Health
 from kept.providers.calling import call_hook
 from kept.providers.config import load_values
 from kept.providers.crew import Crew
-from kept.providers.discovery import Found, discover, load
+from kept.providers.discovery import Found, discover
+from kept.providers.loading import load
 from kept.providers.outbox import Item, Lane, Outbox
 from kept.providers.setup import Field, declared_fields
 from kept.security.secrets import redact
@@ -53,7 +54,7 @@ def chosen_status(
     fields: Sequence[Field] = ()
     problem: str | None = None
     try:
-        provider = load(name, plugins)
+        provider = load(name, plugins, environ)
         fields = declared_fields(provider)
         problem = _unavailable(provider)
         values = load_values(home, name)

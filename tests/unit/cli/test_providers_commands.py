@@ -1,6 +1,8 @@
 """`kept providers` and provider tools, as a person runs them."""
 
 import json
+import os
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +19,13 @@ class Broken(MemoryProvider):
     def sync_turn(self, user, assistant, *, session_id=""): pass
     def get_config_schema(self): return [{"key": "api_key", "description": "Key", "secret": True, "env_var": "BROKEN_KEY", "required": True}]
 """
+
+
+@pytest.fixture(autouse=True)
+def _own_environment():
+    """Variables that setup puts into the process are gone after the test."""
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture
@@ -83,6 +92,60 @@ def test_a_provider_that_cannot_start_is_not_switched_on(run, home, broken, monk
     assert json.loads(run("providers", "status", "--json").out)["provider"] == []
 
 
+KEYED = """
+import os
+from agent.memory_provider import MemoryProvider
+class Keyed(MemoryProvider):
+    name = "keyed"
+    def is_available(self): return os.environ.get("KEYED_KEY") == "new"
+    def initialize(self, session_id, **context): pass
+    def get_tool_schemas(self): return []
+    def handle_tool_call(self, name, args, **context): return "{}"
+    def get_config_schema(self): return [{"key": "api_key", "description": "Key", "secret": True, "env_var": "KEYED_KEY", "required": True}]
+"""
+
+
+def test_a_provider_finds_the_key_that_was_just_given_and_later_in_the_file(run, home):
+    """Setup tries it with the answer, not with what stood there before; status and doctor find it in `.env`."""
+    folder = home / "plugins" / "keyed"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(KEYED)
+    (home / ".env").write_text("KEYED_KEY=old\n")
+    done = run("providers", "setup", "keyed", "--set", "api_key=new")
+    os.environ.pop("KEYED_KEY")
+    status = json.loads(run("providers", "status", "--json").out)["active"][0]
+    os.environ.pop("KEYED_KEY")
+
+    assert done.code == 0, done.err
+    assert (status["available"], status["problem"]) == (True, None)
+    assert "✓ provider keyed: available" in run("doctor", "--offline").out
+
+
+UNTOLD = """
+from kept.providers.base import MemoryProvider
+class Untold(MemoryProvider):
+    name = "untold"
+    def is_available(self): return True
+    def initialize(self, session_id, **context): pass
+    def get_config_schema(self): raise LookupError("no schema")
+    def get_tool_schemas(self): return []
+    def handle_tool_call(self, name, args, **context): return "{}"
+"""
+
+
+def test_a_provider_that_cannot_name_its_settings_is_said_and_survived(run, home):
+    """Its error is one line in the status, and tools of our own go on."""
+    folder = home / "plugins" / "untold"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(UNTOLD)
+    run("config", "set", "memory.provider", "untold")
+    used = run("tool", "memory", '{"action": "add", "target": "memory", "content": "x"}')
+
+    assert used.code == 0
+    assert "LookupError: no schema" in used.err
+    assert "LookupError: no schema" in run("providers", "status").out
+
+
 def test_status_shows_a_configured_provider_that_fails(run, broken):
     """Loudly, with the last error and the missing variable; other tools go on."""
     run("config", "set", "memory.provider", "broken")
@@ -142,7 +205,7 @@ def test_off_goes_back_to_the_pages(run):
 
 def test_the_outbox_can_be_seen_retried_and_dropped(run, home, broken):
     """What waits for a provider that is down is in a person's hands."""
-    from kept.providers.discovery import load
+    from kept.providers.loading import load
     from kept.providers.manager import FinishedTurn
 
     bench = Bench(home)

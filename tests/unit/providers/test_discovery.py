@@ -6,7 +6,8 @@ import pytest
 
 from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.providers.base import MemoryProvider
-from kept.providers.discovery import discover, load
+from kept.providers.discovery import discover
+from kept.providers.loading import load
 
 REGISTERING = """
 from agent.memory_provider import MemoryProvider

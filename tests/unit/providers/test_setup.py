@@ -1,18 +1,29 @@
 """Setting a provider up."""
 
 import json
+import os
 import time
+from unittest.mock import patch
 
 import pytest
 
 from kept.config.secrets import read_secrets, set_secret
 from kept.core.refusal import Refused
 from kept.providers.base import StartContext
-from kept.providers.choosing import chosen_names, lend_variables
+from kept.providers.choosing import chosen_names
 from kept.providers.discovery import Found
+from kept.providers.loading import lend_variables
 from kept.providers.packages import external_hints, missing_packages
 from kept.providers.setup import Answers, declared_fields, save, settled, tried
 from kept.testing.recording_provider import RecordingProvider
+
+
+@pytest.fixture(autouse=True)
+def _own_environment():
+    """Variables that setup puts into the process are gone after the test."""
+    with patch.dict(os.environ):
+        yield
+
 
 SCHEMA = [
     {"key": "mode", "description": "Where", "default": "cloud", "choices": ["cloud", "local"]},
@@ -122,11 +133,8 @@ def test_declared_variables_are_lent_to_the_process(monkeypatch):
     monkeypatch.delenv("OTHER_KEY", raising=False)
     lend_variables(Configured(), {"MINE_API_KEY": "from file", "OTHER_KEY": "x"})
 
-    import os
-
     assert os.environ["MINE_API_KEY"] == "from file"
     assert "OTHER_KEY" not in os.environ
-    monkeypatch.delenv("MINE_API_KEY")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""Loading: the chosen provider, imported from where it was found, and given the variables it asks for."""
+
+import inspect
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+from kept.core.errors import ConfigError, NotFound, ProviderError
+from kept.core.plugins import imported
+from kept.providers.base import MemoryProvider
+from kept.providers.discovery import ENTRY_POINTS, Found, discover
+from kept.providers.setup import declared_fields
+
+log = logging.getLogger(__name__)
+
+_SHIM = "agent.memory_provider"
+
+
+def load(name: str, plugins: Path, environ: Mapping[str, str] = os.environ) -> MemoryProvider:
+    """Import the chosen provider, and only that, and return it.
+
+    Variables that it declares and only `environ` knows (from `.env`) are put into the process, which is
+    where plugins look for them.
+    """
+    found = discover(plugins)
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise NotFound(
+            f"there is no memory provider {name!r}",
+            f"known here: {known}; `kept providers setup` chooses one, `kept providers off` uses none",
+        )
+    try:
+        provider = _loaded(found[name])
+        lend_variables(provider, environ)
+    except Exception as error:
+        log.warning("the memory provider %r cannot be loaded", name, exc_info=True)
+        raise ProviderError(
+            f"the memory provider {name!r} cannot be loaded: {type(error).__name__}: {error}",
+            "`kept providers status` shows what it needs; `kept providers off` goes on without",
+        ) from error
+    if provider.name != name:
+        raise ConfigError(
+            f"the plugin {name!r} registers a provider called {provider.name!r}", "rename its folder or its provider"
+        )
+    return provider
+
+
+def lend_variables(provider: MemoryProvider, environ: Mapping[str, str]) -> None:
+    """Put the variables that a provider declares into the process where they are missing there."""
+    for field in declared_fields(provider):
+        if field.env_var and environ.get(field.env_var):
+            os.environ.setdefault(field.env_var, environ[field.env_var])
+
+
+def _loaded(found: Found) -> MemoryProvider:
+    with _shimmed():
+        match found.kind:
+            case "bundled" | "entry point":
+                return _made(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
+            case "folder":
+                folder = Path(found.place)
+                return _made(imported(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}"))
+
+
+def _made(target: object) -> MemoryProvider:
+    """Return a provider from a class, a ready object, or a module that registers or defines one."""
+    if isinstance(target, ModuleType):
+        return _from_module(target)
+    if inspect.isclass(target):
+        target = target()
+    elif inspect.isfunction(target):
+        return _registered(target)
+    return _checked(target)
+
+
+def _from_module(module: ModuleType) -> MemoryProvider:
+    register = getattr(module, "register", None)
+    if callable(register):
+        return _registered(register)
+    for value in vars(module).values():
+        if inspect.isclass(value) and issubclass(value, MemoryProvider) and value is not MemoryProvider:
+            return _checked(value())
+    raise TypeError(f"{module.__name__} has neither register(ctx) nor a subclass of MemoryProvider")
+
+
+class _Context:
+    """What a plugin's `register` is given."""
+
+    def __init__(self) -> None:
+        self.provider: object = None
+
+    def register_memory_provider(self, provider: object) -> None:
+        """Take the provider."""
+        self.provider = provider
+
+    def __getattr__(self, name: str) -> object:
+        # plugins register commands, hooks and tools here too; what is not a memory is passed over
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *_args, **_keywords: None
+
+
+def _registered(register: object) -> MemoryProvider:
+    context = _Context()
+    assert callable(register)
+    register(context)
+    return _checked(context.provider)
+
+
+def _checked(provider: object) -> MemoryProvider:
+    """Return the provider; the port is a shape, so a plugin need not inherit from our class to have it."""
+    wanted = ("is_available", "initialize", "get_tool_schemas", "handle_tool_call")
+    missing = [hook for hook in wanted if not callable(getattr(provider, hook, None))]
+    name = getattr(provider, "name", None)
+    if missing or not isinstance(name, str) or not name:
+        raise TypeError(f"it lacks {', '.join(missing) or 'a name'}")
+    return provider  # type: ignore[return-value] # has the required shape
+
+
+@contextmanager
+def _shimmed() -> Iterator[None]:
+    """Make `agent.memory_provider` importable, under which plugins of another agent know the base class."""
+    package, shim = ModuleType("agent"), ModuleType(_SHIM)
+    package.__path__ = []
+    shim.MemoryProvider = MemoryProvider  # type: ignore[attr-defined] # a module made by hand
+    package.memory_provider = shim  # type: ignore[attr-defined] # a module made by hand
+    names = ("agent", _SHIM)
+    before = {name: sys.modules.get(name) for name in names}
+    sys.modules.update({"agent": package, _SHIM: shim})
+    try:
+        yield
+    finally:
+        for name in names:
+            old = before[name]
+            if old is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = old
