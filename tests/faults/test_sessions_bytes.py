@@ -122,7 +122,7 @@ def test_a_forgotten_session_leaves_no_byte(store):
 def test_search_results_elsewhere_are_blanked(store):
     """What another session was shown of a forgotten one goes too: the tool's answer and the text that was sent."""
     name = filled(store)
-    tool = session_search(lambda: store, store.settings, clock=SystemClock())
+    tool = session_search(lambda: store, store.file.settings, clock=SystemClock())
     answer = json.dumps(tool.call({"query": "Quixotopia harvest"}, ToolContext()))
     assert "Blumberwort" in answer
     asker = SessionId("other0")

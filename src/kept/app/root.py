@@ -91,7 +91,7 @@ class App:
         sessions = SqliteSessionStore(
             self.database, self.settings.sessions, clock=self.clock, sink=self.sink, meaning=self.meaning
         )
-        self._closing.callback(sessions.tidy)
+        self._closing.callback(sessions.file.tidy)
         return sessions
 
     @cached_property

@@ -40,7 +40,7 @@ def store(tmp_path, clock):
 
 
 def talk(store, name, *texts, source="cli", days_ago=0.0):
-    at = store.now() - days_ago * 86_400
+    at = store.file.now() - days_ago * 86_400
     store.create(Session(SessionId(name), source, at))
     return store.append(SessionId(name), [NewMessage(Message(Role.USER, text), at, Origin.PERSON) for text in texts])
 
@@ -48,7 +48,7 @@ def talk(store, name, *texts, source="cli", days_ago=0.0):
 def compacted(store, name, ids, child):
     summary = Message(Role.USER, "so far")
     return store.compact(
-        SessionId(name), Summarised(summary, ids[:-1], [], ids[-1:], False, SessionId(child), store.now())
+        SessionId(name), Summarised(summary, ids[:-1], [], ids[-1:], False, SessionId(child), store.file.now())
     )
 
 
@@ -85,9 +85,9 @@ def test_a_deleted_session_can_be_restored(store):
 
 def test_the_trash_empties_itself_after_its_days(store, clock):
     """Thirty days after a delete the session is removed for good, with index rows, blobs and prompt."""
-    store.create(Session(SessionId("a"), "cli", store.now()), system_prompt="only mine")
+    store.create(Session(SessionId("a"), "cli", store.file.now()), system_prompt="only mine")
     image = (ImagePart("image/png", "QUJDRA=="),)
-    store.append(SessionId("a"), [NewMessage(Message(Role.USER, image), store.now(), Origin.PERSON)])
+    store.append(SessionId("a"), [NewMessage(Message(Role.USER, image), store.file.now(), Origin.PERSON)])
     keeping.delete(store, [SessionId("a")])
 
     assert keeping.sweep(store).sessions == 0
@@ -103,8 +103,8 @@ def test_the_trash_empties_itself_after_its_days(store, clock):
 def test_what_a_branch_carries_stays(store):
     """Removing a session leaves the rows that a branch carries; they become the branch's own."""
     ids = talk(store, "a", "one", "two", "three")
-    store.branch(SessionId("a"), at=ids[1], new=Session(SessionId("side"), "cli", store.now()))
-    store.append(SessionId("side"), [NewMessage(Message(Role.USER, "aside"), store.now(), Origin.PERSON)])
+    store.branch(SessionId("a"), at=ids[1], new=Session(SessionId("side"), "cli", store.file.now()))
+    store.append(SessionId("side"), [NewMessage(Message(Role.USER, "aside"), store.file.now(), Origin.PERSON)])
 
     keeping.delete(store, [SessionId("a")])
     removed = keeping.sweep(store, days=0)
@@ -118,8 +118,8 @@ def test_what_a_branch_carries_stays(store):
 def test_forgetting_takes_what_a_branch_carries(store):
     """Forgetting is final: carried rows go, and the branch's summaries of them are blanked."""
     ids = talk(store, "a", "one okapi", "two okapi")
-    store.branch(SessionId("a"), at=None, new=Session(SessionId("side"), "cli", store.now()))
-    summary = Summarised(Message(Role.USER, "about the okapi"), ids[:1], [], ids[1:], True, None, store.now())
+    store.branch(SessionId("a"), at=None, new=Session(SessionId("side"), "cli", store.file.now()))
+    summary = Summarised(Message(Role.USER, "about the okapi"), ids[:1], [], ids[1:], True, None, store.file.now())
     store.compact(SessionId("side"), summary)
 
     forgetting.carry_out(store, forgetting.plan_sessions(store, [SessionId("a")]))

@@ -52,7 +52,7 @@ def filled(store):
 
 @pytest.fixture
 def ask(filled):
-    tool = session_search(lambda: filled, filled.settings, clock=SystemClock())
+    tool = session_search(lambda: filled, filled.file.settings, clock=SystemClock())
 
     def call(context=None, /, **arguments):
         return tool.call(arguments, context or ToolContext())
@@ -339,7 +339,7 @@ def test_summaries_cite_their_evidence(filled):
     """With an auxiliary model each session is summarised; cited ids are checked against the transcript."""
     match = 46
     model = Summariser(f"They decided on a violin lesson [{match}] and more [999999].")
-    tool = session_search(lambda: filled, filled.settings, clock=SystemClock(), auxiliary=lambda: model)
+    tool = session_search(lambda: filled, filled.file.settings, clock=SystemClock(), auxiliary=lambda: model)
 
     answer = tool.call({"query": "violin lesson", "summarize": True, "limit": 1}, ToolContext())
 
@@ -352,7 +352,7 @@ def test_summaries_cite_their_evidence(filled):
 @pytest.mark.parametrize("model", [None, Summariser(ModelBusy("overloaded"))])
 def test_without_a_model_the_passages_come_back(filled, model):
     """No model, or one that fails, gives the raw answer with a note."""
-    tool = session_search(lambda: filled, filled.settings, clock=SystemClock(), auxiliary=lambda: model)
+    tool = session_search(lambda: filled, filled.file.settings, clock=SystemClock(), auxiliary=lambda: model)
 
     answer = tool.call({"query": "violin lesson", "summarize": True}, ToolContext())
 

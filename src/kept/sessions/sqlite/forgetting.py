@@ -122,8 +122,8 @@ def _holding(connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
 def carry_out(store: SqliteSessionStore, plan: ForgetPlan) -> ForgetReport:
     """Remove what was planned everywhere in this file, and probe that no search finds it any more."""
     probes = _probes(store, plan)
-    with store.writing() as connection:
-        _leave_marks(connection, plan, now=store.now())
+    with store.file.writing() as connection:
+        _leave_marks(connection, plan, now=store.file.now())
         _blank(connection, plan)
     removed = purge.sessions(store.database, plan.sessions, keep_borrowed=False)
     removed.blobs += _remove_single(store, plan.messages)
@@ -192,7 +192,7 @@ def _remove_single(store: SqliteSessionStore, numbers: Sequence[MessageId]) -> i
     blobs = 0
     for start in range(0, len(numbers), purge.STEP):
         page = numbers[start : start + purge.STEP]
-        with store.writing() as connection:
+        with store.file.writing() as connection:
             owners = {row[6] for number in page for row in connection.execute(SQL.one, (number,))}
             blobs += purge.messages(connection, page)
             connection.executemany(SQL.recount, [(owner,) for owner in owners])
@@ -228,7 +228,7 @@ def scrub_entries(store: SqliteSessionStore, texts: Sequence[str]) -> int:
     words = [text.casefold() for text in texts if text.strip()]
     if not words:
         return 0
-    with store.writing() as connection:
+    with store.file.writing() as connection:
         named = [(int(number), str(text)) for number, text in connection.execute(SQL.naming_pages)]
         _blank_messages(connection, [number for number, text in named if quotes_a_page(text) and _shows(text, words)])
         return _scrub_words(connection, words)

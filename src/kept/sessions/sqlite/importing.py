@@ -88,7 +88,7 @@ class Importing:
                 self._salt = tombstones.salt(connection) if tombstones.any_left(connection) else None
                 self._take(connection, ready)
             self.report.lines += len(batch)
-            self._store.sink(Progressed(TASK, self.report.lines, total))
+            self._store.file.sink(Progressed(TASK, self.report.lines, total))
         self._link()
         return self.report
 
@@ -106,7 +106,7 @@ class Importing:
     def _ready(self, line: Line) -> SessionLine | _Ready:
         if isinstance(line, SessionLine):
             return line
-        row, blobs = message_row(line.session.id, self._store.redaction.message(line.new))
+        row, blobs = message_row(line.session.id, self._store.file.redaction.message(line.new))
         if line.state is not State.ACTIVE:
             row = (*row[:_STATE], line.state.value, *row[_STATE + 1 :])
         return _Ready(line, row, blobs, fingerprint(row[1], row[_CONTENT], row[_PARTS], row[_CALLS]))
@@ -132,7 +132,7 @@ class Importing:
             return
         if line.session.id in self._created:
             if line.system_prompt is not None:
-                life.set_prompt(connection, line.session.id, self._store.redaction.text(line.system_prompt))
+                life.set_prompt(connection, line.session.id, self._store.file.redaction.text(line.system_prompt))
             for key, value in line.notes.items():
                 notes.note(connection, line.session.id, key, value)
             if line.carried:
@@ -148,7 +148,7 @@ class Importing:
         elif self._salt is not None and tombstones.has(connection, tombstones.of_session(self._salt, session.id)):
             stored = None
         else:
-            life.create(connection, self._store.redaction.session(session))
+            life.create(connection, self._store.file.redaction.session(session))
             self._created.add(session.id)
             self.report.sessions += 1
         self._stored[session.id] = stored
@@ -200,7 +200,7 @@ class Importing:
     def _add_title(self, connection: Connection, session_id: SessionId, session: Session) -> None:
         existing = life.one(connection, session_id)
         if existing is not None and existing.title is None and session.title is not None:
-            title = self._store.redaction.text(session.title)
+            title = self._store.file.redaction.text(session.title)
             unique = life.unique_title(connection, title, user_id=existing.user_id, session_id=session_id)
             connection.execute(SQL.add_title, (unique or None, session_id))
 

@@ -19,7 +19,7 @@ _NEVER = 1e18
 
 def archive(store: SqliteSessionStore, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
     """Hide a conversation from lists, or show it again; search finds it either way."""
-    with store.writing() as connection:
+    with store.file.writing() as connection:
         life.existing(connection, session_id)
         chain = context.lineage(connection).chain(session_id)
         life.archive(connection, chain, archived=archived)
@@ -29,18 +29,18 @@ def archive(store: SqliteSessionStore, session_id: SessionId, *, archived: bool 
 def delete(store: SqliteSessionStore, session_ids: Sequence[SessionId]) -> list[SessionId]:
     """Move conversations to the trash, each with the whole chain of its compressions."""
     gone: list[SessionId] = []
-    with store.writing() as connection:
+    with store.file.writing() as connection:
         links = context.lineage(connection)
         for session_id in session_ids:
             if session_id not in gone:
                 life.existing(connection, session_id)
-                gone += life.trash(connection, links.chain(session_id), now=store.now())
+                gone += life.trash(connection, links.chain(session_id), now=store.file.now())
     return gone
 
 
 def restore(store: SqliteSessionStore, session_id: SessionId) -> list[SessionId]:
     """Bring a conversation back from the trash."""
-    with store.writing() as connection:
+    with store.file.writing() as connection:
         back = life.untrash(connection, context.lineage(connection).chain(session_id))
     if not back:
         raise no_session(session_id)
@@ -55,9 +55,9 @@ def trashed(store: SqliteSessionStore) -> list[Session]:
 
 def sweep(store: SqliteSessionStore, *, days: float | None = None) -> purge.Removed:
     """Remove for good what has been in the trash for longer than its time."""
-    kept_days = store.settings.trash_days if days is None else days
+    kept_days = store.file.settings.trash_days if days is None else days
     with store.database.reading() as connection:
-        due = [one.id for one in life.in_trash(connection, until=store.now() - kept_days * DAY_SECONDS)]
+        due = [one.id for one in life.in_trash(connection, until=store.file.now() - kept_days * DAY_SECONDS)]
     if not due:
         return purge.Removed()
     return purge.sessions(store.database, due, keep_borrowed=True)
@@ -76,7 +76,7 @@ def prunable(
 ) -> Pruned:
     """Return what a prune would throw away: idle for so long, of that source, the oldest until the rest fits."""
     with store.database.reading() as connection:
-        before = _NEVER if days is None else store.now() - days * DAY_SECONDS
+        before = _NEVER if days is None else store.file.now() - days * DAY_SECONDS
         idle = [session_from(row) for row in connection.execute(SQL.idle, {"before": before, "source": source})]
         sizes: dict[str, int] = dict(connection.execute(SQL.text_bytes))
     if most_bytes is not None:

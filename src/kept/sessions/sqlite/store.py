@@ -1,14 +1,13 @@
 """The session store in SQLite: every method one short transaction on the shared database."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from kept.core.clock import SystemClock
-from kept.core.errors import Busy, Unreadable
+from kept.core.errors import Unreadable
 from kept.core.events import ignore
 from kept.core.ids import MessageId, SessionId, new_session_id
 from kept.core.jsontypes import JSON
@@ -17,13 +16,12 @@ from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
 from kept.sessions.lineage import Lineage
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, erasing, indexing, life, notes, reindex, rows, tidying
+from kept.sessions.sqlite import context, indexing, life, notes, rows
+from kept.sessions.sqlite.file import SessionFile
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
-from kept.storage.state import STATE_NAME, open_state
 
 if TYPE_CHECKING:
-    from kept.sessions.redaction import Redaction
     from kept.sessions.sqlite.alikeness import Likeness
     from kept.sessions.sqlite.meaning import Meaning
 
@@ -42,18 +40,11 @@ def _mending(
         try:
             return act(store, *args, **kwargs)
         except (Unreadable, UnicodeDecodeError):  # what a damaged page says may not even be text
-            if not store.mended():
+            if not store.file.mended():
                 raise
             return act(store, *args, **kwargs)
 
     return mending
-
-
-def _opened(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
-    if isinstance(place, Database):
-        return place
-    path = Path(place)
-    return open_state(path / STATE_NAME if path.is_dir() else path, settings.durability, sink=sink)
 
 
 class SqliteSessionStore:
@@ -71,45 +62,14 @@ class SqliteSessionStore:
         sink: EventSink = ignore,
         meaning: "Meaning | None" = None,
     ) -> None:
-        self.settings = settings or SessionSettings()
-        self.database = database = _opened(database, self.settings, sink)
-        self.clock = clock or SystemClock()
-        self.sink = sink
+        self.file = SessionFile(database, settings, clock=clock, sink=sink)
+        self.database = self.file.database
         self.meaning = meaning
         """Vectors beside the words; None without them."""
-        if not database.is_read_only:
-            reindex.make_ready(database, sink=sink, clock=self.clock)
-            erasing.finish(database)
 
     def close(self) -> None:
         """Close the database, tidied; who shares it with others closes it there."""
-        self.tidy()
-        self.database.close()
-
-    def tidy(self) -> None:
-        """Give back the room that writing left unused, where that takes a moment; call it before closing."""
-        if self.database.has_written:
-            tidying.tidy(self.database)
-
-    def now(self) -> float:
-        """Return the present in epoch seconds."""
-        return self.clock.now().timestamp()
-
-    @cached_property
-    def redaction(self) -> "Redaction":
-        """What takes credentials out of everything that is stored; loaded at the first write."""
-        from kept.sessions.redaction import Redaction
-
-        return Redaction(is_on=self.settings.redact)
-
-    @contextmanager
-    def writing(self, unit: UnitOfWork | None = None) -> Iterator[Connection]:
-        """Give the connection inside a transaction: the caller's unit, or one of its own."""
-        if unit is not None:
-            yield cast(Connection, unit)
-            return
-        with self.database.writing() as connection:
-            yield connection
+        self.file.close()
 
     def unit(self) -> AbstractContextManager[UnitOfWork]:
         """Open one write transaction that several tiers may share."""
@@ -119,10 +79,10 @@ class SqliteSessionStore:
 
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
         """Begin a session; its id must be new."""
-        with self.writing() as connection:
-            life.create(connection, self.redaction.session(session))
+        with self.file.writing() as connection:
+            life.create(connection, self.file.redaction.session(session))
             if system_prompt is not None:
-                life.set_prompt(connection, session.id, self.redaction.text(system_prompt))
+                life.set_prompt(connection, session.id, self.file.redaction.text(system_prompt))
 
     @_mending
     def session(self, session_id: SessionId) -> Session | None:
@@ -145,20 +105,20 @@ class SqliteSessionStore:
 
     def end(self, session_id: SessionId, reason: str) -> None:
         """Mark the session as ended; the first reason wins."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             life.existing(connection, session_id)
-            connection.execute(life.SQL.end, (self.now(), reason, session_id))
+            connection.execute(life.SQL.end, (self.file.now(), reason, session_id))
 
     def reopen(self, session_id: SessionId) -> None:
         """Take back the end of a session."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             life.existing(connection, session_id)
             connection.execute(life.SQL.reopen, (session_id,))
 
     def rename(self, session_id: SessionId, title: str) -> str:
         """Set the title, made unique with ` #N`, and return it."""
-        with self.writing() as connection:
-            return life.rename(connection, session_id, self.redaction.text(title))
+        with self.file.writing() as connection:
+            return life.rename(connection, session_id, self.file.redaction.text(title))
 
     def system_prompt(self, session_id: SessionId) -> str | None:
         """Return the prompt that was stored when the session was first built."""
@@ -168,9 +128,9 @@ class SqliteSessionStore:
 
     def set_system_prompt(self, session_id: SessionId, prompt: str) -> None:
         """Store the prompt that the session reuses verbatim from now on."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             life.existing(connection, session_id)
-            life.set_prompt(connection, session_id, self.redaction.text(prompt))
+            life.set_prompt(connection, session_id, self.file.redaction.text(prompt))
 
     # messages
 
@@ -179,10 +139,10 @@ class SqliteSessionStore:
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
     ) -> list[MessageId]:
         """Store `messages` in order, redacted and indexed, and return their ids."""
-        safe = [self.redaction.message(new) for new in messages]
+        safe = [self.file.redaction.message(new) for new in messages]
         if self.meaning is not None:
             self.meaning.wake()
-        with self.writing(unit) as connection:
+        with self.file.writing(unit) as connection:
             return rows.add(connection, session_id, safe)
 
     @_mending
@@ -243,13 +203,13 @@ class SqliteSessionStore:
 
     def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
         """Take back that message and all after it; return how many."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             life.existing(connection, session_id)
             return context.rewind(connection, session_id, from_message)
 
     def restore_rewound(self, session_id: SessionId) -> int:
         """Bring back the newest rewound run; return how many."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             life.existing(connection, session_id)
             return context.restore(connection, session_id)
 
@@ -257,11 +217,11 @@ class SqliteSessionStore:
 
     def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
         """Begin `new` as a branch that carries the context up to `at`."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             life.existing(connection, session_id)
             carried = context.up_to(connection, session_id, at)
             branch = replace(new, parent_session_id=session_id, link=Link.BRANCH)
-            life.create(connection, self.redaction.session(branch))
+            life.create(connection, self.file.redaction.session(branch))
             context.carry(connection, new.id, carried, own_from=max(carried, default=0))
 
     def tip(self, session_id: SessionId) -> SessionId:
@@ -277,14 +237,14 @@ class SqliteSessionStore:
     def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
         """Archive what a compaction covered, in place or into a child session; return where the talk goes on."""
         summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
-        with self.writing(unit) as connection:
+        with self.file.writing(unit) as connection:
             parent = life.existing(connection, session_id)
             target = parent.id
             if not compaction.in_place:
-                target = compaction.new_session_id or new_session_id(self.clock.now())
+                target = compaction.new_session_id or new_session_id(self.file.clock.now())
                 life.continue_as(connection, parent, target, started=compaction.timestamp)
             context.cover(connection, parent.id, compaction.covered)
-            (mark,) = rows.add(connection, target, [self.redaction.message(summary)])
+            (mark,) = rows.add(connection, target, [self.file.redaction.message(summary)])
             carried = [*compaction.kept_head, mark, *compaction.kept_tail]
             context.carry(connection, target, carried, own_from=mark)
         return target
@@ -302,8 +262,8 @@ class SqliteSessionStore:
         unit: UnitOfWork | None = None,
     ) -> None:
         """Count one model call of the session."""
-        with self.writing(unit) as connection:
-            notes.add_usage(connection, (session_id, self.clock.now(), model, task), usage=usage, cost=cost)
+        with self.file.writing(unit) as connection:
+            notes.add_usage(connection, (session_id, self.file.clock.now(), model, task), usage=usage, cost=cost)
 
     def usage(self, *, session_id: SessionId | None = None, since: str = "") -> list[UsageRow]:
         """Return the counted calls since that day, of one session or of all."""
@@ -312,7 +272,7 @@ class SqliteSessionStore:
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
         """Keep a small fact with the session (cool-downs, counters, calibration)."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             notes.note(connection, session_id, key, value)
 
     def noted(self, session_id: SessionId, key: str) -> JSON:
@@ -322,19 +282,21 @@ class SqliteSessionStore:
 
     def lease(self, name: str, *, holder: str, seconds: float) -> bool:
         """Take or renew a lease across processes; False when another holder has it."""
-        with self.writing() as connection:
-            return notes.lease(connection, name, holder=holder, now=self.now(), seconds=seconds)
+        with self.file.writing() as connection:
+            return notes.lease(connection, name, holder=holder, now=self.file.now(), seconds=seconds)
 
     def release(self, name: str, *, holder: str) -> None:
         """Give a lease back."""
-        with self.writing() as connection:
+        with self.file.writing() as connection:
             notes.release(connection, name, holder=holder)
 
     def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
         """Store a node over message ids (depth 0) or node ids, and return its id."""
-        safe = self.redaction.text(text)
-        with self.writing() as connection:
-            return notes.add_node(connection, session_id, depth=depth, text=safe, children=children, now=self.now())
+        safe = self.file.redaction.text(text)
+        with self.file.writing() as connection:
+            return notes.add_node(
+                connection, session_id, depth=depth, text=safe, children=children, now=self.file.now()
+            )
 
     def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
         """Return (id, depth, text, children) of every node, oldest first."""
@@ -346,25 +308,10 @@ class SqliteSessionStore:
     @_mending
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
-        self.catch_up()
+        self.file.catch_up()
         with self.database.reading() as connection:
-            return indexing.find(connection, request, now=self.now(), asks=self._asks(connection))
+            return indexing.find(connection, request, now=self.file.now(), asks=self._asks(connection))
 
     def _asks(self, connection: Connection) -> "Callable[[str], Likeness | None] | None":
         meaning = self.meaning
         return None if meaning is None else lambda text: meaning.asked(connection, text)
-
-    def mended(self) -> bool:
-        """Make anew what is derived and damaged; False when the damage lies elsewhere, or nothing can be written."""
-        from kept.sessions.sqlite import healing  # its tools are loaded with the first damage
-
-        return not self.database.is_read_only and bool(healing.heal(self.database, sink=self.sink, clock=self.clock))
-
-    def catch_up(self) -> None:
-        """Index what other programs wrote; a busy file leaves it for the next search."""
-        if self.database.is_read_only:
-            return
-        try:
-            indexing.drain(self.database)
-        except Busy:
-            return

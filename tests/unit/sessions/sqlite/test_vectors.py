@@ -314,7 +314,7 @@ def test_short_forms_choose_what_an_exact_comparison_would(store):
     rows = (centres[chance.integers(0, 40, 6_000)] + 0.6 * chance.normal(size=(6_000, 96))).astype(np.float32)
     numbers = say(store, "a", *(f"number {place}" for place in range(6_000)))
     connection = store.database.connection
-    with store.writing():
+    with store.database.writing():
         vectors.begin(connection, "m")
         made = [
             (number, f"number {place}", vectors.packed(rows[place : place + 1])) for place, number in enumerate(numbers)
@@ -322,7 +322,7 @@ def test_short_forms_choose_what_an_exact_comparison_would(store):
         vectors.put(connection, "m", made[:100])
     matrix = Matrix(96)
     matrix.follow(connection)
-    with store.writing():
+    with store.database.writing():
         vectors.put(connection, "m", made)
     matrix.follow(connection)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
