@@ -42,7 +42,8 @@ def chat(
     """Talk with an agent that remembers; /help lists what you can type."""
     from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
-    from kept.cli.talk import Leaving, approver, talking
+    from kept.cli.asking import approver
+    from kept.cli.talk import Leaving, talking
     from kept.cli.tending import tending
 
     with opened() as kept:

@@ -33,9 +33,10 @@ def run(
     """Answer one message and leave."""
     from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
+    from kept.cli.asking import approver
     from kept.cli.chat import chosen_session
     from kept.cli.screen import Screen
-    from kept.cli.talk import approver, talking
+    from kept.cli.talk import talking
     from kept.cli.tending import tending
 
     text = read_input() if stdin or prompt == "-" else prompt

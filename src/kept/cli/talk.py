@@ -1,6 +1,5 @@
-"""Running an agent from a terminal: turns in a loop of their own, Ctrl-C, approvals."""
+"""Running an agent from a terminal: turns in a loop of their own, Ctrl-C."""
 
-import select
 import signal
 import sys
 import threading
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kept.cli.echo import seen, unseen
+from kept.cli.echo import unseen
 from kept.cli.frame import note
 from kept.core.events import Warned
 
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 
     from kept.agent.agent import Agent
     from kept.agent.answer import Answer
-    from kept.agent.workspace import Workspace
-    from kept.core.jsontypes import JSON
-    from kept.core.tools import Tool
-
 
 AGAIN_SECONDS = 2.0
 """Two presses of Ctrl-C within this time leave."""
@@ -31,10 +26,7 @@ LEAVE_SECONDS = 5.0
 """How long an interrupted turn may take to be stored when the process is asked to end."""
 SILENT_SECONDS = 1.0
 """How long a review may hold the exit before a person is told why."""
-_LOOK_SECONDS = 0.2
 _ENDINGS = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-MOST_SHOWN = 4_000
-"""How many characters of a foreign tool's arguments a question shows."""
 
 
 class Leaving(KeyboardInterrupt):
@@ -146,56 +138,3 @@ def _signals() -> Iterator[None]:
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def approver(
-    workspace: "Workspace", mode: str, *, yes_to_reads: bool = False
-) -> "Callable[[Tool, dict[str, JSON]], bool]":
-    """Return who allows tool calls: the settings where they decide, else the person at the terminal."""
-
-    def approve(tool: "Tool", arguments: "dict[str, JSON]") -> bool:
-        name = tool.schema.name
-        asks = workspace.needs_asking(name, arguments)
-        if mode == "deny":
-            return False
-        if mode == "auto" and not asks:
-            return True
-        if (name in {"write_file", "edit_file"} and not asks) or (yes_to_reads and tool.only_reads):
-            return True
-        if not sys.stdin.isatty():
-            note(f"kept: {name} was not allowed, because nobody can be asked here; {_way_to_allow(tool, mode)}")
-            return False
-        note(f"\nallow {name}: {_shown(tool, arguments)} ? [y/N]")
-        return _says_yes()
-
-    return approve
-
-
-def _way_to_allow(tool: "Tool", mode: str) -> str:
-    auto = "" if mode == "auto" else ", or set approvals to auto"
-    if tool.schema.toolset == "mcp":
-        return f"trust its server with `approve: true` under mcp_servers{auto}"
-    return f"`kept chat` asks{auto}"
-
-
-def _shown(tool: "Tool", arguments: "dict[str, JSON]") -> str:
-    """Return what a person needs to see of a call to decide about it: a command whole, whatever its length."""
-    from kept.cli.printable import printable
-    from kept.core.jsontypes import dumps
-
-    if tool.schema.toolset != "mcp":
-        return printable(str(arguments.get("command") or arguments.get("path") or ""))
-    text = printable(dumps(arguments))
-    left_out = f" … {len(text) - MOST_SHOWN:,} characters more" if len(text) > MOST_SHOWN else ""
-    return f"{text[:MOST_SHOWN]}{left_out}"
-
-
-def _says_yes() -> bool:
-    """Wait for the person's word; a turn that is interrupted meanwhile waits no longer."""
-    from kept.agent.offload import given_up
-
-    with seen():
-        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
-            if given_up():
-                return False
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
