@@ -117,25 +117,23 @@ def _skills(kept: "App") -> "Iterator[Check]":
 
 
 def _providers(kept: "App") -> "Iterator[Check]":
-    from kept.cli.providers import status_of
+    from kept.cli.providers_status import status_of
     from kept.curation.doctor import Check, Health, well
 
     if not kept.settings.memory.provider:
         yield well("providers", "built-in memory only")
         return
     try:
-        active = status_of(kept)["active"]
+        found = status_of(kept)
     except KeptError as error:
         yield Check("providers", Health.ILL, error.message, error.remedy)
         return
-    assert isinstance(active, list)
-    for one in active:
-        assert isinstance(one, dict)
-        name, waiting = f"provider {one['name']}", f"{one['waiting']} writes wait"
-        if not one["available"]:
-            yield Check(name, Health.ILL, str(one["problem"]), "`kept providers setup` mends it, `off` goes without")
-        elif one["health"] != "ok":
-            said = f"{one['health']}, {waiting}; last error: {one['last_error']}"
+    for one in found.chosen:
+        name, waiting = f"provider {one.name}", f"{one.queue.waiting} writes wait"
+        if one.problem is not None:
+            yield Check(name, Health.ILL, one.problem, "`kept providers setup` mends it, `off` goes without")
+        elif one.condition != "ok":
+            said = f"{one.condition}, {waiting}; last error: {one.health.last_error}"
             yield Check(name, Health.WARNING, said, "`kept providers status` says more")
         else:
             yield well(name, f"available, {waiting}")

@@ -3,12 +3,11 @@
 import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
-from kept.core.clock import from_epoch, iso
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Refused
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from kept.providers.base import MemoryProvider
     from kept.providers.discovery import Found
     from kept.providers.setup import Field
-    from kept.providers.status import ChosenStatus
 
 app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
 
@@ -44,6 +42,8 @@ def _add_the_rest() -> None:
 
 def add_to(group: typer.Typer) -> None:
     """Add the commands that `kept memory` has too."""
+    from kept.cli.providers_status import status
+
     group.command("setup")(setup)
     group.command("status")(status)
     group.command("off")(off)
@@ -74,139 +74,10 @@ def setup(
         _activate(kept, chosen)
 
 
-def status(as_json: JsonFlag = False) -> None:
-    """Show what is in use, what it needs, how it is, and what waits for it."""
-    with opened() as kept:
-        shown = status_of(kept)
-    if as_json:
-        print_json(shown)
-    else:
-        _say_status(shown)
-
-
 def off(as_json: JsonFlag = False) -> None:
     """Use the built-in pages only; what waits in the outbox stays there."""
     with opened() as kept:
         _switch_off(kept, as_json=as_json)
-
-
-def status_of(kept: "App") -> dict[str, JSON]:
-    """Return what `kept providers status` and `kept memory status` show."""
-    from kept.memory.edits import Target
-    from kept.providers.audit import Audit
-    from kept.providers.choosing import chosen_names
-    from kept.providers.outbox import Outbox
-    from kept.providers.status import chosen_status, installed
-
-    outbox, audit = Outbox(kept.database, clock=kept.clock), Audit(kept.database, clock=kept.clock)
-    names = chosen_names(kept.settings.memory.provider)
-    chosen = [
-        chosen_status(
-            name,
-            home=kept.home.path,
-            plugins=kept.home.plugins,
-            environ=kept.environ,
-            outbox=outbox,
-            audit=audit,
-        )
-        for name in names
-    ]
-    pages = {
-        target.value: {"enabled": kept.memory.enabled(target), "entries": len(kept.memory.files.entries(target))}
-        for target in Target
-    }
-    return {
-        "builtin": pages,
-        "provider": names,
-        "active": [_as_json(each) for each in chosen],
-        "installed": [{"name": one.name, "kind": one.kind, "place": one.place} for one in installed(kept.home.plugins)],
-        "outbox": {lane.provider: lane.waiting for lane in outbox.lanes()},
-    }
-
-
-def _as_json(chosen: "ChosenStatus") -> dict[str, JSON]:
-    health = chosen.health
-    return {
-        "name": chosen.name,
-        "kind": chosen.kind,
-        "installed": chosen.kind is not None,
-        "available": chosen.available,
-        "problem": chosen.problem,
-        "configuration": chosen.configuration,
-        "facts": chosen.facts,
-        "missing_variables": list(chosen.missing_variables),
-        "health": _health(chosen),
-        "failures": health.failures,
-        "last_error": health.last_error,
-        "last_error_at": _moment(health.last_error_at),
-        "last_success_at": _moment(health.last_success_at),
-        "waiting": sum(lane.waiting for lane in chosen.lanes),
-        "delivered": sum(lane.delivered for lane in chosen.lanes),
-        "dropped": sum(lane.dropped for lane in chosen.lanes),
-        "refused": sum(lane.refused for lane in chosen.lanes),
-        "blocked": [
-            {
-                "id": item.id,
-                "hook": item.hook,
-                "since": _moment(item.created),
-                "attempts": item.attempts,
-                "next_attempt": _moment(item.not_before),
-                "last_error": item.last_error,
-                "retry": f"kept providers outbox retry --id {item.id}",
-                "drop": f"kept providers outbox drop --id {item.id}",
-            }
-            for item in chosen.blocked
-        ],
-    }
-
-
-def _health(chosen: "ChosenStatus") -> str:
-    if not chosen.available:
-        return "not available"
-    if chosen.paused:
-        return "paused"
-    return "failing" if chosen.health.failures else "ok"
-
-
-def _moment(seconds: float | None) -> str | None:
-    return None if seconds is None else iso(from_epoch(seconds))
-
-
-def _say_status(shown: Mapping[str, JSON]) -> None:
-    pages, active, installed = shown["builtin"], shown["active"], shown["installed"]
-    assert isinstance(pages, dict)
-    assert isinstance(active, list)
-    assert isinstance(installed, list)
-    for page, facts in pages.items():
-        entries = f"{facts['entries']} {'entry' if facts['entries'] == 1 else 'entries'}"
-        say(f"built-in {page}: {entries}{'' if facts['enabled'] else ' (switched off)'}")
-    if not active:
-        say("provider: none, built-in memory only  (`kept providers setup` adds one)")
-    for one in active:
-        _say_active(one)
-    for one in installed:
-        say(f"  installed: {one['name']:14} {one['kind']}")
-
-
-def _say_active(one: Mapping[str, Any]) -> None:
-    say(f"provider: {one['name']} ({one['kind'] or 'not installed'}), health: {one['health']}")
-    if one["problem"]:
-        say(f"  not in use: {one['problem']}")
-    for variable in one["missing_variables"]:
-        say(f"  missing variable: {variable}  (set it in .env or the environment)")
-    for key, value in one["configuration"].items():
-        say(f"  {key} = {value!r}")
-    for key, value in one["facts"].items():
-        say(f"  {key}: {value}")
-    if one["last_error"]:
-        say(f"  last error: {one['last_error']}  ({one['last_error_at']})")
-    refused = f", {one['refused']} refused for good (`kept providers outbox` lists them)" if one["refused"] else ""
-    say(f"  outbox: {one['waiting']} waiting, {one['delivered']} delivered, {one['dropped']} dropped{refused}")
-    for item in one["blocked"]:
-        behind = f"; {one['waiting'] - 1} wait behind it" if one["waiting"] > 1 else ""
-        say(f"  BLOCKED since {item['since']} by write {item['id']} ({item['hook']}){behind}")
-        say(f"    {item['attempts']} attempts, the next at {item['next_attempt']}; last error: {item['last_error']}")
-        say(f"    try now: {item['retry']}    give it up: {item['drop']}")
 
 
 def _picked(found: "Mapping[str, Found]", kept: "App") -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from kept.core.errors import KeptError
 from kept.core.jsontypes import JSON
@@ -12,7 +13,7 @@ from kept.providers.breaker import Health
 from kept.providers.calling import call_hook
 from kept.providers.config import load_values
 from kept.providers.crew import Crew
-from kept.providers.discovery import Found, discover
+from kept.providers.discovery import Found, Kind, discover
 from kept.providers.loading import load
 from kept.providers.outbox import Item, Lane, Outbox
 from kept.providers.setup import Field, declared_fields
@@ -23,36 +24,84 @@ _LONGEST = 200
 _MOST_FACTS = 20
 
 
+Condition = Literal["ok", "failing", "paused", "not available"]
+
+
 @dataclass(frozen=True, slots=True)
 class ChosenStatus:
     """How a chosen provider stands."""
 
     name: str
-    kind: str | None
+    kind: Kind | None
     """Where it comes from; None when it does not exist here."""
-    available: bool
+    condition: Condition
     problem: str | None
     """Why it is not available."""
     configuration: Mapping[str, JSON]
     """Its settings; secrets are left out."""
     missing_variables: tuple[str, ...]
     health: Health
-    paused: bool
-    lanes: tuple[Lane, ...]
-    """Its queues, one per user."""
+    queue: Lane
+    """What waits for it, for all users together."""
     facts: Mapping[str, JSON] = field(default_factory=dict)
     """What it tells of itself."""
     blocked: tuple[Item, ...] = ()
     """Writes that failed and hold up what is queued behind them, one per lane at most."""
 
 
-def chosen_status(
-    name: str, *, home: Path, plugins: Path, environ: Mapping[str, str], outbox: Outbox, audit: Audit
-) -> ChosenStatus:
-    """Return how one chosen provider stands; imports that one only."""
-    found = discover(plugins).get(name)
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the providers of a home stand."""
+
+    chosen: tuple[ChosenStatus, ...]
+    installed: tuple[Found, ...]
+    """Every provider that could be chosen, by name."""
+    lanes: tuple[Lane, ...]
+    """Every queue, also that of a provider which is no longer chosen."""
+
+
+def status_of(
+    names: Sequence[str], *, home: Path, plugins: Path, environ: Mapping[str, str], outbox: Outbox, audit: Audit
+) -> Status:
+    """Return how the chosen providers stand; only those are imported."""
+    found, lanes = discover(plugins), outbox.lanes()
+
+    def chosen(name: str) -> ChosenStatus:
+        own = [lane for lane in lanes if lane.provider.partition("/")[0] == name]
+        heads = [outbox.head(lane.provider) for lane in own]
+        asked = _asked(name, home=home, plugins=plugins, environ=environ)
+        health = audit.health(name)
+        return ChosenStatus(
+            name=name,
+            kind=found[name].kind if name in found else None,
+            condition=_condition(asked.problem, health, outbox.now()),
+            problem=asked.problem,
+            configuration=asked.configuration,
+            missing_variables=asked.missing_variables,
+            health=health,
+            queue=_together(name, own),
+            facts=asked.facts,
+            blocked=tuple(head for head in heads if head is not None and head.attempts),
+        )
+
+    installed = sorted(found.values(), key=lambda each: each.name)
+    return Status(tuple(chosen(name) for name in names), tuple(installed), tuple(lanes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the provider itself and its settings say."""
+
+    problem: str | None
+    configuration: Mapping[str, JSON] = field(default_factory=dict)
+    facts: Mapping[str, JSON] = field(default_factory=dict)
+    missing_variables: tuple[str, ...] = ()
+
+
+def _asked(name: str, *, home: Path, plugins: Path, environ: Mapping[str, str]) -> _Asked:
     fields: Sequence[Field] = ()
-    problem: str | None = None
+    values: Mapping[str, JSON] = {}
+    facts: Mapping[str, JSON] = {}
     try:
         provider = load(name, plugins, environ)
         fields = declared_fields(provider)
@@ -60,31 +109,33 @@ def chosen_status(
         values = load_values(home, name)
         facts = _facts(provider, home) if problem is None else {}
     except KeptError as error:
-        problem, values, facts = error.message, {}, {}
+        problem = error.message
     secret = {field.key for field in fields if field.secret or field.env_var}
-    health = audit.health(name)
-    lanes = tuple(lane for lane in outbox.lanes() if lane.provider.partition("/")[0] == name)
-    heads = [outbox.head(lane.provider) for lane in lanes]
-    return ChosenStatus(
-        name=name,
-        kind=found.kind if found is not None else None,
-        available=problem is None,
-        problem=problem,
-        configuration={key: value for key, value in values.items() if key not in secret},
-        missing_variables=tuple(
-            field.env_var for field in fields if field.env_var and field.required and not environ.get(field.env_var)
-        ),
-        health=health,
-        paused=health.paused_until > outbox.now(),
-        lanes=lanes,
-        facts={key: value for key, value in facts.items() if key not in secret},
-        blocked=tuple(head for head in heads if head is not None and head.attempts),
+    return _Asked(
+        problem,
+        {key: value for key, value in values.items() if key not in secret},
+        {key: value for key, value in facts.items() if key not in secret},
+        tuple(field.env_var for field in fields if field.env_var and field.required and not environ.get(field.env_var)),
     )
 
 
-def installed(plugins: Path) -> list[Found]:
-    """Return every provider that could be chosen, by name."""
-    return sorted(discover(plugins).values(), key=lambda found: found.name)
+def _condition(problem: str | None, health: Health, now: float) -> Condition:
+    if problem is not None:
+        return "not available"
+    if health.paused_until > now:
+        return "paused"
+    return "failing" if health.failures else "ok"
+
+
+def _together(name: str, lanes: Sequence[Lane]) -> Lane:
+    return Lane(
+        provider=name,
+        waiting=sum(lane.waiting for lane in lanes),
+        oldest=min((lane.oldest for lane in lanes if lane.oldest is not None), default=None),
+        delivered=sum(lane.delivered for lane in lanes),
+        dropped=sum(lane.dropped for lane in lanes),
+        refused=sum(lane.refused for lane in lanes),
+    )
 
 
 def _unavailable(provider: MemoryProvider) -> str | None:
