@@ -32,6 +32,12 @@ AllowOption = Annotated[
     typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=completion.rules),
 ]
 
+_REMEDIES = {
+    Reason.BLOCKED: "state the bare fact; or, for a false alarm, add {allow}",
+    Reason.EMPTY: "write the text in quotes",
+    Reason.NO_MATCH: "`kept memory show --target {page}` prints the entries: quote a part of one exactly",
+}
+
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
@@ -173,26 +179,15 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
             lambda held: kept.memory.apply(page, edit, Author(allow=allowed | named_rules(held))),
             yes=yes,
         )
-        if isinstance(outcome, Refused):
-            outcome = dataclasses.replace(outcome, remedy=_next_step(outcome, page))
-        show_outcome(outcome, as_json=as_json)
+        show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
 
 
-def _next_step(refused: Refused, page: Target) -> str:
-    """Return what a person can do about a refusal, whose own remedy speaks to a model."""
-    setting = "memory" if page is Target.MEMORY else "user_profile"
-    match refused.reason:
-        case Reason.BLOCKED:
-            rules = " ".join(f"--allow {rule}" for rule in sorted(named_rules(refused)))
-            return f"state the bare fact; or, for a false alarm, add {rules}"
-        case Reason.EMPTY:
-            return "write the text in quotes; - reads it from standard input"
-        case Reason.NO_MATCH:
-            return f"`kept memory show --target {page}` prints the entries: quote a part of one exactly"
-        case Reason.DISABLED:
-            return f"`kept config set memory.{setting}_enabled true` switches it on"
-        case _:
-            return refused.remedy
+def _with_options(refused: Refused, page: Target) -> Refused:
+    """Return a refusal whose remedy names what the command line offers besides."""
+    if refused.reason not in _REMEDIES:
+        return refused
+    allow = " ".join(f"--allow {rule}" for rule in sorted(named_rules(refused)))
+    return dataclasses.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
 
 
 def _check_rules(names: list[str]) -> None:

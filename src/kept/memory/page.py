@@ -41,7 +41,7 @@ def clean(text: str) -> str | Refused:
     """Return `text` as an entry would be stored, or why it cannot be one."""
     entry = _stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
     if not entry:
-        return Refused(Reason.EMPTY, "The content is empty.", "Give the fact to keep as `content`.")
+        return Refused(Reason.EMPTY, "The content is empty.", "Give the fact to keep.")
     if has_delimiter_line(entry):
         return Refused(
             Reason.DELIMITER,
@@ -132,7 +132,7 @@ class Page:
             return Refused(
                 Reason.NO_MATCH,
                 "No entry holds that text.",
-                "Quote a part of an entry exactly as it stands in `current_entries`.",
+                "Quote a part of an entry exactly as it stands on the page now.",
             )
         if len(hits) > 1:
             return Refused(

@@ -219,7 +219,11 @@ class MemoryStore:
     def checked(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:
         """Return why these edits may not even be tried: the page is off, or the scanner objects."""
         if not self.enabled(target):
-            return Refused(Reason.DISABLED, f"The page '{target}' is disabled.", "Do not retry; tell the user.")
+            setting = "memory_enabled" if target is Target.MEMORY else "user_profile_enabled"
+            remedy = (
+                f"`kept config set memory.{setting} true` (run by the user) switches it on; do not retry before that."
+            )
+            return Refused(Reason.DISABLED, f"The page '{target}' is disabled.", remedy)
         for number, edit in enumerate(edits, start=1):
             refused = self._objection(target, edit, author, is_last=number == len(edits))
             if refused is not None:

@@ -247,6 +247,14 @@ def test_a_disabled_page_is_not_written(make_store):
     assert not isinstance(store.apply("memory", Add("x")), Refused)
 
 
+@pytest.mark.parametrize(("page", "setting"), [("memory", "memory_enabled"), ("user", "user_profile_enabled")])
+def test_a_disabled_page_names_its_setting(make_store, page, setting):
+    """Whoever is refused learns what switches the page on."""
+    refused = make_store(**{setting: False}).apply(page, Add("x"))
+
+    assert f"kept config set memory.{setting} true" in refused.remedy
+
+
 def test_overflow_archives_what_was_changed_longest_ago(make_store):
     """The write is accepted, the answer names what moved, and the archive has it."""
     store = make_store(memory_char_limit=20, overflow="archive")
