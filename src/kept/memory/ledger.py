@@ -2,16 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId, new_group_id
 from kept.memory.edits import Action, Step, Target, steps_between
 from kept.memory.page import Page
 from kept.storage.marks import APPLICATION_ID
 from kept.storage.migrations import sql_migrations
-from kept.storage.sqlite import Connection, Database
+from kept.storage.sqlite import Database
 from kept.storage.statements import statements
 
 SQL = statements("kept.memory", "ledger.sql")
@@ -136,19 +137,33 @@ class Ledger:
         stamp: int | None = None,
     ) -> list[LedgerId]:
         """Append one write and return the ids of its rows, one per step."""
-        allowed = json.dumps(sorted(author.allow)) if author.allow else None
-        hashes = (page_hash(before), page_hash(change.entries))
+        of_all = {
+            "group_id": author.group_id,
+            "time": now,
+            "target": target,
+            "session_id": author.session_id,
+            "user_id": author.user_id,
+            "reason": author.reason,
+            "allowed": json.dumps(sorted(author.allow)) if author.allow else None,
+            "page_before": page_hash(before),
+            "page_after": page_hash(change.entries),
+            "page_stamp": stamp,
+        }
         ids = []
         with self._db.writing() as connection:
-            (write_id,) = connection.execute(SQL.next_write).fetchone() or (1,)
+            ((write_id,),) = connection.execute(SQL.next_write)
             for number, step in enumerate(change.steps):
-                origin = (change.origins[number] if change.origins else "") or author.origin
-                undoes = change.undoes[number] if change.undoes else None
-                row = (
-                    write_id, author.group_id, now, target, step.action, step.before, step.after, step.position,
-                    origin, author.session_id, author.user_id, author.reason, allowed, undoes, *hashes, stamp,
-                )  # fmt: skip
-                ids.append(LedgerId(_one(connection, SQL.insert, row)))
+                of_step = {
+                    "write_id": write_id,
+                    "action": step.action,
+                    "before": step.before,
+                    "after": step.after,
+                    "position": step.position,
+                    "origin": (change.origins[number] if change.origins else "") or author.origin,
+                    "undoes": change.undoes[number] if change.undoes else None,
+                }
+                ((ledger_id,),) = connection.execute(SQL.insert, of_all | of_step)
+                ids.append(LedgerId(int(ledger_id)))
         return ids
 
     def replayed(self, target: Target, *, until: float | None = None) -> tuple[str, ...]:
@@ -165,19 +180,17 @@ class Ledger:
     def newest(self, target: Target) -> Entered | None:
         """Return the last row of a page that is not voided."""
         with self._db.reading() as connection:
-            return next(iter(_entered(connection.execute(SQL.newest, (target,)))), None)
+            return next((_Row(*row).entered() for row in connection.execute(SQL.newest, (target,))), None)
 
-    def rows(self, target: Target | None = None) -> list[Entered]:
+    def rows(self, target: Target | None = None, *, after: int = 0, limit: int = -1) -> list[Entered]:
         """Return the rows of one page or of both, oldest first; voided ones left out."""
+        bindings = {"target": target, "after": after, "limit": limit}
         with self._db.reading() as connection:
-            if target is None:
-                return _entered(connection.execute(SQL.all_edits))
-            return _entered(connection.execute(SQL.by_target, (target,)))
+            return [_Row(*row).entered() for row in connection.execute(SQL.rows, bindings)]
 
     def since(self, ledger_id: int, *, limit: int = 1_000) -> list[Entered]:
         """Return the rows after `ledger_id`, oldest first: how a mirror catches up."""
-        with self._db.reading() as connection:
-            return _entered(connection.execute(SQL.since, (ledger_id, limit)))
+        return self.rows(after=ledger_id, limit=limit)
 
     def knows(self, target: Target, entry: str) -> bool:
         """Whether this very entry was written through the ledger."""
@@ -221,27 +234,47 @@ class Ledger:
     def erase_log(self) -> bool:
         """Let nothing that was blanked stay in the log; False while a reader keeps it."""
         with self._db.reading() as connection:
-            rows = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            rows = connection.execute(SQL.erase_log).fetchall()
         return all(row[0] == 0 for row in rows)
 
 
-def _one(connection: Connection, sql: str, bindings: tuple[object, ...]) -> int:
-    (value,) = connection.execute(sql, bindings).fetchone() or (0,)
-    return int(value)
+class _Row(NamedTuple):
+    """The columns of the selects, in their order."""
 
+    id: int
+    write_id: int
+    group_id: str
+    time: float
+    target: str
+    action: Action
+    before: str | None
+    after: str | None
+    position: int
+    origin: str
+    session_id: str | None
+    user_id: str
+    reason: str | None
+    allowed: str | None
+    undoes: int | None
+    page_before: str
+    page_after: str
+    page_stamp: int | None
 
-def _entered(rows: Iterable[tuple[object, ...]]) -> list[Entered]:
-    return [_row(*row) for row in rows]  # type: ignore[arg-type] # the columns of the select, in order
-
-
-def _row(  # noqa: PLR0913, PLR0917 - one parameter per column
-    id_: int, write_id: int, group_id: str, time: float, target: str, action: Action, before: str | None,
-    after: str | None, position: int, origin: str, session_id: str | None, user_id: str, reason: str | None,
-    allowed: str | None, undoes: int | None, page_before: str, page_after: str, page_stamp: int | None,
-) -> Entered:  # fmt: skip
-    return Entered(
-        LedgerId(id_), write_id, group_id, time, Target(target), Step(action, before, after, position), origin,
-        SessionId(session_id) if session_id else None, UserId(user_id), reason,
-        frozenset(json.loads(allowed)) if allowed else frozenset(),
-        LedgerId(undoes) if undoes else None, page_before, page_after, page_stamp,
-    )  # fmt: skip
+    def entered(self) -> Entered:
+        return Entered(
+            id=LedgerId(self.id),
+            write_id=self.write_id,
+            group_id=self.group_id,
+            time=self.time,
+            target=Target(self.target),
+            step=Step(self.action, self.before, self.after, self.position),
+            origin=self.origin,
+            session_id=SessionId(self.session_id) if self.session_id else None,
+            user_id=UserId(self.user_id),
+            reason=self.reason,
+            allowed=frozenset(json.loads(self.allowed)) if self.allowed else frozenset(),
+            undoes=LedgerId(self.undoes) if self.undoes else None,
+            page_before=self.page_before,
+            page_after=self.page_after,
+            page_stamp=self.page_stamp,
+        )

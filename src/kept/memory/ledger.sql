@@ -1,7 +1,8 @@
 -- name: insert
 INSERT INTO edits (write_id, group_id, time, target, action, before, after, position, origin,
                    session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (:write_id, :group_id, :time, :target, :action, :before, :after, :position, :origin,
+        :session_id, :user_id, :reason, :allowed, :undoes, :page_before, :page_after, :page_stamp)
 RETURNING id;
 
 -- name: next_write
@@ -15,20 +16,10 @@ FROM edits WHERE target = ? AND NOT voided ORDER BY id DESC LIMIT 1;
 -- name: void
 UPDATE edits SET voided = 1 WHERE write_id = ?;
 
--- name: by_target
+-- name: rows
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
        session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
-FROM edits WHERE target = ? AND NOT voided ORDER BY id;
-
--- name: all_edits
-SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
-FROM edits WHERE NOT voided ORDER BY id;
-
--- name: since
-SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
-FROM edits WHERE NOT voided AND id > ? ORDER BY id LIMIT ?;
+FROM edits WHERE NOT voided AND id > :after AND (:target IS NULL OR target = :target) ORDER BY id LIMIT :limit;
 
 -- name: known_after
 SELECT 1 FROM edits WHERE target = ? AND after = ? AND NOT voided LIMIT 1;
@@ -51,3 +42,6 @@ SELECT id, before, after FROM edits;
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
                  after = CASE WHEN after IS NULL THEN NULL ELSE '' END
 WHERE id = ?;
+
+-- name: erase_log
+PRAGMA wal_checkpoint(TRUNCATE);
