@@ -41,20 +41,16 @@ class MemoryTool:
         """Answer one call; bad arguments and a broken disk are answers too."""
         self._count_from_zero_in_a_new_turn(context)
         if not (self._store.settings.memory_enabled or self._store.settings.user_profile_enabled):
-            return {"success": False, "error": "Memory is disabled in the configuration.", "done": True}
+            return _final("Memory is disabled in the configuration.")
         if context.incognito:
-            return {
-                "success": False,
-                "error": "This conversation is incognito: nothing is kept.",
-                "done": True,
-            }
+            return _final("This conversation is incognito: nothing is kept.")
         request = read_request(arguments, may_read=self._store.settings.read_action)
         if isinstance(request, Refused):
             return self._refusal(request, None)
         try:
             return self._answer(request, context)
         except KeptError as error:
-            return {"success": False, "error": error.message, "remedy": error.remedy}
+            return Refused(Reason.UNAVAILABLE, error.message, error.remedy).as_json()
 
     def _count_from_zero_in_a_new_turn(self, context: ToolContext) -> None:
         turn = (context.session_id, context.turn)
@@ -107,10 +103,8 @@ class MemoryTool:
     def _held(self, request: WriteRequest, refused: Refused, author: Author) -> Mapping[str, JSON]:
         names = sorted(named_rules(refused))
         pending = self._approvals.stage(request.target, request.edits, author, why="suspicious", rules=names)
-        return {
-            "success": False, "held": True, "pending_id": pending.id, "rules": list(names), "error": refused.error,
-            "remedy": f"It waits for the user: `kept memory approve {pending.id}`. {refused.remedy}",
-        }  # fmt: skip
+        remedy = f"It waits for the user: `kept memory approve {pending.id}`. {refused.remedy}"
+        return {**refused.as_json(), "held": True, "pending_id": pending.id, "remedy": remedy}
 
     def _success(self, outcome: Outcome) -> Mapping[str, JSON]:
         return {
@@ -133,12 +127,7 @@ class MemoryTool:
         }
 
     def _refusal(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:
-        answer: dict[str, JSON] = {
-            "success": False,
-            "error": refused.error,
-            "remedy": refused.remedy,
-            **refused.detail,
-        }
+        answer = refused.as_json()
         if target is not None and refused.reason in _COSTLY:
             try:
                 page = self._store.page(target)
@@ -156,6 +145,11 @@ class MemoryTool:
                 "remedy": "Stop trying to save in this turn: answer the user now, and save it in a later turn.",
             }
         return answer
+
+
+def _final(error: str) -> Mapping[str, JSON]:
+    """Return the answer to a call that no other call can mend."""
+    return {**Refused(Reason.DISABLED, error, "Do not call it again; answer without it.").as_json(), "done": True}
 
 
 @cache

@@ -180,8 +180,31 @@ def test_disabled_and_incognito_memory_says_so(make_tool):
     off = make_tool(memory_enabled=False, user_profile_enabled=False)
     sent = {"target": "memory", "action": "add", "content": "x"}
 
-    assert "disabled" in off.call(sent, ToolContext())["error"]
-    assert "incognito" in make_tool().call(sent, ToolContext(incognito=True))["error"]
+    answers = [off.call(sent, ToolContext()), make_tool().call(sent, ToolContext(incognito=True))]
+    assert "disabled" in answers[0]["error"]
+    assert "incognito" in answers[1]["error"]
+    assert [(answer["reason"], answer["done"]) for answer in answers] == [("disabled", True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        ({"action": "fly"}, "invalid"),
+        ({"action": "add", "content": " "}, "empty"),
+        ({"action": "add", "content": "x" * 3000}, "over_budget"),
+        ({"action": "remove", "old_text": "absent"}, "no_match"),
+        ({"action": "add", "content": POISON}, "blocked"),
+        ({"action": "add", "content": ORDER}, "held"),
+        ({"operations": [{"action": "remove", "old_text": "absent"}, {"content": "x"}]}, "batch"),
+    ],
+)
+def test_every_refusal_says_why_in_a_stable_word(call, sent, reason):
+    """A program can tell refusals apart without reading their sentences."""
+    answer = call(**sent)
+
+    assert (answer["success"], answer["reason"]) == (False, reason)
+    assert answer["error"]
+    assert answer["remedy"]
 
 
 def test_a_broken_disk_is_an_answer(call, folder):
@@ -190,7 +213,7 @@ def test_a_broken_disk_is_an_answer(call, folder):
     (folder / "MEMORY.md").mkdir()
 
     answer = call(action="add", content="x")
-    assert answer["success"] is False
+    assert (answer["success"], answer["reason"]) == (False, "unavailable")
     assert answer["remedy"]
 
 
