@@ -2,15 +2,14 @@
 
 import dataclasses
 import shlex
-import sys
-from collections.abc import Callable
 from functools import cache
 from typing import Annotated
 
 import typer
 
 from kept.cli import completion
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_json, read_input, refuse, say
+from kept.cli.frame import JsonFlag, YesFlag, note, opened, print_json, read_input, say
+from kept.cli.memory_frame import TargetOption, asked_if_held, pages, show_outcome
 from kept.cli.printable import printable
 from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
@@ -21,12 +20,11 @@ from kept.memory.edits import Add, Edit, Remove, Replace, Target
 from kept.memory.history import History, Story
 from kept.memory.ledger import Author
 from kept.memory.objection import named_rules
-from kept.memory.store import MemoryStore, Outcome
+from kept.memory.store import MemoryStore
 from kept.security.scan import rule_ids
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
 
-TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=completion.rules),
@@ -67,10 +65,10 @@ def show(
     with opened() as kept:
         store = kept.memory
         if as_json:
-            print_json({page.value: _page_json(store, page, long=long) for page in _pages(target)})
+            print_json({page.value: _page_json(store, page, long=long) for page in pages(target)})
             return
         unreadable: Unreadable | None = None
-        for page in _pages(target):
+        for page in pages(target):
             try:
                 show_page(store, page, long=long, raw=raw)
             except Unreadable as error:  # the other page is shown all the same
@@ -92,10 +90,6 @@ def show_page(store: MemoryStore, page: Target, *, long: bool = False, raw: bool
         say(f"  § {printable(text)}".replace("\n", "\n    "))
         if long:
             say(f"      {_told(stories.get(entry))}")
-
-
-def _pages(target: Target | None) -> list[Target]:
-    return [target] if target is not None else list(Target)
 
 
 def _page_json(store: MemoryStore, page: Target, *, long: bool) -> dict[str, JSON]:
@@ -196,56 +190,12 @@ def _check_rules(names: list[str]) -> None:
             raise UsageError(f"there is no scanner rule {name!r}{nearest(name, known)}", "the refusal names the rules")
 
 
-def asked_if_held(
-    outcome: Outcome | Refused, keep: Callable[[Refused], Outcome | Refused], *, yes: bool
-) -> Outcome | Refused:
-    """Ask the person at the terminal instead of staging: they are the one who would approve."""
-    if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
-        return outcome
-    if not yes and not sys.stdin.isatty():
-        return dataclasses.replace(outcome, remedy="give --yes to keep it all the same")
-    note(outcome.error)
-    return keep(outcome) if confirmed("Keep it all the same?", yes=yes) else outcome
-
-
-def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
-    """Print an accepted edit with the way back, or leave with its refusal."""
-    if isinstance(outcome, Refused):
-        matches = outcome.detail.get("matches")
-        for match in matches if isinstance(matches, list) else []:
-            note(f"  · {match}")
-        refuse(outcome, as_json=as_json)
-    if as_json:
-        print_json(outcome_json(outcome))
-        return
-    percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
-    entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
-    hint = f"  ({way_back})" if outcome.ledger_ids else ""
-    say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{hint}")
-    if outcome.note and "overflow" in outcome.change.origins:  # a warning was told by the sink already
-        note(outcome.note)
-
-
-def outcome_json(outcome: Outcome) -> dict[str, JSON]:
-    """Return an accepted edit for programs."""
-    return {
-        "success": True,
-        "target": outcome.target.value,
-        "message": outcome.message,
-        "entry_count": outcome.entry_count,
-        "used_chars": outcome.used_chars,
-        "char_limit": outcome.char_limit,
-        "ledger_ids": list(outcome.ledger_ids),
-        "note": outcome.note,
-    }
-
-
 @app.command()
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a session would freeze them."""
     with opened() as kept:
         kept.memory.load()
-        blocks = {page.value: kept.memory.render_snapshot(page) for page in _pages(target)}
+        blocks = {page.value: kept.memory.render_snapshot(page) for page in pages(target)}
     if as_json:
         print_json(dict(blocks))
         return

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, note, opened, print_json, say
+from kept.cli.memory_frame import TargetOption, outcome_json, pages, show_outcome
 from kept.cli.printable import printable
 from kept.cli.when import moment
 from kept.core.clock import from_epoch
@@ -17,7 +18,6 @@ from kept.memory.history import History, as_json
 from kept.memory.ledger import Entered, undone
 from kept.memory.page import preview
 
-TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
 EditArgument = Annotated[int, typer.Argument(help="The number of the edit, as `kept memory log` prints it.")]
 SIGNS = {"add": "+", "remove": "-", "replace": "~", "archive": "·"}
 
@@ -100,7 +100,6 @@ def undo(
     json_: JsonFlag = False,
 ) -> None:
     """Take an edit back, as a new edit; repeating it walks back, undoing an undo's id brings it back."""
-    from kept.cli.memory import outcome_json, show_outcome
     from kept.memory.undo import undo as take_back
 
     with opened() as kept:
@@ -132,11 +131,11 @@ def at(
     with opened() as kept:
         history = History(kept.memory)
         then = moment(time, now=kept.clock.now().timestamp())
-        pages = {page: history.at(page, then) for page in Target if target in (None, page)}
+        past = {page: history.at(page, then) for page in pages(target)}
     if json_:
-        print_json({page.value: {"entries": list(entries)} for page, entries in pages.items()})
+        print_json({page.value: {"entries": list(entries)} for page, entries in past.items()})
         return
-    for page, entries in pages.items():
+    for page, entries in past.items():
         say(page.value)
         for entry in entries:
             say(f"  § {printable(entry)}".replace("\n", "\n    "))
@@ -160,7 +159,6 @@ def search(
 
 def restore(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
-    from kept.cli.memory import show_outcome
     from kept.memory.undo import restore as put_back
 
     with opened() as kept:

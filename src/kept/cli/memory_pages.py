@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, say
+from kept.cli.memory_frame import TargetOption, asked_if_held, outcome_json, pages, show_outcome
 from kept.cli.printable import counted, printable
 from kept.core.errors import UsageError
 from kept.core.jsontypes import JSON
@@ -19,8 +20,6 @@ from kept.memory.store import MemoryStore
 if TYPE_CHECKING:
     from kept.memory.repair import Proposal
 
-TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the group."""
@@ -32,14 +31,14 @@ def add_to(app: typer.Typer) -> None:
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Turn a page that was changed from outside, or cannot be read, into a clean one."""
     with opened() as kept:
-        pages = [target] if target else list(Target)
-        done: dict[str, JSON] = {page.value: _repaired(kept.memory, page, yes=yes, as_json=as_json) for page in pages}
+        done: dict[str, JSON] = {
+            page.value: _repaired(kept.memory, page, yes=yes, as_json=as_json) for page in pages(target)
+        }
     if as_json:
         print_json(done)
 
 
 def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
-    from kept.cli.memory import outcome_json
     from kept.memory.repair import propose
     from kept.memory.repair import repair as write_repaired
 
@@ -79,7 +78,6 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     from kept.cli.editor import edited
-    from kept.cli.memory import asked_if_held, show_outcome
     from kept.memory.rewrite import rewrite
 
     page = target or Target.MEMORY
@@ -97,17 +95,15 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
-    from kept.cli.memory import outcome_json
     from kept.memory.rewrite import empty
 
     with opened() as kept:
-        pages = [target] if target else list(Target)
-        count = sum(len(kept.memory.page(page).entries) for page in pages)
+        count = sum(len(kept.memory.page(page).entries) for page in pages(target))
         if not confirmed(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
         author = Author(reason="reset")
         done: dict[str, JSON] = {}
-        for page in pages:
+        for page in pages(target):
             result = empty(kept.memory, page, author)
             if isinstance(result, Refused):
                 fail(result.error, result.remedy)
@@ -123,8 +119,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
     with opened() as kept:
-        pages = [target] if target else list(Target)
-        print_json({page.value: {"entries": kept.memory.entries(page)} for page in pages})
+        print_json({page.value: {"entries": kept.memory.entries(page)} for page in pages(target)})
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 

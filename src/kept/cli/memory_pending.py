@@ -7,7 +7,7 @@ import typer
 
 from kept.app import App
 from kept.cli.frame import JsonFlag, fail, opened, print_json, say
-from kept.cli.memory import TargetOption, show_outcome
+from kept.cli.memory_frame import TargetOption, show_outcome
 from kept.core.clock import from_epoch
 from kept.core.refusal import Refused
 from kept.memory.approval import Pending
