@@ -62,22 +62,27 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they are on disk now."""
+    found: dict[str, JSON] = {}
+    unreadable: list[Unreadable] = []
     with opened() as kept:
-        store = kept.memory
-        if as_json:
-            print_json({page.value: _page_json(store, page, long=long) for page in pages(target)})
-            return
-        unreadable: Unreadable | None = None
         for page in pages(target):
             try:
-                show_page(store, page, long=long, raw=raw)
+                if as_json:
+                    found[page.value] = _page_json(kept.memory, page, long=long)
+                else:
+                    show_page(kept.memory, page, long=long, raw=raw)
             except Unreadable as error:  # the other page is shown all the same
-                unreadable = error
-        waiting = len(kept.approvals.waiting())
-        if waiting:
-            note(f"{waiting} waiting for approval: `kept memory pending`")
-        if unreadable is not None:
-            raise unreadable
+                found[page.value] = {"error": {"message": error.message, "remedy": error.remedy}}
+                unreadable.append(error)
+        waiting = 0 if as_json else len(kept.approvals.waiting())
+    if as_json:
+        print_json(found)
+    if waiting:
+        note(f"{waiting} waiting for approval: `kept memory pending`")
+    for other in unreadable[:-1]:
+        note(f"kept: {other.message}\n  next: {other.remedy}")
+    if unreadable:
+        raise unreadable[-1]
 
 
 def show_page(store: MemoryStore, page: Target, *, long: bool = False, raw: bool = False) -> None:

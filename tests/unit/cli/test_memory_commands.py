@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,37 @@ def test_show_as_json(run):
         "user": {"entries": [], "chars": 0, "limit": 1375},
     }
     assert list(as_json(run("memory", "show", "--json", "-t", "user"))) == ["user"]
+
+
+def undecodable(file):
+    file.write_bytes(b"caf\xe9")
+
+
+@pytest.mark.parametrize("unreadable", [Path.mkdir, undecodable])
+def test_a_page_that_cannot_be_read_hides_no_other(run, home, unreadable):
+    """As JSON the readable page stands beside the error of the other; the code tells of it."""
+    run("memory", "add", "Uses pytest")
+    unreadable(home / "memories" / "USER.md")
+
+    ran = run("memory", "show", "--json")
+    shown = as_json(ran)
+    assert ran.code == run("memory", "show").code == 74
+    assert shown["memory"]["entries"] == ["Uses pytest"]
+    assert "USER.md" in shown["user"]["error"]["message"]
+    assert shown["user"]["error"]["remedy"]
+    assert shown["user"]["error"]["message"] in ran.err
+
+
+def test_two_pages_that_cannot_be_read_are_both_named(run, home):
+    """Neither trouble hides the other."""
+    (home / "memories").mkdir(parents=True)
+    undecodable(home / "memories" / "USER.md")
+    undecodable(home / "memories" / "MEMORY.md")
+
+    for ran in (run("memory", "show"), run("memory", "show", "--json")):
+        assert ran.code == 74
+        assert "USER.md" in ran.err
+        assert "MEMORY.md" in ran.err
 
 
 def test_show_long_tells_the_story(run):
