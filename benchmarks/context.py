@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -45,7 +45,9 @@ from kept.llm.tokens import message_tokens, text_tokens
 from kept.security.secrets import redact
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
+from kept.testing.clock import FixedClock
 
+START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 WINDOW = 200_000
 MODEL = "anthropic/claude-sonnet-4-5"
 PLANNING_LIMIT_SECONDS = 0.050
@@ -80,17 +82,6 @@ class ScriptedSummary:
             output_tokens=message_tokens(Message(Role.ASSISTANT, answer)),
         )
         return answer
-
-
-@dataclass
-class Clock:
-    """The time of the simulated conversation."""
-
-    moment: datetime = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        """Return the simulated moment."""
-        return self.moment
 
 
 @dataclass
@@ -137,7 +128,7 @@ class Run:
         self, name: str, engine: ContextEngine | None, store: SqliteSessionStore, *, rebuilt: bool = False
     ) -> None:
         self.result = Result(name)
-        self.clock = Clock()
+        self.clock = FixedClock(START)
         self.summary = ScriptedSummary()
         self.store, self.engine, self.rebuilt = store, engine, rebuilt
         self.session_id = SessionId(f"bench_{re.sub('[^a-z]', '_', name)}")
@@ -177,12 +168,12 @@ class Run:
         """Talk until the turns are over or the window is."""
         start = time.perf_counter()
         for turn in conversation(turns):
-            self.clock.moment += timedelta(seconds=turn.pause_seconds)
+            self.clock.forward(seconds=turn.pause_seconds)
             if self.rebuilt:
                 self.system = f"system of turn {turn.number}"
             for new in turn.rounds[:-1]:
                 self.append(new)
-                self.clock.moment += timedelta(seconds=8)
+                self.clock.forward(seconds=8)
                 if not self.request():
                     self.result.seconds = time.perf_counter() - start
                     return self.result
@@ -309,7 +300,7 @@ def planning_seconds(*, cold: bool) -> float:
         for place, one in enumerate(messages, start=1)
     ]
     engine = Compressor()
-    engine.prepare(Setup(window=Window(WINDOW, 8_000), count=message_tokens, clock=Clock(), redact=redact))
+    engine.prepare(Setup(window=Window(WINDOW, 8_000), count=message_tokens, clock=FixedClock(START), redact=redact))
     best = float("inf")
     for _ in range(5):
         if cold:

@@ -1,29 +1,19 @@
 """What tests of curated memory share: stores on real temporary folders."""
 
 import tempfile
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore
-
-
-class SteppingClock:
-    """A clock that moves on by one second each time it is asked."""
-
-    def __init__(self) -> None:
-        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self):
-        self.moment += timedelta(seconds=1)
-        return self.moment
+from kept.testing.clock import FixedClock
 
 
 @pytest.fixture
 def clock():
-    return SteppingClock()
+    return FixedClock(step=timedelta(seconds=1))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Writes that wait for a person: staged, checked again, archived, never lost."""
 
-from datetime import timedelta
-
 import pytest
 
 from kept.core.errors import NotFound, StorageError
@@ -92,7 +90,7 @@ def test_rejecting_without_an_archive_changes_nothing(approvals, store, folder):
 def test_waiting_ends_after_thirty_days(approvals, store, clock):
     """Expired writes go to the archive."""
     staged(approvals, Add("too late"))
-    clock.moment += timedelta(days=31)
+    clock.forward(days=31)
 
     assert approvals.waiting() == []
     assert [row.reason for row in History(store).archive("late")] == ["expired"]

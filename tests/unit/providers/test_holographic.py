@@ -2,13 +2,14 @@
 
 import json
 from calendar import month_name
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from kept.core.errors import ConfigError
 from kept.providers.holographic import HolographicProvider
 from kept.providers.holographic.settings import HolographicSettings, settings_from
+from kept.testing.clock import FixedClock
 
 FACTS = [
     "Anna's favourite tea is oolong.",
@@ -24,19 +25,9 @@ FACTS = [
 ]
 
 
-class Hands:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self):
-        return self.moment
-
-
 @pytest.fixture
 def clock():
-    return Hands()
+    return FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -286,7 +277,7 @@ def test_old_facts_fade_where_a_half_life_is_set(tmp_path, clock):
     provider = HolographicProvider(clock=clock)
     provider.initialize("s1", kept_home=str(tmp_path))
     use(provider, action="add", content="Standup meeting is at nine")
-    clock.moment += timedelta(days=20)
+    clock.forward(days=20)
     use(provider, action="add", content="The standup meeting moved to ten because of the new office in Graz")
 
     assert "ten" in contents(use(provider, action="search", query="standup meeting"))[0]

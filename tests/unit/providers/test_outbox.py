@@ -1,29 +1,15 @@
 """The outbox."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from kept.providers.outbox import Outbox, Write, new_holder
 from kept.storage.state import open_state
-
-
-class Hands:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self):
-        return self.moment
-
-    def move(self, seconds):
-        self.moment += timedelta(seconds=seconds)
+from kept.testing.clock import FixedClock
 
 
 @pytest.fixture
 def clock():
-    return Hands()
+    return FixedClock()
 
 
 @pytest.fixture
@@ -84,7 +70,7 @@ def test_a_failed_write_blocks_its_lane_until_it_is_due(outbox, clock):
 
     blocked = outbox.take("a", holder=holder, seconds=60)
     other = outbox.take("b", holder=holder, seconds=60)
-    clock.move(10)
+    clock.forward(seconds=10)
     due = outbox.take("a", holder=holder, seconds=60)
 
     assert blocked is None
@@ -99,7 +85,7 @@ def test_one_at_a_time_drains_a_lane(outbox, clock):
     outbox.take("a", holder=first, seconds=60)
 
     while_held = outbox.take("a", holder=second, seconds=60)
-    clock.move(61)
+    clock.forward(seconds=61)
     after = outbox.take("a", holder=second, seconds=60)
 
     assert while_held is None
