@@ -12,8 +12,8 @@ from kept.cli import completion
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, invocation, opened, print_json, say
 from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
+from kept.storage.copying import copy_file
 from kept.storage.files import explained, make_folder
-from kept.storage.sqlite import copy_database, is_database
 
 NameArgument = Annotated[str, typer.Argument(help="The name of the profile.", autocompletion=completion.profiles)]
 
@@ -152,13 +152,7 @@ def _copy(source: Path, target: Path) -> Path:
         own = {name for name in names if _LEFT_OUT.search(name)}
         return own | ({"profiles", "active_profile"} & set(names) if Path(folder) == source else set())
 
-    def copy(original: str, place: str) -> None:
-        if is_database(Path(original)):
-            copy_database(Path(original), Path(place))
-        else:
-            shutil.copy2(original, place)
-
-    shutil.copytree(source, target, ignore=left_out, copy_function=copy, ignore_dangling_symlinks=True)
+    shutil.copytree(source, target, ignore=left_out, copy_function=copy_file, ignore_dangling_symlinks=True)
     return target
 
 

@@ -269,27 +269,6 @@ class Database:
             )
 
 
-def is_database(path: Path) -> bool:
-    """Whether a file is an SQLite database, by its first bytes."""
-    with explained("read", path), path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copy a database as one moment saw it, even while another process writes to it."""
-    with explained("write", target):
-        os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
-    with explained_sql(source):
-        origin = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
-        copy = apsw.Connection(str(target))
-        try:
-            with copy.backup("main", origin, "main") as backup:
-                backup.step()
-        finally:
-            copy.close()
-            origin.close()
-
-
 def use_wal(connection: Connection, path: Path) -> None:
     """Switch to the write-ahead log, or to a rollback journal where the file system cannot share memory."""
     with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
