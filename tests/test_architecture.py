@@ -124,7 +124,7 @@ def test_drivers_stay_at_the_edge(trees: dict[Path, ast.Module]) -> None:
     strays = [
         f"{_ids(path)} imports {name}"
         for path, tree in trees.items()
-        for name in _imported(tree)
+        for name in {module.partition(".")[0] for module in _imported(tree)}
         if name in DRIVERS and path.relative_to(SRC).parts[0] not in DRIVERS[name]
     ]
 
@@ -135,10 +135,23 @@ def _imported(tree: ast.Module) -> set[str]:
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module.partition(".")[0])
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def test_a_session_store_is_reached_through_its_port(trees: dict[Path, ast.Module]) -> None:
+    """Only the app, which builds it, imports the folder of a session store; the command line knows no database."""
+    strays = [
+        f"{name} imports {module}"
+        for path, tree in trees.items()
+        for module in _imported(tree)
+        if not (name := _ids(path)).startswith(("app/", "sessions/sqlite/"))
+        and (module.startswith("kept.sessions.sqlite") or (name.startswith("cli/") and "sqlite" in module.split(".")))
+    ]
+
+    assert strays == []
 
 
 def test_nothing_is_promised_in_a_comment() -> None:

@@ -9,9 +9,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
 from kept.core.search import SearchRequest
 from kept.core.tools import ToolContext
-from kept.sessions.sqlite import forgetting, index
-from kept.sessions.sqlite.exporting import exported
-from kept.sessions.sqlite.importing import Importing
+from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.tool import session_search
 from kept.storage.state import open_state
@@ -65,13 +63,13 @@ def test_secrets_never_reach_the_disk(store):
     store.rename(name, every)
     store.add_node(name, depth=0, text=every, children=[1])
     line = {"session_id": "b", "role": "user", "content": every, "timestamp": 1, "title": SECRETS["slack"]}
-    Importing(store).run([json.dumps(line).encode()])
+    store.transfer.imported([json.dumps(line).encode()])
 
     found = [word for word in HIDDEN if word.lower() in raw(store)]
 
     assert found == []
     assert b"[redacted:" in raw(store)
-    assert "Tr0ub4dor" not in "".join(json.dumps(line) for line in exported(store, raw=True))
+    assert "Tr0ub4dor" not in "".join(json.dumps(line) for line in store.transfer.exported(raw=True))
 
 
 def filled(store):
@@ -106,7 +104,7 @@ def test_a_forgotten_session_leaves_no_byte(store):
     name = filled(store)
     assert b"quixotopia" in raw(store)
 
-    report = forgetting.carry_out(store, forgetting.plan_sessions(store, [name]))
+    report = store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
 
     left = raw(store)
     for word in (b"quixotopia", b"xotopia", b"blumberwort", b"lumberwor", b"000000_secret", b"image-bytes"):
@@ -134,7 +132,7 @@ def test_search_results_elsewhere_are_blanked(store):
         ],
     )
 
-    report = forgetting.carry_out(store, forgetting.plan_sessions(store, [name]))
+    report = store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
 
     assert report.cited_elsewhere == 2
     assert b"quixotopia" not in raw(store)
@@ -146,8 +144,8 @@ def test_forgetting_words_takes_the_messages_that_hold_them(store):
     store.append(name, [NewMessage(Message(Role.USER, "unrelated parsnips"), 9.0, Origin.PERSON)])
     store.append(name, [NewMessage(Message(Role.USER, "so far: Quixotopia"), 9.0, Origin.SYNTHETIC)])
 
-    plan = forgetting.plan_query(store, "quixotopia")
-    report = forgetting.carry_out(store, plan)
+    plan = store.forgetting.plan_query("quixotopia")
+    report = store.forgetting.carry_out(plan)
 
     assert report.messages == 4
     assert b"quixotopia" not in raw(store)
@@ -165,11 +163,11 @@ def test_an_import_does_not_bring_back_what_was_forgotten(store):
             ("kept", "hidden pangolin again", {}),
         )
     ]
-    Importing(store).run(lines)
-    forgetting.carry_out(store, forgetting.plan_sessions(store, [SessionId("gone")]))
-    forgetting.carry_out(store, forgetting.plan_query(store, "hidden pangolin"))
+    store.transfer.imported(lines)
+    store.forgetting.carry_out(store.forgetting.plan_sessions([SessionId("gone")]))
+    store.forgetting.carry_out(store.forgetting.plan_query("hidden pangolin"))
 
-    report = Importing(store).run(lines)
+    report = store.transfer.imported(lines)
 
     assert (report.messages, report.known, report.forgotten) == (0, 1, 3)
     assert b"pangolin" not in raw(store)
@@ -183,7 +181,7 @@ def test_a_reader_keeps_the_log_until_the_next_open(store, tmp_path):
     reader.connection.execute("SELECT count(*) FROM messages").fetchall()
     store.database.connection.set_busy_timeout(100)
 
-    report = forgetting.carry_out(store, forgetting.plan_sessions(store, [name]))
+    report = store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
     reader.connection.execute("COMMIT")
     reader.close()
     assert report.bytes_gone is False

@@ -14,7 +14,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
-from kept.sessions.sqlite.checkup import checked, log_tail
+from kept.sessions.sqlite.checkup import log_tail
 from kept.sessions.sqlite.meaning import Meaning
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -102,7 +102,7 @@ def test_a_damaged_index_is_said_and_mended(path, table):
         overwrite(path, page)
 
     store = store_at(path)
-    assert checked(store)
+    assert store.keeping.checked()
     store.database.close()
     report = repaired(path)
 
@@ -127,7 +127,7 @@ def test_a_damaged_index_mends_itself_at_a_search(path):
 
     assert all(found)
     assert any(isinstance(event, Warned) and "index" in event.message for event in heard)
-    assert checked(store) == []
+    assert store.keeping.checked() == []
     store.database.close()
 
 
@@ -213,7 +213,7 @@ def test_a_truncated_log_loses_only_its_end(path):
     cut = store_at(copy)
 
     assert finding is not None
-    assert checked(cut) == []
+    assert cut.keeping.checked() == []
     kept = [
         text
         for text in (message.message.text for message in cut.messages(SessionId("session00")))
@@ -321,7 +321,7 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
         overwrite(path, page, zeros=zeros)
 
         store = store_at(path)
-        assert any(table in finding.what for finding in checked(store)), page
+        assert any(table in finding.what for finding in store.keeping.checked()), page
         store.meaning = meaning_of(store.database)
         found = [answers(store, number) for number in (3, 11, 29)]
         store.append(SessionId("session00"), [NewMessage(Message(Role.USER, "late zebra"), 1.76e9, Origin.PERSON)])
@@ -335,7 +335,7 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
         assert report.salvaged is None, page
         assert report.left == [], page
         store = store_at(path)
-        assert checked(store) == [], page
+        assert store.keeping.checked() == [], page
         assert all(answers(store, number) for number in (3, 11, 29)), page
         store.database.close()
 

@@ -15,7 +15,6 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.sqlite import index
-from kept.sessions.sqlite.checkup import checked
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 
@@ -167,7 +166,7 @@ def test_rows_of_another_program_are_found(store):
 
     assert store.search(SearchRequest("narwhal")).messages == ()
     assert index.check(store.database.connection) == []
-    assert checked(store) == []
+    assert store.keeping.checked() == []
 
 
 def test_a_foreign_database_is_left_alone(tmp_path):

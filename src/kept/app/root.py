@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kept.llm.models import Models
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
+    from kept.sessions.ports import Sessions
     from kept.sessions.sqlite.meaning import Meaning
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.skills.tool import SkillTools
@@ -84,15 +85,29 @@ class App:
         return database
 
     @cached_property
-    def sessions(self) -> SqliteSessionStore:
+    def sessions(self) -> Sessions:
         """Every conversation, kept and found again; raises a StorageError while the file cannot be used."""
-        from kept.sessions.sqlite.store import SqliteSessionStore
-
-        sessions = SqliteSessionStore(
-            self.database, self.settings.sessions, clock=self.clock, sink=self.sink, meaning=self.meaning
-        )
+        sessions = self._store(self.database, self.meaning)
         self._closing.callback(sessions.file.tidy)
         return sessions
+
+    def sessions_of(self, profile: str) -> Sessions | None:
+        """Return the conversations of a profile, opened for reading; None where none was ever stored."""
+        from kept.app.vectors import meaning_of
+        from kept.storage.state import open_state
+
+        home = find_home(str(self.home.root), profile, {})
+        if not home.database.exists():
+            return None
+        database = open_state(home.database, read_only=True)
+        self._closing.callback(database.close)
+        return self._store(database, meaning_of(self, database))
+
+    def _store(self, database: Database, meaning: Meaning | None) -> SqliteSessionStore:
+        from kept.sessions.sqlite.store import SqliteSessionStore
+
+        settings = self.settings.sessions
+        return SqliteSessionStore(database, settings, clock=self.clock, sink=self.sink, meaning=meaning)
 
     @cached_property
     def meaning(self) -> Meaning | None:
@@ -106,12 +121,12 @@ class App:
         self._closing.callback(meaning.close)
         return meaning
 
-    def sessions_or_none(self) -> SqliteSessionStore | None:
+    def sessions_or_none(self) -> Sessions | None:
         """Return the session store; where it cannot be written, say so, and go on with what can be read or without."""
         try:
             sessions = self.sessions
-            if sessions.database.is_read_only:
-                with sessions.database.writing():
+            if self.database.is_read_only:
+                with self.database.writing():
                     return sessions
         except StorageError as error:
             self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))

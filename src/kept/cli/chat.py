@@ -80,10 +80,9 @@ def chat(
 def _tidy(kept: "App") -> None:
     """Empty what was in the trash for too long; a store that cannot be written has said so already."""
     from kept.core.errors import StorageError
-    from kept.sessions.sqlite.keeping import sweep
 
     try:
-        sweep(kept.sessions)
+        kept.sessions.keeping.sweep()
     except StorageError:
         return
 

@@ -46,15 +46,16 @@ def doctor(
 
 
 def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
-    from kept.curation.doctor import Check, Health, database, installation, pages, writable
+    from kept.app.health import examined, trial
+    from kept.curation.doctor import Check, Health, conversations, installation, pages, writable
 
     with tempfile.TemporaryDirectory(prefix="kept-doctor-") as folder:
-        yield from installation(Path(folder))
+        yield from installation(Path(folder), trial)
     yield writable(kept.home.path, kept.home.memories, kept.home.database)
     yield from (Check("configuration", Health.WARNING, warning, "mend or remove it") for warning in kept.warnings)
     yield from _secrets(kept)
     yield from pages(kept.memory, kept.home.pending / "memory")
-    yield from database(kept.home.database, lambda: kept.sessions)
+    yield from conversations(examined(kept))
     yield from _vectors(kept, offline=offline)
     yield from _engine(kept)
     yield from _skills(kept)

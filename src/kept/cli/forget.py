@@ -89,14 +89,14 @@ def _show_report(report: WholeReport, written: dict[str, JSON], *, as_json: bool
 
 def _plan(kept: App, *, session: str | None, query: str | None, user: str | None) -> ForgetPlan:
     from kept.core.ids import SessionId
-    from kept.sessions.sqlite import forgetting
 
+    forgetting = kept.sessions.forgetting
     if session is not None:
-        exact = forgetting.plan_sessions(kept.sessions, [SessionId(session)])  # also in the trash
-        return exact if exact.sessions else forgetting.plan_sessions(kept.sessions, [kept.sessions.resolve(session)])
+        exact = forgetting.plan_sessions([SessionId(session)])  # also in the trash
+        return exact if exact.sessions else forgetting.plan_sessions([kept.sessions.resolve(session)])
     if user is not None:
-        return forgetting.plan_user(kept.sessions, user)
-    return forgetting.plan_query(kept.sessions, query or "")
+        return forgetting.plan_user(user)
+    return forgetting.plan_query(query or "")
 
 
 def _copies(kept: App) -> list[str]:

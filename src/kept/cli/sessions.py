@@ -38,11 +38,9 @@ def list_(
 ) -> None:
     """List sessions, the last active first."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
         store = kept.sessions
         if trash:
-            found = keeping.trashed(store)[:limit]
+            found = store.keeping.trashed()[:limit]
         else:
             found = store.recent(limit=limit, source=source, user_id=user, archived=archived)
         if as_json:
@@ -125,9 +123,7 @@ def archive(
 ) -> None:
     """Hide a conversation from lists; search still finds it."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
-        changed = keeping.archive(kept.sessions, kept.sessions.resolve(name), archived=not undo)
+        changed = kept.sessions.keeping.archive(kept.sessions.resolve(name), archived=not undo)
         if as_json:
             print_json({"sessions": list(changed), "archived": not undo})
         else:
@@ -142,12 +138,10 @@ def delete(
 ) -> None:
     """Move conversations to the trash; `restore` brings them back for `sessions.trash_days` days."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
         ids = [kept.sessions.resolve(name) for name in names]
         if not confirmed(f"move {', '.join(ids)} to the trash?", yes=yes):
             fail("nothing was deleted")
-        gone = keeping.delete(kept.sessions, ids)
+        gone = kept.sessions.keeping.delete(ids)
         if as_json:
             print_json({"deleted": list(gone), "restorable_days": kept.settings.sessions.trash_days})
         else:
@@ -158,9 +152,8 @@ def delete(
 def restore(name: Name, as_json: JsonFlag = False) -> None:
     """Bring a deleted conversation back."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
-        back = keeping.restore(kept.sessions, _in_trash(keeping.trashed(kept.sessions), name))
+        keeping = kept.sessions.keeping
+        back = keeping.restore(_in_trash(keeping.trashed(), name))
         if as_json:
             print_json({"restored": list(back)})
         else:

@@ -10,10 +10,11 @@ from kept.cli.sessions_embed import vectors_json, vectors_line, waiting_vectors
 from kept.cli.transcript import local, session_json
 from kept.core.errors import KeptError
 from kept.core.jsontypes import JSON
+from kept.sessions.keeping import Pruned
 
 if TYPE_CHECKING:
     from kept.app import App
-    from kept.sessions.sqlite.repair import Repaired
+    from kept.sessions.health import Repaired
 
 _MEGABYTE = 1_000_000
 _PARTS = {
@@ -40,13 +41,11 @@ def prune(
 ) -> None:
     """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
-        store = kept.sessions
+        keeping = kept.sessions.keeping
         chosen = days if days is not None or max_mb is not None or source else kept.settings.sessions.retention_days
         asked = chosen is not None or max_mb is not None or source is not None
         most = None if max_mb is None else int(max_mb * _MEGABYTE)
-        plan = keeping.prunable(store, days=chosen, source=source, most_bytes=most) if asked else keeping.Pruned((), 0)
+        plan = keeping.prunable(days=chosen, source=source, most_bytes=most) if asked else Pruned()
         if not as_json:
             for session in plan.sessions:
                 active = local(session.last_active or session.started)
@@ -61,8 +60,8 @@ def prune(
             question = f"move {counted(len(plan.sessions), 'session')} to the trash?"
             if plan.sessions and not confirmed(question, yes=yes):
                 fail("nothing was pruned")
-            answer["deleted"] = list(keeping.delete(store, [session.id for session in plan.sessions]))
-            removed = keeping.sweep(store, days=0 if empty_trash else None)
+            answer["deleted"] = list(keeping.delete([session.id for session in plan.sessions]))
+            removed = keeping.sweep(days=0 if empty_trash else None)
             answer["removed"] = {"sessions": removed.sessions, "messages": removed.messages, "blobs": removed.blobs}
         if as_json:
             print_json(answer)
@@ -77,9 +76,7 @@ def prune(
 def stats(as_json: JsonFlag = False) -> None:
     """Show counts, sizes by table and index, growth, and the biggest sessions."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
-        found = keeping.stats(kept.sessions)
+        found = kept.sessions.keeping.stats()
         found["vectors"] = vectors_json(kept)
     if as_json:
         print_json(found)
@@ -108,9 +105,7 @@ def _cell(value: JSON) -> str:
 def reindex(as_json: JsonFlag = False) -> None:
     """Build the search index anew from the stored messages; others may read and write meanwhile."""
     with opened() as kept:
-        from kept.sessions.sqlite import reindex as indexes
-
-        count = indexes.rebuild(kept.sessions.database, sink=kept.sink, clock=kept.clock)
+        count = kept.sessions.keeping.reindex()
     if as_json:
         print_json({"indexed": count})
     else:
@@ -123,9 +118,7 @@ def optimize(
 ) -> None:
     """Merge the index and shorten the log, in small steps."""
     with opened() as kept:
-        from kept.sessions.sqlite import keeping
-
-        done = keeping.optimize(kept.sessions, vacuum=vacuum)
+        done = kept.sessions.keeping.optimize(vacuum=vacuum)
     if as_json:
         print_json(done)
     else:
@@ -135,12 +128,11 @@ def optimize(
 def repair(as_json: JsonFlag = False) -> None:
     """Check the store and mend it: the index anew, or a damaged file put aside and its rows brought over."""
     with opened() as kept:
-        from kept.sessions.sqlite.repair import Repair
+        from kept.app.health import repaired
 
-        path = kept.home.database
-        if not path.exists():
+        report = repaired(kept)
+        if report is None:
             fail("there is no session store to repair", "it is made when the first session is stored", code=2)
-        report = Repair(path, kept.settings.sessions, clock=kept.clock, sink=kept.sink).run()
         if report.done and not report.left:
             report.done += _vectors_made_anew(kept)
     if as_json:

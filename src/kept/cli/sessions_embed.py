@@ -40,10 +40,7 @@ def embed(
 
 def vectors_json(kept: "App") -> dict[str, JSON]:
     """Return how far the vectors of this home go."""
-    from kept.sessions.sqlite import vectors
-
-    with kept.sessions.database.reading() as connection:
-        found = vectors.coverage(connection)
+    found = kept.sessions.keeping.coverage()
     return {
         "provider": kept.settings.sessions.embeddings.provider,
         "model": found.model,

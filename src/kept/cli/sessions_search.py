@@ -3,7 +3,6 @@
 import codecs
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -21,9 +20,9 @@ from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
 from kept.sessions.discovery import hits, unchecked
+from kept.sessions.ports import Sessions
 from kept.sessions.recall import said
 from kept.sessions.snippet import Marker
-from kept.sessions.sqlite.store import SqliteSessionStore
 
 PASSAGE_CHARS = 320
 
@@ -50,7 +49,7 @@ def search(
     """Find past messages by a plain question, words, "phrases", AND, OR, NOT, prefix*."""
     if (not query) == (batch is None):
         fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
-    with opened() as kept, ExitStack() as stack:
+    with opened() as kept:
         now = kept.clock.now().timestamp()
         base = SearchRequest(
             " ".join(query or ()),
@@ -63,7 +62,7 @@ def search(
             session_id=_session_id(kept, session, profile),
             user_id=user,
         )
-        stores = _stores(kept, profile, stack)
+        stores = _stores(kept, profile)
         if batch is not None:
             for line in _lines(batch):
                 say(dumps(_answer(stores, _with_query(base, line))))
@@ -91,28 +90,20 @@ def _roles(names: Sequence[str]) -> tuple[str, ...]:
     return roles
 
 
-def _stores(kept: App, profiles: str | None, stack: ExitStack) -> list[tuple[str, SqliteSessionStore]]:
-    """Return the store of this home, or those of the named profiles, which are opened read-only."""
+def _stores(kept: App, profiles: str | None) -> list[tuple[str, Sessions]]:
+    """Return the store of this home, or those of the named profiles, which are only read."""
     if profiles is None:
         return [("", kept.sessions)]
-    from kept.app.vectors import meaning_of
-    from kept.config.home import find_home
-    from kept.storage.state import open_state
-
-    found = []
     names = list(dict.fromkeys(one.strip() for one in profiles.split(",") if one.strip()))
     if not names:
         raise UsageError("--profile needs a name", "write --profile NAME, or several with commas between them")
+    found = []
     for name in names:
-        home = find_home(str(kept.home.root), name, {})
-        if not home.database.exists():
+        store = kept.sessions_of(name)
+        if store is None:
             note(f"[{name}] no conversation is stored yet")
-            continue
-        database = open_state(home.database, read_only=True)
-        stack.callback(database.close)
-        meaning = meaning_of(kept, database)
-        store = SqliteSessionStore(database, kept.settings.sessions, clock=kept.clock, sink=kept.sink, meaning=meaning)
-        found.append((name, store))
+        else:
+            found.append((name, store))
     return found
 
 
@@ -137,7 +128,7 @@ def _with_query(base: SearchRequest, query: str) -> SearchRequest:
     return replace(base, query=query)
 
 
-def _answer(stores: list[tuple[str, SqliteSessionStore]], request: SearchRequest) -> dict[str, JSON]:
+def _answer(stores: list[tuple[str, Sessions]], request: SearchRequest) -> dict[str, JSON]:
     founds = [store.search(request) for _, store in stores]
     sessions = sorted((one for found in founds for one in found.sessions), key=lambda one: -one.score)
     messages = sorted((one for found in founds for one in found.messages), key=lambda one: -one.score)
@@ -152,7 +143,7 @@ def _answer(stores: list[tuple[str, SqliteSessionStore]], request: SearchRequest
     }
 
 
-def _passages(stores: list[tuple[str, SqliteSessionStore]], request: SearchRequest) -> list[JSON]:
+def _passages(stores: list[tuple[str, Sessions]], request: SearchRequest) -> list[JSON]:
     found = [(store, store.search(request)) for _, store in stores]
     return [
         {**message_json(message), "score": round(hit.score, 6), "parts": dict(hit.parts)}
@@ -162,7 +153,7 @@ def _passages(stores: list[tuple[str, SqliteSessionStore]], request: SearchReque
     ]
 
 
-def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
+def _show(name: str, store: Sessions, request: SearchRequest) -> None:
     found = store.search(request)
     prefix = f"[{name}] " if name else ""
     if found.abstained:
@@ -177,7 +168,7 @@ def _show(name: str, store: SqliteSessionStore, request: SearchRequest) -> None:
         note(f"{prefix}{unchecked(found)}: narrow it with --after and --before, or add a rarer word")
 
 
-def _why(store: SqliteSessionStore, request: SearchRequest, found: Found) -> str:
+def _why(store: Sessions, request: SearchRequest, found: Found) -> str:
     """Say why nothing is shown: what the filters took away, or what came nearest."""
     if found.sessions:
         return "nothing matched well enough; the nearest:"
@@ -191,7 +182,7 @@ def _why(store: SqliteSessionStore, request: SearchRequest, found: Found) -> str
     return "nothing matched: try other or fewer words"
 
 
-def _show_passages(prefix: str, store: SqliteSessionStore, found: Found, *, limit: int) -> None:
+def _show_passages(prefix: str, store: Sessions, found: Found, *, limit: int) -> None:
     lineage = store.lineage()
     seen: set[SessionId] = set()
     marker = Marker(found.terms)

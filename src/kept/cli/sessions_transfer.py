@@ -31,14 +31,12 @@ def import_(
 ) -> None:
     """Take conversations in; lines that are stored already add nothing, bad ones are named and skipped."""
     with opened() as kept:
-        from kept.sessions.sqlite.importing import Importing
-
-        importing = Importing(kept.sessions, source=source)
+        transfer = kept.sessions.transfer
         if file == "-":
-            report = importing.run(sys.stdin.buffer)
+            report = transfer.imported(sys.stdin.buffer, source=source)
         else:
             with _readable(Path(file)) as lines:
-                report = importing.run(lines, total=_count(Path(file)))
+                report = transfer.imported(lines, source=source, total=_count(Path(file)))
         waiting = waiting_vectors(kept) if report.messages else 0
     for number, why in report.problems[:MOST_SHOWN]:
         note(f"line {number}: {why}")
@@ -78,11 +76,9 @@ def export(
 ) -> None:
     """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
     with opened() as kept:
-        from kept.sessions.sqlite.exporting import exported
-
         store = kept.sessions
         ids: list[SessionId | None] = [store.resolve(name) for name in names] if names else [None]
-        lines = (dumps(line) for one in ids for line in exported(store, session_id=one, user_id=user, raw=raw))
+        lines = (dumps(line) for one in ids for line in store.transfer.exported(session_id=one, user_id=user, raw=raw))
         if out is None:
             for line in lines:
                 say(line)

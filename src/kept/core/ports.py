@@ -2,8 +2,8 @@
 
 Plugin base classes with default hooks stand beside their tier, because plugins inherit from
 them: `providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngine). What only one
-part looks through stands in that part; a new session store meets one of these besides SessionStore
-and NodeStore: `sessions/recall.py` (Readable, what `session_search` reads).
+part looks through stands in that part; a new session store meets one such page, `sessions/ports.py`
+(Sessions, of which SessionStore and NodeStore are parts).
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

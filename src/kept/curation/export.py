@@ -11,18 +11,17 @@ from kept.memory.history import History
 from kept.memory.history import as_json as edit_json
 from kept.memory.ledger import undone
 from kept.memory.store import MemoryStore
-from kept.sessions.sqlite.exporting import exported
-from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.ports import Sessions
 
 
 def exported_user(
-    sessions: SqliteSessionStore, memory: MemoryStore, approvals: Approvals, *, user: UserId
+    sessions: Sessions, memory: MemoryStore, approvals: Approvals, *, user: UserId
 ) -> Iterator[dict[str, JSON]]:
     """Yield the user's conversations as `sessions export` does, then pages, edits and what waits, each with its type.
 
     The pages of the home are the owner's; of another user they show what the ledger traces to that user.
     """
-    yield from exported(sessions, user_id=user)
+    yield from sessions.transfer.exported(user_id=user)
     history = History(memory)
     rows = history.rows()
     gone = undone(rows)

@@ -13,8 +13,7 @@ from kept.memory.ledger import Author
 from kept.memory.store import MemoryStore
 from kept.providers.outbox import Outbox
 from kept.sessions.forget import ForgetPlan, ForgetReport
-from kept.sessions.sqlite import forgetting
-from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.ports import Sessions
 
 ORIGIN = "forget"
 _EVERY_ITEM = 1_000_000
@@ -78,7 +77,7 @@ class WholeReport:
 class Forgetting:
     """One home's tiers, ready to forget."""
 
-    sessions: SqliteSessionStore
+    sessions: Sessions
     memory: MemoryStore
     approvals: Approvals
     outbox: Outbox
@@ -125,8 +124,8 @@ class Forgetting:
         for path in plan.backups:
             path.unlink(missing_ok=True)
         queued = self._unqueue(plan.sessions.sessions, [*texts, *plan.sessions.texts])
-        prompts = forgetting.scrub_entries(self.sessions, texts)
-        report = forgetting.carry_out(self.sessions, plan.sessions)
+        prompts = self.sessions.forgetting.scrub_entries(texts)
+        report = self.sessions.forgetting.carry_out(plan.sessions)
         self.memory.ledger.erase_log()
         return WholeReport(
             sessions=report,

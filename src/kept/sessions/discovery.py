@@ -9,7 +9,8 @@ from kept.core.messages import StoredMessage
 from kept.core.search import Found, FoundSession, SearchRequest
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
-from kept.sessions.recall import Passage, Readable, index_shown, passage, passage_shown, when
+from kept.sessions.ports import Readable
+from kept.sessions.recall import Passage, index_shown, passage, passage_shown, when
 from kept.sessions.snippet import Marker
 
 CANDIDATES = 40

@@ -9,7 +9,8 @@ from kept.core.refusal import Reason, Refused
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
 from kept.sessions.discovery import Asker
-from kept.sessions.recall import PREVIEW_CHARS, Readable, said, shown, when, window_shown
+from kept.sessions.ports import Readable
+from kept.sessions.recall import PREVIEW_CHARS, said, shown, when, window_shown
 from kept.sessions.snippet import Marker, one_line
 
 FIRST, LAST = 20, 10

@@ -2,68 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId
 from kept.core.jsontypes import JSON
 from kept.core.messages import ImagePart, Session, StoredMessage
-from kept.core.search import Found, SearchRequest
 from kept.sessions.budget import Caps
-from kept.sessions.lineage import Lineage
+from kept.sessions.ports import Readable
 from kept.sessions.snippet import Marker
 
 SNIPPET_CHARS = 240
 PREVIEW_CHARS = 60
 SHORTENED = " […]"
 _NO_TERMS = Marker()
-
-
-class Readable(Protocol):
-    """What reading past sessions needs of a store, beside the port that everyone uses."""
-
-    def session(self, session_id: SessionId) -> Session | None:
-        """Return the session, or None."""
-        ...
-
-    def recent(
-        self, *, limit: int, source: str | None = None, user_id: str | None = None, archived: bool = False
-    ) -> list[Session]:
-        """Return the sessions that were last active, newest first."""
-        ...
-
-    def search(self, request: SearchRequest) -> Found:
-        """Return ranked sessions and messages."""
-        ...
-
-    def message(self, message_id: MessageId) -> StoredMessage | None:
-        """Return one message that can be shown, or None."""
-        ...
-
-    def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
-        """Return the messages around one, in its session, in order."""
-        ...
-
-    def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
-        """Return the first and the last messages of a session, each in order."""
-        ...
-
-    def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
-        """Return how many of the session's messages come before that one."""
-        ...
-
-    def context_ids(self, session_id: SessionId) -> list[MessageId]:
-        """Return the ids of the messages that the model would be sent."""
-        ...
-
-    def preview(self, session_id: SessionId) -> str:
-        """Return the beginning of what the person first said."""
-        ...
-
-    def lineage(self) -> Lineage:
-        """Return the links between sessions."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
 from kept.core.resources import shipped_text
-from kept.sessions.recall import Readable, said, when
+from kept.sessions.ports import Readable
+from kept.sessions.recall import said, when
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.sessions import discovery, reading, summarize
 from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, read
 from kept.sessions.discovery import Asker
-from kept.sessions.recall import Readable, unavailable
+from kept.sessions.ports import Readable
+from kept.sessions.recall import unavailable
 from kept.sessions.settings import SessionSettings
 
 NAME = "session_search"

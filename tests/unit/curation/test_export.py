@@ -10,7 +10,6 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.curation.export import exported_user
 from kept.memory.edits import Add, Target
 from kept.memory.ledger import Author
-from kept.sessions.sqlite.importing import Importing
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 
@@ -60,7 +59,7 @@ def test_import_takes_the_conversations_back(app, tmp_path):
     """The lines that are no conversation are passed over in silence."""
     store = SqliteSessionStore(tmp_path / "other")
 
-    report = Importing(store).run(json.dumps(line).encode() for line in lines_of(app, "ann"))
+    report = store.transfer.imported(json.dumps(line).encode() for line in lines_of(app, "ann"))
 
     assert (report.sessions, report.messages, report.bad) == (1, 1, 0)
     store.close()

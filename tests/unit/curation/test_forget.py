@@ -9,7 +9,6 @@ from kept.curation.forget import Forgetting
 from kept.memory.edits import Add, Target
 from kept.memory.ledger import Author
 from kept.providers.outbox import Outbox, Write
-from kept.sessions.sqlite import forgetting
 
 NAME = SessionId("talk")
 
@@ -54,7 +53,7 @@ def everything(home):
 
 def test_a_forgotten_session_is_gone_from_every_tier(filled, forget, home):
     """Messages, entries, ledger texts, pending writes, page copies, queued writes and prompts go; the rest stays."""
-    plan = forget.plan(forgetting.plan_sessions(filled.sessions, [NAME]))
+    plan = forget.plan(filled.sessions.forgetting.plan_sessions([NAME]))
     report = forget.carry_out(plan)
 
     assert (report.memory_entries, report.pending, report.page_backups, report.queued_writes, report.prompts) == (
@@ -72,7 +71,7 @@ def test_a_forgotten_session_is_gone_from_every_tier(filled, forget, home):
 
 def test_forgotten_words_are_gone_from_every_tier(filled, forget, home):
     """Forgetting by words takes the messages and the entries that hold them."""
-    report = forget.carry_out(forget.plan(forgetting.plan_query(filled.sessions, "QUIXOTOPIA")))
+    report = forget.carry_out(forget.plan(filled.sessions.forgetting.plan_query("QUIXOTOPIA")))
 
     assert (report.sessions.messages, report.memory_entries, report.pending) == (1, 1, 1)
     assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
@@ -84,7 +83,7 @@ def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
     """An entry or a waiting write alone is something to forget; with neither, there is nothing."""
 
     def asked():
-        return forget.plan(forgetting.plan_query(kept.sessions, "quixotopia"))
+        return forget.plan(kept.sessions.forgetting.plan_query("quixotopia"))
 
     nothing = asked()
     kept.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(), why="inferred")

@@ -10,7 +10,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, Usage
 from kept.core.search import SearchRequest
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import forgetting, index, keeping, purge
+from kept.sessions.sqlite import index, purge
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.usage import totals
 from kept.storage.state import open_state
@@ -57,11 +57,11 @@ def test_an_archived_session_is_found_but_not_listed(store):
     ids = talk(store, "a", "first okapi", "second okapi")
     compacted(store, "a", ids, "b")
 
-    assert keeping.archive(store, SessionId("b")) == ["a", "b"]
+    assert store.keeping.archive(SessionId("b")) == ["a", "b"]
     assert store.recent(limit=5) == []
     assert {one.id for one in store.recent(limit=5, archived=True)} == {"a", "b"}
     assert store.search(SearchRequest("okapi")).messages
-    keeping.archive(store, SessionId("a"), archived=False)
+    store.keeping.archive(SessionId("a"), archived=False)
     assert len(store.recent(limit=5)) == 2
 
 
@@ -69,18 +69,18 @@ def test_a_deleted_session_can_be_restored(store):
     """What is in the trash is nowhere to be seen until it is restored."""
     ids = talk(store, "a", "hidden okapi")
 
-    assert keeping.delete(store, [SessionId("a")]) == ["a"]
+    assert store.keeping.delete([SessionId("a")]) == ["a"]
     assert store.session(SessionId("a")) is None
     assert store.search(SearchRequest("okapi")).messages == ()
     assert store.message(ids[0]) is None
     with pytest.raises(NotFound):
         store.append(SessionId("a"), [NewMessage(Message(Role.USER, "x"), 1.0, Origin.PERSON)])
-    assert [one.id for one in keeping.trashed(store)] == ["a"]
+    assert [one.id for one in store.keeping.trashed()] == ["a"]
 
-    assert keeping.restore(store, SessionId("a")) == ["a"]
+    assert store.keeping.restore(SessionId("a")) == ["a"]
     assert store.search(SearchRequest("okapi")).messages
     with pytest.raises(NotFound):
-        keeping.restore(store, SessionId("a"))
+        store.keeping.restore(SessionId("a"))
 
 
 def test_the_trash_empties_itself_after_its_days(store, clock):
@@ -88,11 +88,11 @@ def test_the_trash_empties_itself_after_its_days(store, clock):
     store.create(Session(SessionId("a"), "cli", store.file.now()), system_prompt="only mine")
     image = (ImagePart("image/png", "QUJDRA=="),)
     store.append(SessionId("a"), [NewMessage(Message(Role.USER, image), store.file.now(), Origin.PERSON)])
-    keeping.delete(store, [SessionId("a")])
+    store.keeping.delete([SessionId("a")])
 
-    assert keeping.sweep(store).sessions == 0
+    assert store.keeping.sweep().sessions == 0
     clock.moment += timedelta(days=31)
-    removed = keeping.sweep(store)
+    removed = store.keeping.sweep()
 
     assert (removed.sessions, removed.messages, removed.blobs) == (1, 1, 1)
     for table in ("sessions", "messages", "blobs", "blob_uses", "prompts", "index_queue"):
@@ -106,8 +106,8 @@ def test_what_a_branch_carries_stays(store):
     store.branch(SessionId("a"), at=ids[1], new=Session(SessionId("side"), "cli", store.file.now()))
     store.append(SessionId("side"), [NewMessage(Message(Role.USER, "aside"), store.file.now(), Origin.PERSON)])
 
-    keeping.delete(store, [SessionId("a")])
-    removed = keeping.sweep(store, days=0)
+    store.keeping.delete([SessionId("a")])
+    removed = store.keeping.sweep(days=0)
 
     assert removed.messages == 1
     assert [one.message.text for one in store.context(SessionId("side"))] == ["one", "two", "aside"]
@@ -122,7 +122,7 @@ def test_forgetting_takes_what_a_branch_carries(store):
     summary = Summarised(Message(Role.USER, "about the okapi"), ids[:1], [], ids[1:], True, None, store.file.now())
     store.compact(SessionId("side"), summary)
 
-    forgetting.carry_out(store, forgetting.plan_sessions(store, [SessionId("a")]))
+    store.forgetting.carry_out(store.forgetting.plan_sessions([SessionId("a")]))
 
     assert [one.message.text for one in store.context(SessionId("side"))] == ["[forgotten]"]
     assert store.search(SearchRequest("okapi")).messages == ()
@@ -134,12 +134,12 @@ def test_prune_takes_the_idle(store):
         talk(store, f"s{number}", "x" * 1_000, source="web" if number % 2 else "cli", days_ago=number * 10)
 
     def pruned(**limits):
-        return [one.id for one in keeping.prunable(store, **{"days": None, "source": None, **limits}).sessions]
+        return [one.id for one in store.keeping.prunable(**{"days": None, "source": None, **limits}).sessions]
 
     assert pruned(days=15) == ["s4", "s3", "s2"]
     assert pruned(days=15, source="web") == ["s3"]
     assert pruned(most_bytes=3_500) == ["s4", "s3"]
-    assert keeping.prunable(store, days=15, source=None).text_bytes == 3_000
+    assert store.keeping.prunable(days=15, source=None).text_bytes == 3_000
 
 
 def test_usage_is_counted_by_day_model_and_task(store, clock):
@@ -157,7 +157,7 @@ def test_usage_is_counted_by_day_model_and_task(store, clock):
     assert by_model["m1"].cache_share == 0.8
     assert by_model["m2"].cost is None
     assert [row.model for row in store.usage(since="2026-06-02")] == ["m2"]
-    forgetting.carry_out(store, forgetting.plan_sessions(store, [name]))
+    store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
     assert {one.key: one for one in totals(store.usage(), lambda row: row.model)} == by_model
     assert store.usage(session_id=name) == []
 
@@ -179,7 +179,7 @@ def test_statistics_name_the_sizes(store):
     talk(store, "a", "x" * 500)
     talk(store, "b", "y")
 
-    found = keeping.stats(store)
+    found = store.keeping.stats()
 
     assert (found["sessions"], found["messages"], found["text_bytes"]) == (2, 2, 501)
     assert {"messages", "sessions"} <= set(found["tables"])

@@ -2,7 +2,6 @@
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite import keeping
 
 
 def test_many_messages_are_read_by_one_query(store):
@@ -13,7 +12,7 @@ def test_many_messages_are_read_by_one_query(store):
     ids = store.append(SessionId("kept"), said)
     gone = store.append(SessionId("trashed"), said[:3])
     store.rewind(SessionId("kept"), ids[-1])
-    keeping.delete(store, [SessionId("trashed")])
+    store.keeping.delete([SessionId("trashed")])
     asked = []
     store.database.connection.set_exec_trace(lambda cursor, sql, bindings: asked.append(sql) or True)
 

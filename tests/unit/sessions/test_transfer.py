@@ -9,8 +9,6 @@ from kept.core.events import Progressed
 from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
 from kept.sessions.identity import Stored
-from kept.sessions.sqlite.exporting import exported
-from kept.sessions.sqlite.importing import Importing
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 from kept.testing.session_store_contract import Summarised
@@ -30,8 +28,8 @@ def test_a_second_import_adds_nothing(store):
         {"session_id": "b", "content": "changed", "external_id": "e1"},
     )
 
-    first = Importing(store).run(lines)
-    second = Importing(store).run(lines)
+    first = store.transfer.imported(lines)
+    second = store.transfer.imported(lines)
 
     assert (first.messages, first.sessions, first.known) == (4, 2, 1)
     assert (second.messages, second.sessions, second.known) == (0, 0, 5)
@@ -45,9 +43,9 @@ def test_a_grown_file_adds_its_new_lines(store):
             for place, text in enumerate(["one", "two", "yes", "three", "yes"])
         )
     )
-    Importing(store).run(lines[:3])
+    store.transfer.imported(lines[:3])
 
-    report = Importing(store).run(lines)
+    report = store.transfer.imported(lines)
 
     assert (report.known, report.messages) == (3, 2)
     assert [one.message.text for one in store.messages(SessionId("a"))] == ["one", "two", "yes", "three", "yes"]
@@ -62,7 +60,7 @@ def test_bad_lines_are_numbered(store):
         *raw({"content": "x"}, {"session_id": "a", "content": "two"}),
     ]
 
-    report = Importing(store).run(lines)
+    report = store.transfer.imported(lines)
 
     assert report.messages == 2
     assert [number for number, _ in report.problems] == [3, 4]
@@ -74,7 +72,7 @@ def test_progress_is_told(tmp_path):
     database = open_state(tmp_path / "state.db")
     lines = raw(*({"session_id": "a", "content": f"m{place}"} for place in range(2_500)))
 
-    Importing(SqliteSessionStore(database, sink=heard.append)).run(lines, total=2_500)
+    SqliteSessionStore(database, sink=heard.append).transfer.imported(lines, total=2_500)
 
     assert [event.done for event in heard if isinstance(event, Progressed)] == [1_000, 2_000, 2_500]
     database.close()
@@ -115,7 +113,7 @@ def conversation(store):
 
 def without_ids(store):
     lines = []
-    for line in exported(store, raw=True):
+    for line in store.transfer.exported(raw=True):
         line.pop("id", None)
         line.pop("carried", None)
         line.pop("context_from", None)
@@ -129,7 +127,7 @@ def test_export_and_import_lose_nothing(store, tmp_path):
     database = open_state(tmp_path / "other.db")
     other = SqliteSessionStore(database)
 
-    report = Importing(other).run(json.dumps(line).encode() for line in exported(store, raw=True))
+    report = other.transfer.imported(json.dumps(line).encode() for line in store.transfer.exported(raw=True))
 
     assert report.bad == 0
     assert without_ids(other) == without_ids(store)
@@ -139,7 +137,7 @@ def test_export_and_import_lose_nothing(store, tmp_path):
         assert other.session(SessionId(name)) == store.session(SessionId(name))
     assert other.system_prompt(SessionId("first")) == "p"
     assert other.noted(SessionId("second"), "streak") == 2
-    again = Importing(other).run(json.dumps(line).encode() for line in exported(store))
+    again = other.transfer.imported(json.dumps(line).encode() for line in store.transfer.exported())
     assert (again.messages, again.sessions) == (0, 0)
     database.close()
 
@@ -148,14 +146,14 @@ def test_what_was_sent_is_exported_only_raw(store):
     """`api_content` and the prompt are in no export but a raw one; each session begins with its own line."""
     conversation(store)
 
-    plain, raw_lines = list(exported(store)), list(exported(store, raw=True))
+    plain, raw_lines = list(store.transfer.exported()), list(store.transfer.exported(raw=True))
 
     assert "question with recall" not in json.dumps(plain)
     assert "question with recall" in json.dumps(raw_lines)
     assert not any("system_prompt" in line for line in plain)
     assert plain[0]["type"] == "session"
     assert [line["session_id"] for line in plain if line.get("type") == "session"] == ["first", "second", "side"]
-    assert {line["session_id"] for line in exported(store, user_id="nobody")} == set()
+    assert {line["session_id"] for line in store.transfer.exported(user_id="nobody")} == set()
 
 
 def test_rewound_messages_are_not_exported(store):
@@ -171,8 +169,8 @@ def test_rewound_messages_are_not_exported(store):
     store.rewind(SessionId("a"), ids[1])
     store.append(SessionId("a"), [NewMessage(Message(Role.USER, "four"), 9.0, Origin.PERSON)])
 
-    lines = list(exported(store))
-    report = Importing(store).run(json.dumps(line).encode() for line in lines)
+    lines = list(store.transfer.exported())
+    report = store.transfer.imported(json.dumps(line).encode() for line in lines)
 
     assert [line.get("content") for line in lines[1:]] == ["one", "four"]
     assert (report.messages, report.known) == (0, 2)

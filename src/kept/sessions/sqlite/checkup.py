@@ -3,12 +3,12 @@
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.errors import StorageError
 from kept.core.ids import SessionId
 from kept.core.search import SearchRequest
+from kept.sessions.health import Finding
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.damaged import complaints
@@ -20,14 +20,6 @@ REPAIR = "run `kept sessions repair`"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _WHOLE_CHECK_BYTES = 200_000_000
 _WORD = re.compile(r"[^\W\d_]{4,}")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is wrong, and what to do about it."""
-
-    what: str
-    remedy: str
 
 
 def log_tail(path: Path) -> Finding | None:

@@ -24,56 +24,131 @@ _PROBES = 12
 _WORD = re.compile(r"\w{4,40}")
 
 
-def plan_sessions(store: SqliteSessionStore, session_ids: Sequence[SessionId]) -> ForgetPlan:
-    """Return what goes with those sessions; each brings the whole chain of its compressions."""
-    with store.database.reading() as connection:
-        links = context.lineage(connection)
-        going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
-        going = tuple(one for one in going if connection.execute(life.SQL.exists, (one,)).fetchone() is not None)
-        family = {one for session_id in going for one in links.family(session_id)} - set(going)
-        numbers = frozenset(_ids(connection, going))
-        return ForgetPlan(
-            sessions=going,
-            summaries=_summaries(connection, family, after=0),
-            nodes=_nodes(connection, family, numbers),
-            citing=citing(connection, Citations(sessions=going), outside=frozenset(going)),
-            message_count=_sum(connection, SQL.count, going),
-            blob_count=_sum(connection, SQL.count_blobs, going),
-            vector_count=_vectors(connection, numbers),
+class SqliteForgetting:
+    """Implements `sessions.ports.Forgetting` on one file."""
+
+    def __init__(self, store: SqliteSessionStore) -> None:
+        self._store = store
+        self._database = store.database
+
+    def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
+        """Return what goes with those sessions; each brings the whole chain of its compressions."""
+        with self._database.reading() as connection:
+            links = context.lineage(connection)
+            going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
+            going = tuple(one for one in going if connection.execute(life.SQL.exists, (one,)).fetchone() is not None)
+            family = {one for session_id in going for one in links.family(session_id)} - set(going)
+            numbers = frozenset(_ids(connection, going))
+            return ForgetPlan(
+                sessions=going,
+                summaries=_summaries(connection, family, after=0),
+                nodes=_nodes(connection, family, numbers),
+                citing=citing(connection, Citations(sessions=going), outside=frozenset(going)),
+                message_count=_sum(connection, SQL.count, going),
+                blob_count=_sum(connection, SQL.count_blobs, going),
+                vector_count=_vectors(connection, numbers),
+            )
+
+    def plan_user(self, user_id: str) -> ForgetPlan:
+        """Return what goes with everything that one user said."""
+        with self._database.reading() as connection:
+            found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (user_id,))]
+        return self.plan_sessions(found)
+
+    def plan_query(self, query: str) -> ForgetPlan:
+        """Return the messages that contain those very words, in any case; a ranked search would take too much."""
+        needle = query.strip().casefold()
+        if not needle:
+            return ForgetPlan()
+        with self._database.reading() as connection:
+            holding = [(MessageId(number), SessionId(owner)) for number, owner in _holding(connection, needle)]
+            going = tuple(number for number, _ in holding)
+            links = context.lineage(connection)
+            family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
+            summaries = _summaries(connection, family, after=min(going, default=0))
+            told = Citations(messages=frozenset(going), needle=needle)
+            titles = [one for one, title in connection.execute(SQL.titles) if needle in title.casefold()]
+            return ForgetPlan(
+                messages=going,
+                summaries=tuple(number for number in summaries if number not in going),
+                nodes=tuple({*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle)}),
+                citing=tuple(number for number in citing(connection, told) if number not in going),
+                titles=tuple(SessionId(one) for one in titles),
+                message_count=len(going),
+                blob_count=len({row for number in going for row in connection.execute(purge.SQL.blobs_of, (number,))}),
+                vector_count=_vectors(connection, going),
+                texts=(needle,),
+            )
+
+    def carry_out(self, plan: ForgetPlan) -> ForgetReport:
+        """Remove what was planned everywhere in this file, and probe that no search finds it any more."""
+        probes = self._probes(plan)
+        with self._database.writing() as connection:
+            _leave_marks(connection, plan, now=self._store.file.now())
+            _blank(connection, plan)
+        removed = purge.sessions(self._database, plan.sessions, keep_borrowed=False)
+        removed.blobs += self._remove_single(plan.messages)
+        indexing.drain(self._database, seconds=3_600)
+        try:
+            erasing.erase(self._database)
+            bytes_gone = True
+        except Busy:
+            bytes_gone = False
+        return ForgetReport(
+            sessions=removed.sessions,
+            messages=removed.messages + len(plan.messages),
+            blobs=removed.blobs,
+            summaries=len(plan.summaries),
+            nodes=len(plan.nodes),
+            cited_elsewhere=len(plan.citing),
+            still_found=self._still_found(plan, probes),
+            bytes_gone=bytes_gone,
+            vectors=plan.vector_count,
         )
 
+    def _probes(self, plan: ForgetPlan) -> list[str]:
+        """Return words of what goes, to look for afterwards; they are kept in memory only."""
+        with self._database.reading() as connection:
+            sample: list[Row] = [
+                row
+                for session_id in plan.sessions
+                for row in islice(connection.execute(SQL.messages_of, (session_id,)), _PROBES)
+            ]
+            sample += [row for number in plan.messages[:_PROBES] for row in connection.execute(SQL.one, (number,))]
+        texts = [row[3] for row in sample[: _PROBES * 4]]
+        longest = [max(_WORD.findall(text), key=len, default="") for text in texts]
+        return [word for word in dict.fromkeys(longest) if word][:_PROBES] + list(plan.texts)
 
-def plan_user(store: SqliteSessionStore, user_id: str) -> ForgetPlan:
-    """Return what goes with everything that one user said."""
-    with store.database.reading() as connection:
-        found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (user_id,))]
-    return plan_sessions(store, found)
+    def _remove_single(self, numbers: Sequence[MessageId]) -> int:
+        blobs = 0
+        for start in range(0, len(numbers), purge.STEP):
+            page = numbers[start : start + purge.STEP]
+            with self._database.writing() as connection:
+                owners = {row[6] for number in page for row in connection.execute(SQL.one, (number,))}
+                blobs += purge.messages(connection, page)
+                connection.executemany(SQL.recount, [(owner,) for owner in owners])
+        return blobs
 
+    def _still_found(self, plan: ForgetPlan, probes: Sequence[str]) -> int:
+        gone = set(plan.messages)
+        found: set[int] = set()
+        for word in probes:
+            for hit in self._store.search(SearchRequest(word, limit=50)).messages:
+                if hit.session_id in plan.sessions or hit.message_id in gone:
+                    found.add(hit.message_id)
+        return len(found)
 
-def plan_query(store: SqliteSessionStore, query: str) -> ForgetPlan:
-    """Return the messages that contain those very words, in any case; a ranked search would take too much."""
-    needle = query.strip().casefold()
-    if not needle:
-        return ForgetPlan()
-    with store.database.reading() as connection:
-        holding = [(MessageId(number), SessionId(owner)) for number, owner in _holding(connection, needle)]
-        going = tuple(number for number, _ in holding)
-        links = context.lineage(connection)
-        family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
-        summaries = _summaries(connection, family, after=min(going, default=0))
-        told = Citations(messages=frozenset(going), needle=needle)
-        titles = [one for one, title in connection.execute(SQL.titles) if needle in title.casefold()]
-        return ForgetPlan(
-            messages=going,
-            summaries=tuple(number for number in summaries if number not in going),
-            nodes=tuple({*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle)}),
-            citing=tuple(number for number in citing(connection, told) if number not in going),
-            titles=tuple(SessionId(one) for one in titles),
-            message_count=len(going),
-            blob_count=len({row for number in going for row in connection.execute(purge.SQL.blobs_of, (number,))}),
-            vector_count=_vectors(connection, going),
-            texts=(needle,),
-        )
+    def scrub_entries(self, texts: Sequence[str]) -> int:
+        """Drop prompts that show any of these memory entries, blank answers that quote one; return the prompts."""
+        words = [text.casefold() for text in texts if text.strip()]
+        if not words:
+            return 0
+        with self._database.writing() as connection:
+            named = [(int(number), str(text)) for number, text in connection.execute(SQL.naming_pages)]
+            _blank_messages(
+                connection, [number for number, text in named if quotes_a_page(text) and _shows(text, words)]
+            )
+            return _scrub_words(connection, words)
 
 
 def _vectors(connection: Connection, numbers: Iterable[int]) -> int:
@@ -119,33 +194,6 @@ def _holding(connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
                 yield number, owner
 
 
-def carry_out(store: SqliteSessionStore, plan: ForgetPlan) -> ForgetReport:
-    """Remove what was planned everywhere in this file, and probe that no search finds it any more."""
-    probes = _probes(store, plan)
-    with store.file.writing() as connection:
-        _leave_marks(connection, plan, now=store.file.now())
-        _blank(connection, plan)
-    removed = purge.sessions(store.database, plan.sessions, keep_borrowed=False)
-    removed.blobs += _remove_single(store, plan.messages)
-    indexing.drain(store.database, seconds=3_600)
-    try:
-        erasing.erase(store.database)
-        bytes_gone = True
-    except Busy:
-        bytes_gone = False
-    return ForgetReport(
-        sessions=removed.sessions,
-        messages=removed.messages + len(plan.messages),
-        blobs=removed.blobs,
-        summaries=len(plan.summaries),
-        nodes=len(plan.nodes),
-        cited_elsewhere=len(plan.citing),
-        still_found=_still_found(store, plan, probes),
-        bytes_gone=bytes_gone,
-        vectors=plan.vector_count,
-    )
-
-
 def _leave_marks(connection: Connection, plan: ForgetPlan, *, now: float) -> None:
     salt = tombstones.make_salt(connection)
     marks = [tombstones.of_session(salt, session_id) for session_id in plan.sessions]
@@ -186,49 +234,3 @@ def _scrub_words(connection: Connection, words: Sequence[str]) -> int:
 def _shows(text: str, words: Sequence[str]) -> bool:
     folded = text.casefold()
     return any(word in folded for word in words)
-
-
-def _remove_single(store: SqliteSessionStore, numbers: Sequence[MessageId]) -> int:
-    blobs = 0
-    for start in range(0, len(numbers), purge.STEP):
-        page = numbers[start : start + purge.STEP]
-        with store.file.writing() as connection:
-            owners = {row[6] for number in page for row in connection.execute(SQL.one, (number,))}
-            blobs += purge.messages(connection, page)
-            connection.executemany(SQL.recount, [(owner,) for owner in owners])
-    return blobs
-
-
-def _probes(store: SqliteSessionStore, plan: ForgetPlan) -> list[str]:
-    """Return words of what goes, to look for afterwards; they are kept in memory only."""
-    with store.database.reading() as connection:
-        sample: list[Row] = [
-            row
-            for session_id in plan.sessions
-            for row in islice(connection.execute(SQL.messages_of, (session_id,)), _PROBES)
-        ]
-        sample += [row for number in plan.messages[:_PROBES] for row in connection.execute(SQL.one, (number,))]
-    texts = [row[3] for row in sample[: _PROBES * 4]]
-    longest = [max(_WORD.findall(text), key=len, default="") for text in texts]
-    return [word for word in dict.fromkeys(longest) if word][:_PROBES] + list(plan.texts)
-
-
-def _still_found(store: SqliteSessionStore, plan: ForgetPlan, probes: Sequence[str]) -> int:
-    gone = set(plan.messages)
-    found: set[int] = set()
-    for word in probes:
-        for hit in store.search(SearchRequest(word, limit=50)).messages:
-            if hit.session_id in plan.sessions or hit.message_id in gone:
-                found.add(hit.message_id)
-    return len(found)
-
-
-def scrub_entries(store: SqliteSessionStore, texts: Sequence[str]) -> int:
-    """Drop stored prompts that show any of these memory entries, blank answers that quote one; return the prompts."""
-    words = [text.casefold() for text in texts if text.strip()]
-    if not words:
-        return 0
-    with store.file.writing() as connection:
-        named = [(int(number), str(text)) for number, text in connection.execute(SQL.naming_pages)]
-        _blank_messages(connection, [number for number, text in named if quotes_a_page(text) and _shows(text, words)])
-        return _scrub_words(connection, words)

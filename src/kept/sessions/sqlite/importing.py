@@ -2,58 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from kept.core.events import Progressed
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Session, State
 from kept.sessions.blobs import Blob
 from kept.sessions.identity import Print, Stored, fingerprint
-from kept.sessions.lines import DEFAULT_SOURCE, BadLine, Line, MessageLine, NoConversation, SessionLine, parse
+from kept.sessions.lines import BadLine, Line, MessageLine, NoConversation, SessionLine, parse
 from kept.sessions.records import Row, message_row
 from kept.sessions.sqlite import context, life, notes, rows, tombstones
-from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.sqlite.file import SessionFile
+from kept.sessions.transfer import ImportReport
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "transfer.sql")
 TASK = "importing messages"
 BATCH = 1_000
-MOST_REPORTED = 200
 _CONTENT, _PARTS, _CALLS, _EXTERNAL, _TIME, _STATE = 2, 10, 7, 13, 3, 4
-
-
-@dataclass(slots=True)
-class ImportReport:
-    """What an import did; `problems` names the first bad lines by number."""
-
-    lines: int = 0
-    sessions: int = 0
-    messages: int = 0
-    known: int = 0
-    forgotten: int = 0
-    bad: int = 0
-    problems: list[tuple[int, str]] = field(default_factory=list)
-
-    def refuse(self, number: int, why: str) -> None:
-        """Count a bad line."""
-        self.bad += 1
-        if len(self.problems) < MOST_REPORTED:
-            self.problems.append((number, why))
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the report for programs."""
-        return {
-            "lines": self.lines,
-            "sessions": self.sessions,
-            "messages": self.messages,
-            "known": self.known,
-            "forgotten": self.forgotten,
-            "bad": self.bad,
-            "problems": [{"line": number, "error": why} for number, why in self.problems],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +37,8 @@ class _Ready:
 class Importing:
     """One import: remembers what each session holds, so that every line is stored once."""
 
-    def __init__(self, store: SqliteSessionStore, *, source: str = DEFAULT_SOURCE) -> None:
-        self._store = store
+    def __init__(self, file: SessionFile, *, source: str) -> None:
+        self._file = file
         self._source = source
         self._stored: dict[SessionId, Stored | None] = {}
         """None marks a session that was forgotten."""
@@ -84,11 +52,11 @@ class Importing:
         numbered = enumerate(raw_lines, start=1)
         while batch := list(islice(numbered, BATCH)):
             ready = list(self._prepared(batch))
-            with self._store.database.writing() as connection:
+            with self._file.database.writing() as connection:
                 self._salt = tombstones.salt(connection) if tombstones.any_left(connection) else None
                 self._take(connection, ready)
             self.report.lines += len(batch)
-            self._store.file.sink(Progressed(TASK, self.report.lines, total))
+            self._file.sink(Progressed(TASK, self.report.lines, total))
         self._link()
         return self.report
 
@@ -106,7 +74,7 @@ class Importing:
     def _ready(self, line: Line) -> SessionLine | _Ready:
         if isinstance(line, SessionLine):
             return line
-        row, blobs = message_row(line.session.id, self._store.file.redaction.message(line.new))
+        row, blobs = message_row(line.session.id, self._file.redaction.message(line.new))
         if line.state is not State.ACTIVE:
             row = (*row[:_STATE], line.state.value, *row[_STATE + 1 :])
         return _Ready(line, row, blobs, fingerprint(row[1], row[_CONTENT], row[_PARTS], row[_CALLS]))
@@ -132,7 +100,7 @@ class Importing:
             return
         if line.session.id in self._created:
             if line.system_prompt is not None:
-                life.set_prompt(connection, line.session.id, self._store.file.redaction.text(line.system_prompt))
+                life.set_prompt(connection, line.session.id, self._file.redaction.text(line.system_prompt))
             for key, value in line.notes.items():
                 notes.note(connection, line.session.id, key, value)
             if line.carried:
@@ -148,7 +116,7 @@ class Importing:
         elif self._salt is not None and tombstones.has(connection, tombstones.of_session(self._salt, session.id)):
             stored = None
         else:
-            life.create(connection, self._store.file.redaction.session(session))
+            life.create(connection, self._file.redaction.session(session))
             self._created.add(session.id)
             self.report.sessions += 1
         self._stored[session.id] = stored
@@ -200,7 +168,7 @@ class Importing:
     def _add_title(self, connection: Connection, session_id: SessionId, session: Session) -> None:
         existing = life.one(connection, session_id)
         if existing is not None and existing.title is None and session.title is not None:
-            title = self._store.file.redaction.text(session.title)
+            title = self._file.redaction.text(session.title)
             unique = life.unique_title(connection, title, user_id=existing.user_id, session_id=session_id)
             connection.execute(SQL.add_title, (unique or None, session_id))
 
@@ -208,7 +176,7 @@ class Importing:
         """Let continued sessions carry the rows they carried where they were exported."""
         if not self._carried:
             return
-        with self._store.database.writing() as connection:
+        with self._file.database.writing() as connection:
             for line in self._carried:
                 carried = [self._new_ids[number] for number in line.carried if number in self._new_ids]
                 own_from = self._new_ids.get(line.context_from, MessageId(0))

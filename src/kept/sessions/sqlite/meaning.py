@@ -14,6 +14,7 @@ from kept.core.events import Progressed, Warned
 from kept.core.ports import Embeds, EventSink
 from kept.sessions.embedding.calm import CalmModel
 from kept.sessions.embedding.passages import passages
+from kept.sessions.keeping import Coverage
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
 from kept.sessions.sqlite.backfill import Backfill
@@ -163,7 +164,7 @@ class Meaning:
         self._release()
         return done
 
-    def coverage(self) -> vectors.Coverage:
+    def coverage(self) -> Coverage:
         """Return how far the vectors go."""
         with self._database.reading() as connection:
             return vectors.coverage(connection)

@@ -2,24 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kept.core.ids import SessionId
+from kept.sessions.keeping import Removed
 from kept.sessions.sqlite import indexing, life
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "purge.sql")
 STEP = 1_000
-
-
-@dataclass(slots=True)
-class Removed:
-    """What went."""
-
-    sessions: int = 0
-    messages: int = 0
-    blobs: int = 0
 
 
 def sessions(database: Database, ids: Sequence[SessionId], *, keep_borrowed: bool) -> Removed:

@@ -2,16 +2,15 @@
 
 import logging
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from kept.core.errors import StorageError, Unreadable
-from kept.core.jsontypes import JSON
 from kept.core.ports import Clock, EventSink
+from kept.sessions.health import Finding, Repaired
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.checkup import Finding, checked, log_tail
+from kept.sessions.sqlite.checkup import checked, log_tail
 from kept.sessions.sqlite.healing import heal
-from kept.sessions.sqlite.salvage import Salvage, Salvaged
+from kept.sessions.sqlite.salvage import Salvage
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.damaged import opened_alone
 from kept.storage.files import explained, sync_folder
@@ -19,27 +18,6 @@ from kept.storage.sqlite import Database
 from kept.storage.state import open_state
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Repaired:
-    """What was wrong, what was done, and what is still wrong."""
-
-    found: list[Finding] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
-    left: list[Finding] = field(default_factory=list)
-    salvaged: Salvaged | None = None
-    put_aside: Path | None = None
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the outcome for programs."""
-        return {
-            "found": [finding.what for finding in self.found],
-            "done": list(self.done),
-            "left": [finding.what for finding in self.left],
-            "salvaged": None if self.salvaged is None else self.salvaged.as_json(),
-            "put_aside": None if self.put_aside is None else str(self.put_aside),
-        }
 
 
 class Repair:

@@ -1,13 +1,12 @@
 """A damaged file saved row by row: what can be read goes to a new file, what cannot is counted."""
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from kept.core.errors import StorageError
 from kept.core.events import Progressed
-from kept.core.jsontypes import JSON
 from kept.core.ports import EventSink
+from kept.sessions.health import Salvaged
 from kept.sessions.records import Row
 from kept.storage.sqlite import Connection, Database, explained_sql
 from kept.storage.statements import statements
@@ -19,20 +18,6 @@ _MADE_ANEW = ("sqlite_", "message_", "next_", "index_queue", "leases")
 _STRIDE = 256
 _MOST_GUESSED = 20_000
 """Rows looked for one by one where even their number cannot be read; messages always have theirs."""
-
-
-@dataclass(slots=True)
-class Salvaged:
-    """How many rows of each table were brought over, and how many could not be read."""
-
-    rows: dict[str, int] = field(default_factory=dict)
-    lost: dict[str, int] = field(default_factory=dict)
-    unnamed_sessions: int = 0
-    """Sessions whose own row was lost; their messages stand under a row made anew."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the outcome for programs."""
-        return {"rows": dict(self.rows), "lost": dict(self.lost), "unnamed_sessions": self.unnamed_sessions}
 
 
 class Salvage:

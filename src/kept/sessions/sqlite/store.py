@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
@@ -23,7 +23,10 @@ from kept.storage.sqlite import Connection, Database
 
 if TYPE_CHECKING:
     from kept.sessions.sqlite.alikeness import Likeness
+    from kept.sessions.sqlite.forgetting import SqliteForgetting
+    from kept.sessions.sqlite.keeping import SqliteKeeping
     from kept.sessions.sqlite.meaning import Meaning
+    from kept.sessions.sqlite.transfer import SqliteTransfer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +51,7 @@ def _mending(
 
 
 class SqliteSessionStore:
-    """Keeps every conversation in one file and finds it again; implements `core.ports.SessionStore`.
+    """Keeps every conversation in one file and finds it again; implements `sessions.ports.Sessions`.
 
     Opens with a database that it shares, or with a path alone: a file, or a folder that has or gets a `state.db`.
     """
@@ -74,6 +77,27 @@ class SqliteSessionStore:
     def unit(self) -> AbstractContextManager[UnitOfWork]:
         """Open one write transaction that several tiers may share."""
         return cast(AbstractContextManager[UnitOfWork], self.database.writing())
+
+    @cached_property
+    def keeping(self) -> "SqliteKeeping":
+        """What is done with whole conversations; like the two below, loaded at its first use."""
+        from kept.sessions.sqlite.keeping import SqliteKeeping
+
+        return SqliteKeeping(self)
+
+    @cached_property
+    def forgetting(self) -> "SqliteForgetting":
+        """What removes content for good."""
+        from kept.sessions.sqlite.forgetting import SqliteForgetting
+
+        return SqliteForgetting(self)
+
+    @cached_property
+    def transfer(self) -> "SqliteTransfer":
+        """What takes conversations out and in."""
+        from kept.sessions.sqlite.transfer import SqliteTransfer
+
+        return SqliteTransfer(self.file)
 
     # sessions
 

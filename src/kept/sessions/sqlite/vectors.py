@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kept.sessions.embedding.pooling import unit
+from kept.sessions.keeping import Coverage
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -17,20 +17,6 @@ RECIPE = "passages-1"
 """Names how messages are cut; another recipe makes other vectors, so that the old ones are thrown away."""
 _STEPS = 127.0
 _NEWEST = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many of the messages that can have vectors have them."""
-
-    model: str | None
-    covered: int
-    waiting: int
-
-    @property
-    def share(self) -> float:
-        """Return the share from 0 to 1; of no messages all are covered."""
-        return self.covered / (self.covered + self.waiting) if self.covered + self.waiting else 1.0
 
 
 def exist(connection: Connection) -> bool:

@@ -10,8 +10,9 @@ from kept.core.events import Progressed, Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
+from kept.sessions.keeping import Coverage
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite import forgetting, meaning, vectors
+from kept.sessions.sqlite import meaning, vectors
 from kept.sessions.sqlite.matrix import Matrix, compared
 from kept.sessions.sqlite.meaning import Meaning
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -135,7 +136,7 @@ def test_forgotten_messages_leave_no_vector(store, hound, equip):
     """Forgetting a session removes its vectors, and its meaning finds nothing."""
     equip()
 
-    report = forgetting.carry_out(store, forgetting.plan_sessions(store, [SessionId("a")]))
+    report = store.forgetting.carry_out(store.forgetting.plan_sessions([SessionId("a")]))
 
     assert report.still_found == 0
     assert report.vectors == 1
@@ -157,7 +158,7 @@ def test_another_model_makes_all_vectors_anew(store, hound, equip, told):
     ]
     assert store.meaning.embed_all() == 2
     assert store.search(SearchRequest("puppy")).messages[0].message_id == hound
-    assert store.meaning.coverage() == vectors.Coverage("new", 2, 0)
+    assert store.meaning.coverage() == Coverage("new", 2, 0)
 
 
 def test_making_vectors_goes_on_where_it_stopped(store, equip, told):
@@ -188,7 +189,7 @@ def test_an_endpoint_that_refuses_one_text_gets_the_others(store, equip):
     say(store, "a", "the hound is here today", "a bomb of a sentence", "the sedan is red today")
     equip(Choosy())
 
-    assert store.meaning.coverage() == vectors.Coverage("topical", 3, 0)
+    assert store.meaning.coverage() == Coverage("topical", 3, 0)
     assert len(store.search(SearchRequest("puppy vehicle")).messages) >= 2
     with pytest.raises(ModelRefused):
         equip(Refusing())

@@ -1,0 +1,183 @@
+"""What a session store offers beyond the core's ports: reading, keeping, forgetting and carrying conversations.
+
+`core.ports.SessionStore` is what an agent needs. `Sessions` is the whole, which the app hands to commands: a new
+store implements it, and `kept.testing` has the contract suites that it must pass.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from kept.core.ids import MessageId, SessionId
+from kept.core.jsontypes import JSON
+from kept.core.messages import Session, StoredMessage
+from kept.core.ports import NodeStore, SessionStore
+from kept.core.search import Found, SearchRequest
+from kept.sessions.forget import ForgetPlan, ForgetReport
+from kept.sessions.health import Finding
+from kept.sessions.keeping import Coverage, Pruned, Removed
+from kept.sessions.lineage import Lineage
+from kept.sessions.transfer import ImportReport
+from kept.sessions.usage import UsageRow
+
+
+class Readable(Protocol):
+    """What reading past sessions needs of a store; `session_search` looks through this."""
+
+    def session(self, session_id: SessionId) -> Session | None:
+        """Return the session, or None."""
+        ...
+
+    def recent(
+        self, *, limit: int, source: str | None = None, user_id: str | None = None, archived: bool = False
+    ) -> list[Session]:
+        """Return the sessions that were last active, newest first; `archived` shows hidden ones as well."""
+        ...
+
+    def search(self, request: SearchRequest) -> Found:
+        """Return ranked sessions and messages."""
+        ...
+
+    def message(self, message_id: MessageId) -> StoredMessage | None:
+        """Return one message that can be shown, or None."""
+        ...
+
+    def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
+        """Return the messages around one, in its session, in order."""
+        ...
+
+    def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
+        """Return the first and the last own messages, each in order; in a short session they overlap."""
+        ...
+
+    def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
+        """Return how many of the session's messages come before that one."""
+        ...
+
+    def context_ids(self, session_id: SessionId) -> list[MessageId]:
+        """Return the ids of the messages that the model would be sent."""
+        ...
+
+    def preview(self, session_id: SessionId) -> str:
+        """Return the beginning of what the person first said."""
+        ...
+
+    def lineage(self) -> Lineage:
+        """Return the links between sessions."""
+        ...
+
+
+class Keeping(Protocol):
+    """What a person does with whole conversations, and what keeps their store small, fast and whole."""
+
+    def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
+        """Hide a conversation from lists, or show it again; search finds it either way."""
+        ...
+
+    def delete(self, session_ids: Sequence[SessionId]) -> list[SessionId]:
+        """Move conversations to the trash, each with the whole chain of its compressions."""
+        ...
+
+    def restore(self, session_id: SessionId) -> list[SessionId]:
+        """Bring a conversation back from the trash."""
+        ...
+
+    def trashed(self) -> list[Session]:
+        """Return what is in the trash, the latest first."""
+        ...
+
+    def sweep(self, *, days: float | None = None) -> Removed:
+        """Remove for good what has been in the trash for longer than its time."""
+        ...
+
+    def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
+        """Return what a prune would throw away: idle for so long, of that source, the oldest until the rest fits."""
+        ...
+
+    def stats(self, *, months: int = 12, biggest: int = 10) -> dict[str, JSON]:
+        """Return counts, sizes by table and index, growth by month, and the biggest sessions."""
+        ...
+
+    def coverage(self) -> Coverage:
+        """Return how far the vectors go."""
+        ...
+
+    def checked(self) -> list[Finding]:
+        """Return everything that is wrong with the store; empty when it is well."""
+        ...
+
+    def reindex(self) -> int:
+        """Build the search index anew from the messages while others read and write; return how many."""
+        ...
+
+    def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
+        """Make the store smaller and faster in small steps; return its bytes before and after."""
+        ...
+
+
+class Forgetting(Protocol):
+    """What removes content for good, from rows, indexes and bytes: planned first, then carried out."""
+
+    def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
+        """Return what goes with those sessions; each brings the whole chain of its compressions."""
+        ...
+
+    def plan_user(self, user_id: str) -> ForgetPlan:
+        """Return what goes with everything that one user said."""
+        ...
+
+    def plan_query(self, query: str) -> ForgetPlan:
+        """Return the messages that contain those very words, in any case."""
+        ...
+
+    def carry_out(self, plan: ForgetPlan) -> ForgetReport:
+        """Remove what was planned, and probe that no search finds it any more."""
+        ...
+
+    def scrub_entries(self, texts: Sequence[str]) -> int:
+        """Drop prompts that show any of these memory entries, blank answers that quote one; return the prompts."""
+        ...
+
+
+class Transfer(Protocol):
+    """What takes conversations out of a store and into another, as the lines of `sessions.lines`."""
+
+    def exported(
+        self, *, session_id: SessionId | None = None, user_id: str | None = None, raw: bool = False
+    ) -> Iterator[dict[str, JSON]]:
+        """Yield the lines of one session, of one user's, or of all; `raw` adds what was sent to the model."""
+        ...
+
+    def imported(self, lines: Iterable[bytes], *, source: str, total: int | None = None) -> ImportReport:
+        """Take every line in once; bad ones are reported with their number and skipped."""
+        ...
+
+
+class Sessions(Readable, SessionStore, NodeStore, Protocol):
+    """The whole of a session store, as the app hands it to commands."""
+
+    def resolve(self, name: str) -> SessionId:
+        """Return the session that a person means by an id, a title, or the beginning of an id."""
+        ...
+
+    def messages_by_id(self, message_ids: Sequence[MessageId]) -> list[StoredMessage]:
+        """Return those messages that can be shown, in order of their ids."""
+        ...
+
+    def usage(self, *, session_id: SessionId | None = None, since: str = "") -> list[UsageRow]:
+        """Return the counted calls since that day, of one session or of all."""
+        ...
+
+    @property
+    def keeping(self) -> Keeping:
+        """What is done with whole conversations."""
+        ...
+
+    @property
+    def forgetting(self) -> Forgetting:
+        """What removes content for good."""
+        ...
+
+    @property
+    def transfer(self) -> Transfer:
+        """What takes conversations out and in."""
+        ...
