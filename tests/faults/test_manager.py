@@ -10,7 +10,7 @@ import pytest
 from kept.core.events import Warned
 from kept.core.tools import ToolContext
 from kept.providers.base import LedgerRow
-from kept.providers.manager import FinishedTurn
+from kept.providers.writes import FinishedTurn
 from kept.testing.provider_bench import Bench, ListedLedger, eventually
 from kept.testing.recording_provider import RecordingProvider
 
@@ -74,12 +74,12 @@ def a_whole_life(bench, provider, healthy):
     answers = [tool.call({"query": "q"}, ToolContext(session_id="s1")) for tool in manager.tools()]
     bench.settle(manager, FinishedTurn(session_id="s1", key="1", user="q", assistant="a", messages=MESSAGES))
     ledger.rows.append(LedgerRow(ledger_id=1, action="add", target="user", before=None, after="x", origin="agent"))
-    manager.memory_written()
-    with bench.database.writing() as unit:
-        manager.queue_delegation(unit, session_id="s1", child_session_id="c1", task="t", result="r")
+    manager.writes.memory_written()
+    manager.writes.delegated("t", "r", session_id="s1", child_session_id="c1")
     manager.pre_compress(MESSAGES)
-    manager.compacted("s1")
-    manager.leave("s1", MESSAGES)
+    manager.switched("s1", "compression")
+    manager.writes.commit("s1", MESSAGES)
+    manager.shutdown()
     return manager, recalled, answers
 
 
@@ -202,7 +202,7 @@ def test_a_session_switch_drops_the_recall_that_is_under_way(bench):
     thread = threading.Thread(target=lambda: results.append(manager.recall("q", session_id="s1", turn=1)))
     thread.start()
     asked.wait(5)
-    manager.begun_anew("s2")
+    manager.switched("s2", "new")
     go_on.set()
     thread.join()
 

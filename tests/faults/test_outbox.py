@@ -11,14 +11,14 @@ import time
 import apsw
 import pytest
 
-from kept.providers.manager import FinishedTurn
+from kept.providers.writes import FinishedTurn
 from kept.testing.provider_bench import Bench, eventually
 from kept.testing.recording_provider import RecordingProvider
 
 CHILD = """
 import pathlib, random, sys, time
 import apsw
-from kept.providers.manager import FinishedTurn
+from kept.providers.writes import FinishedTurn
 from kept.testing.provider_bench import Bench
 from kept.testing.recording_provider import RecordingProvider
 
@@ -43,8 +43,8 @@ for number in range(first, last):
     turn = FinishedTurn(session_id=f"session-{first}", key=str(number), user=f"turn {number}", assistant="done")
     with bench.database.writing() as unit:
         unit.execute("INSERT INTO state_meta (key, value) VALUES (?, ?)", (f"turn:{number}", "done"))
-        manager.queue_turn(unit, turn)
-    manager.after_turn(turn)
+        manager.writes.queue_turn(unit, turn)
+    manager.writes.after_turn(turn)
     time.sleep(random.uniform(0, 0.02))
 time.sleep(60)
 """

@@ -88,3 +88,26 @@ def test_a_turn_in_a_process_that_is_ended_is_kept_and_marked(started, home, num
         assert b"Traceback" not in process.stderr.read()
 
     assert [(role, mark) for role, _, mark in rows_of(home)] == [("user", 0), ("assistant", 1)]
+
+
+ENGINE = """
+from pathlib import Path
+from kept.context.compressor import Compressor
+class Mine(Compressor):
+    name = "mine"
+    def on_session_end(self, session_id, rows):
+        Path(__file__).with_name("heard.txt").write_text(f"{len(rows)} messages")
+"""
+
+
+def test_the_context_engine_hears_of_the_end_without_any_provider(kept, home):
+    """Leaving is told to the engine, whether or not there is an external memory to tell as well."""
+    folder = home / "plugins" / "context_engine" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(ENGINE)
+    (home / "config.yaml").write_text("context: {engine: mine}\nreview: {enabled: false}\n")
+    with LoopbackOpenAI(["hello"]) as server:
+        ran = kept("run", "--model", "openai/loopback", "hi", env=server.environment)
+
+    assert ran.code == 0, ran.err
+    assert (folder / "heard.txt").read_text() == "2 messages"

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from kept.agent.answer import Answer
 from kept.agent.compact import Squeeze
@@ -93,7 +94,7 @@ class Agent:
             live.nudges = live.nudges.reviewed(memory=memory, skills=skills)
             live.record.note_root(live.root, "nudges", live.nudges.as_json())
             if self.parts.providers is not None:
-                self.parts.providers.memory_written()
+                self.parts.providers.writes.memory_written()
         return done
 
     def title_due(self) -> bool:
@@ -124,19 +125,21 @@ class Agent:
             outcome = await offload(self.live.compact, Squeeze(focus=focus, force=True))
         return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
 
-    def new(self, reason: str = "new") -> None:
+    def new(self, reason: Literal["new", "reset"] = "new") -> None:
         """Leave this conversation and begin another."""
-        self._commit(reason)
+        self._end(reason)
+        if self.parts.engine is not None:
+            self.parts.engine.on_session_reset()
         self.live = self._fresh()
         if self.parts.providers is not None:
-            self.parts.providers.begun_anew(self.session.id, reason=reason)
+            self.parts.providers.switched(self.session.id, reason)
         self.live.begin()
 
     def resume(self, session_id: SessionId) -> None:
         """Leave this conversation and take up another."""
         self.live = self._resumed(session_id)
         if self.parts.providers is not None:
-            self.parts.providers.resumed(self.session.id)
+            self.parts.providers.switched(self.session.id, "resume")
         self.live.begin()
 
     def branch(self) -> SessionId:
@@ -151,7 +154,7 @@ class Agent:
             store.set_system_prompt(new.id, self.live.record.prompt)
         self.live = self._resumed(new.id)
         if self.parts.providers is not None:
-            self.parts.providers.branched(new.id, origin=origin.id)
+            self.parts.providers.switched(new.id, "branch", parent=origin.id)
         self.live.begin()
         return new.id
 
@@ -176,35 +179,22 @@ class Agent:
     def close(self) -> None:
         """End the conversation: providers are told, waited for a little, and shut down."""
         try:
-            self._leave()
+            self._end("exit")
+            if self.parts.providers is not None and not self.live.incognito:
+                self.parts.providers.shutdown()
         finally:
             self.when_closed()
 
-    def _leave(self) -> None:
-        live = self.live
-        messages = plain_messages([row.message for row in live.record.rows])
-        if self.parts.sessions is not None and live.record.exists and live.record.rows:
-            self.parts.sessions.end(self.session.id, "exit")
-        if self.parts.providers is None or live.incognito:
-            return
-        if live.record.rows:
-            self.parts.providers.leave(self.session.id, messages, engine_end=self._engine_end)
-        else:
-            self.parts.providers.shutdown()
-
-    def _engine_end(self) -> None:
-        if self.parts.engine is not None:
-            self.parts.engine.on_session_end(self.live.root, self.live.record.rows)
-
-    def _commit(self, reason: str) -> None:
-        record = self.live.record
+    def _end(self, reason: str) -> None:
+        """End the session: the store, the providers and the engine hear of it, in this order."""
+        live, record = self.live, self.live.record
         if self.parts.sessions is not None and record.exists:
             self.parts.sessions.end(record.session.id, reason)
-        if self.parts.providers is not None and record.rows:
-            self.parts.providers.commit(record.session.id, plain_messages([row.message for row in record.rows]))
-        self._engine_end()
+        if self.parts.providers is not None and record.rows and not live.incognito:
+            messages = plain_messages([row.message for row in record.rows])
+            self.parts.providers.writes.commit(record.session.id, messages)
         if self.parts.engine is not None:
-            self.parts.engine.on_session_reset()
+            self.parts.engine.on_session_end(live.root, record.rows)
 
     def _fresh(self) -> Live:
         now = self.parts.clock.now()

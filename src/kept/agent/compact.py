@@ -99,7 +99,7 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
     placed = done.placed(timestamp=now.timestamp(), child=child)
     old = record.session
     if parts.providers is not None and child is not None:
-        parts.providers.commit(old.id, plain_messages([row.message for row in record.rows]))
+        parts.providers.writes.commit(old.id, plain_messages([row.message for row in record.rows]))
     prompt = with_note(rebuild())
     try:
         record.compacted(placed)
@@ -114,7 +114,7 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
     record.set_prompt(prompt)
     record.note("pruned", None)
     if parts.providers is not None:
-        parts.providers.compacted(record.session.id)
+        parts.providers.switched(record.session.id, "compression")
 
 
 def _tell(parts: Parts, record: Record, outcome: Outcome) -> None:

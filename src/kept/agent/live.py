@@ -219,7 +219,7 @@ class Live:
         self.frozen = frozen_from(self.record.noted(self.root, "frozen"), self.parts)
         self.fit_engine()
         if self.parts.providers is not None:
-            self.parts.providers.compacted(self.record.session.id)
+            self.parts.providers.switched(self.record.session.id, "compression")
 
     async def preflight(self) -> None:
         """Compact before a call when the estimate says that it would cross the threshold."""

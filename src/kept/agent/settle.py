@@ -26,7 +26,7 @@ def settle(live: "Live", turn: "Turn", closing: NewMessage) -> None:
 def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: "ProviderManager") -> None:
     # imported here, because most conversations have no provider and the manager is slow to load
     from kept.providers.conversation import plain_messages
-    from kept.providers.manager import FinishedTurn
+    from kept.providers.writes import FinishedTurn
 
     rows = live.record.rows[turn.first_row :] if turn.first_row <= len(live.record.rows) else live.record.rows[-1:]
     finished = FinishedTurn(
@@ -40,7 +40,7 @@ def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: 
 
     def beside(unit: UnitOfWork, ids: Sequence[MessageId]) -> None:
         if ids:
-            providers.queue_turn(unit, replace(finished, key=str(ids[-1])))
+            providers.writes.queue_turn(unit, replace(finished, key=str(ids[-1])))
 
     live.record.add([closing], beside=beside)
-    providers.after_turn(finished)
+    providers.writes.after_turn(finished)

@@ -173,7 +173,7 @@ class AgentBuilder:
         def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
             manager = parts().providers
             if manager is not None:
-                manager.delegated(task, result, session_id=parent or "", child_session_id=child)
+                manager.writes.delegated(task, result, session_id=parent or "", child_session_id=child)
 
         return [Delegation(of_child, lambda: parts().toolbox, done, opening.approve).tool()]
 
@@ -220,7 +220,7 @@ class AgentBuilder:
         from kept.agent.toolbox import CORE
         from kept.providers.base import StartContext
         from kept.providers.choosing import open_manager
-        from kept.providers.manager import Surroundings
+        from kept.providers.surroundings import Surroundings
 
         context = StartContext(
             kept_home=str(self._app.home.path),

@@ -8,9 +8,10 @@ from kept.core.errors import KeptError
 from kept.core.events import Warned
 from kept.providers.base import BUILTIN
 from kept.providers.loading import load
-from kept.providers.manager import ProviderManager, Surroundings
+from kept.providers.manager import ProviderManager
 from kept.providers.opening import manager_on
 from kept.providers.settings import ProviderSettings
+from kept.providers.surroundings import Surroundings
 from kept.storage.sqlite import Database
 
 

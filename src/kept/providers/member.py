@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from kept.core.ids import OWNER
@@ -121,7 +121,7 @@ class Member:
                 return failure(f"{self.name}: {error}")
 
 
-def without_taken(members: list[Member], taken: set[str]) -> None:
+def without_taken(members: Iterable[Member], taken: set[str]) -> None:
     """Take tools away whose names are taken by an earlier member or are not to be had."""
     for member in members:
         free = []

@@ -7,9 +7,10 @@ from kept.core.events import ignore
 from kept.core.ports import EventSink
 from kept.providers.audit import Audit
 from kept.providers.base import StartContext
-from kept.providers.manager import ProviderManager, Surroundings
+from kept.providers.manager import ProviderManager
 from kept.providers.outbox import Outbox
 from kept.providers.settings import ProviderSettings
+from kept.providers.surroundings import Surroundings
 from kept.storage.files import make_folder
 from kept.storage.sqlite import Database
 from kept.storage.state import STATE_NAME, open_state

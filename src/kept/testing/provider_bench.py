@@ -10,9 +10,11 @@ from kept.core.clock import SystemClock
 from kept.core.events import Event
 from kept.providers.audit import Audit
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
-from kept.providers.manager import FinishedTurn, ProviderManager, Surroundings
+from kept.providers.manager import ProviderManager
 from kept.providers.outbox import Outbox
 from kept.providers.settings import ProviderSettings
+from kept.providers.surroundings import Surroundings
+from kept.providers.writes import FinishedTurn
 from kept.storage.state import open_state
 
 
@@ -67,8 +69,8 @@ class Bench:
     def settle(self, manager: ProviderManager, turn: FinishedTurn) -> None:
         """End a turn as the agent does."""
         with self.database.writing() as unit:
-            manager.queue_turn(unit, turn)
-        manager.after_turn(turn)
+            manager.writes.queue_turn(unit, turn)
+        manager.writes.after_turn(turn)
 
     def close(self) -> None:
         """Shut every manager down."""

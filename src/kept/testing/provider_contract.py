@@ -146,7 +146,8 @@ class ProviderContract:
         manager.recall("hello", session_id="s1", turn=1)
         for tool in manager.tools():
             assert isinstance(tool.call({}, ToolContext()), dict)
-        manager.leave("s1", MESSAGES)
+        manager.writes.commit("s1", MESSAGES)
+        manager.shutdown()
         (status,) = manager.status()
         bench.close()
 

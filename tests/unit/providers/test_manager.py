@@ -1,12 +1,15 @@
 """The manager when everything goes well."""
 
+import time
+
 import pytest
 
 from kept.core.events import Warned
 from kept.core.tools import ToolContext
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
-from kept.providers.manager import FinishedTurn, ProviderManager
+from kept.providers.manager import ProviderManager
 from kept.providers.settings import ProviderSettings
+from kept.providers.writes import FinishedTurn
 from kept.testing.provider_bench import ListedLedger, eventually
 from kept.testing.recording_provider import RecordingProvider
 
@@ -117,7 +120,7 @@ def test_memory_writes_are_mirrored_in_order(bench):
     provider = RecordingProvider()
     manager = bench.manager(provider, surroundings=bench.surroundings(ledger=ledger))
     ledger.rows = rows
-    manager.memory_written()
+    manager.writes.memory_written()
 
     eventually(lambda: len(provider.told("on_memory_write")) == 3)
     assert [call.args for call in provider.told("on_memory_write")] == [
@@ -152,47 +155,56 @@ def test_nothing_is_written_outside_primary_contexts(bench):
     )
     manager = bench.manager(provider, surroundings=around)
     bench.settle(manager, turn())
-    manager.leave("s1", MESSAGES)
+    manager.writes.commit("s1", MESSAGES)
+    manager.shutdown()
 
     assert manager.status()[0].waiting == 0
     assert not {"sync_turn", "on_memory_write", "on_session_end"} & set(hooks(provider))
 
 
-def test_leaving_ends_the_session_then_the_engine_then_shuts_down(bench):
+def test_leaving_ends_the_session_then_shuts_down(bench):
     """The order of the boundary table, for exit and expiry."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    manager.leave("s1", MESSAGES, engine_end=lambda: provider._note("engine"))
+    manager.writes.commit("s1", MESSAGES)
+    manager.shutdown()
 
-    assert sorted(hooks(provider)[-3:-1]) == ["engine", "on_session_end"]
-    assert hooks(provider)[-1] == "shutdown"
+    assert hooks(provider)[-2:] == ["on_session_end", "shutdown"]
     assert provider.told("on_session_end")[0].keywords == {"session_id": "s1"}
 
 
 @pytest.mark.parametrize(
-    ("move", "expected"),
+    ("reason", "parent", "reset"),
     [
-        (
-            lambda manager: manager.begun_anew("s2", reason="reset"),
-            {"parent_session_id": "s1", "reset": True, "reason": "reset"},
-        ),
-        (lambda manager: manager.resumed("s2"), {"parent_session_id": "s1", "reset": False, "reason": "resume"}),
-        (
-            lambda manager: manager.branched("s2", origin="s0"),
-            {"parent_session_id": "s0", "reset": False, "reason": "branch"},
-        ),
-        (lambda manager: manager.compacted("s2"), {"parent_session_id": "s1", "reset": False, "reason": "compression"}),
+        ("new", None, True),
+        ("reset", None, True),
+        ("resume", None, False),
+        ("branch", "s0", False),
+        ("compression", None, False),
     ],
 )
-def test_a_switch_tells_why_and_from_where(bench, move, expected):
-    """Each boundary has its own reason and parent."""
+def test_a_switch_tells_why_and_from_where(bench, reason, parent, reset):
+    """Each boundary has its own reason, and its parent is the session left unless it is another."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    move(manager)
+    manager.switched("s2", reason, parent=parent)
 
     (call,) = provider.told("on_session_switch")
-    assert (call.args, call.keywords) == (("s2",), expected)
+    assert call.args == ("s2",)
+    assert call.keywords == {"parent_session_id": parent or "s1", "reset": reset, "reason": reason}
     assert "shutdown" not in hooks(provider)
+
+
+def test_a_slow_provider_takes_no_time_from_the_next(bench):
+    """Each may use the whole time, because all are asked at once."""
+    slow, slower = RecordingProvider("slow"), RecordingProvider("slower", tools=())
+    slow.faults["on_pre_compress"] = lambda: time.sleep(0.9)
+    slower.faults["on_pre_compress"] = lambda: time.sleep(1.0)
+    manager = bench.manager(slow, slower, surroundings=bench.surroundings(several=True), prefetch_timeout_seconds=1.7)
+
+    words = manager.pre_compress(MESSAGES)
+
+    assert words == "slow saved it.\nslower saved it."
 
 
 def test_a_switch_waits_for_the_writes_of_the_session_left(bench):
@@ -200,8 +212,8 @@ def test_a_switch_waits_for_the_writes_of_the_session_left(bench):
     provider = RecordingProvider()
     manager = bench.manager(provider)
     bench.settle(manager, turn())
-    manager.commit("s1", MESSAGES)
-    manager.begun_anew("s2")
+    manager.writes.commit("s1", MESSAGES)
+    manager.switched("s2", "new")
 
     order = [hook for hook in hooks(provider) if hook in {"sync_turn", "on_session_end", "on_session_switch"}]
     assert order == ["sync_turn", "on_session_end", "on_session_switch"]
@@ -213,7 +225,7 @@ def test_compaction_in_place_keeps_the_id(bench):
     manager = bench.manager(provider)
 
     words = manager.pre_compress(MESSAGES)
-    manager.compacted("s1")
+    manager.switched("s1", "compression")
 
     assert words == "recording saved it."
     assert provider.told("on_session_switch")[0].args == ("s1",)
@@ -243,8 +255,7 @@ def test_a_delegation_is_told(bench):
     """What a sub-agent did reaches the provider with the child's id."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    with bench.database.writing() as unit:
-        manager.queue_delegation(unit, session_id="s1", child_session_id="c1", task="look", result="found")
+    manager.writes.delegated("look", "found", session_id="s1", child_session_id="c1")
     manager.shutdown()
 
     (call,) = provider.told("on_delegation")
@@ -356,7 +367,8 @@ def test_a_hook_that_is_not_there_costs_nothing(bench):
 
     manager = bench.manager(Minimal())
     bench.settle(manager, turn())
-    manager.leave("s1", MESSAGES)
+    manager.writes.commit("s1", MESSAGES)
+    manager.shutdown()
 
     assert bench.outbox.items() == []
     assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "get_tool_schemas", "initialize"]
