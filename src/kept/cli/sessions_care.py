@@ -10,7 +10,6 @@ from kept.cli.sessions_embed import vectors_json, vectors_line, waiting_vectors
 from kept.cli.transcript import local, session_json
 from kept.core.errors import KeptError
 from kept.core.jsontypes import JSON
-from kept.sessions.keeping import Pruned
 
 if TYPE_CHECKING:
     from kept.app import App
@@ -40,6 +39,8 @@ def prune(
     as_json: JsonFlag = False,
 ) -> None:
     """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
+    from kept.sessions.keeping import Pruned
+
     with opened() as kept:
         keeping = kept.sessions.keeping
         chosen = days if days is not None or max_mb is not None or source else kept.settings.sessions.retention_days

@@ -4,20 +4,25 @@
 store implements it, and `kept.testing` has the contract suites that it must pass.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from __future__ import annotations  # what is only named here is not loaded by a command that only reads
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
-from kept.core.messages import Session, StoredMessage
+from typing import TYPE_CHECKING, Protocol
+
 from kept.core.ports import NodeStore, SessionStore
-from kept.core.search import Found, SearchRequest
-from kept.sessions.forget import ForgetPlan, ForgetReport
-from kept.sessions.health import Finding
-from kept.sessions.keeping import Coverage, Pruned, Removed
-from kept.sessions.lineage import Lineage
-from kept.sessions.transfer import ImportReport
-from kept.sessions.usage import UsageRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kept.core.ids import MessageId, SessionId
+    from kept.core.jsontypes import JSON
+    from kept.core.messages import Session, StoredMessage
+    from kept.core.search import Found, SearchRequest
+    from kept.sessions.forget import ForgetPlan, ForgetReport
+    from kept.sessions.health import Finding
+    from kept.sessions.keeping import Coverage, Pruned, Removed
+    from kept.sessions.lineage import Lineage
+    from kept.sessions.transfer import ImportReport
+    from kept.sessions.usage import UsageRow
 
 
 class Readable(Protocol):
