@@ -28,6 +28,7 @@ def register(program: typer.Typer) -> None:
 def list_(as_json: JsonFlag = False) -> None:
     """Show every way to a model: which is used, which could be, and what the others need."""
     from kept.llm.choice import chosen
+    from kept.llm.pricing import prices_checked
 
     with opened() as kept:
         offers = list(kept.models.offers())
@@ -42,6 +43,7 @@ def list_(as_json: JsonFlag = False) -> None:
                         {"name": one.name, "available": one.is_open, "why": one.reason, "models": list(one.models)}
                         for one in offers
                     ],
+                    "prices_checked": prices_checked(),
                 }
             )
             return
@@ -53,6 +55,7 @@ def list_(as_json: JsonFlag = False) -> None:
             for model in one.models[1:]:
                 say(f"         {one.name.partition('/')[0]}/{model}")
         say("choose one with `kept model set NAME`, try it with `kept model test`")
+        say(f"prices were last checked on {prices_checked()}; `model.prices` sets your own")
 
 
 @app.command("set")

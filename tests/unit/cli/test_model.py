@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 
 import pytest
 
@@ -32,6 +33,7 @@ def test_list_says_what_is_used_and_what_is_missing():
     assert listed["chosen"].startswith("openrouter/")
     assert by_provider["openrouter"]["available"]
     assert "ANTHROPIC_API_KEY is not set" in by_provider["anthropic"]["why"]
+    assert date.fromisoformat(listed["prices_checked"])
 
 
 def test_set_writes_the_setting_and_auto_takes_it_back(home):
