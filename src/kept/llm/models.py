@@ -11,7 +11,6 @@ from kept.llm.auxiliary import Errand
 from kept.llm.caching import Caching, MarksMessages, caching_for
 from kept.llm.choice import Choice, Offer, Probe, choose, offers, usual_model
 from kept.llm.endpoint import Endpoint, Sending
-from kept.llm.fallback import FallbackModel
 from kept.llm.local_servers import probe, window_at
 from kept.llm.retry import RetryingModel, RetryPolicy
 from kept.llm.sdk import warm
@@ -68,9 +67,8 @@ class Models:
         chosen = self.choice(name)
         if chosen.is_extractive:
             return None
-        first = self._retrying(self.bare(chosen.name, context_length=self._settings.context_length))
-        others = [self._retrying(self.bare(other)) for other in self._settings.fallbacks if other != chosen.name]
-        return FallbackModel([first, *others], sink=self._sink) if others else first
+        first = self.bare(chosen.name, context_length=self._settings.context_length)
+        return self._retrying(first, *(self.bare(other) for other in self._settings.fallbacks if other != chosen.name))
 
     def errand(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> Completes | None:
         """Return who does `task` (compression, review, title, search_summary); None when nobody can.
@@ -159,9 +157,9 @@ class Models:
             return None
         return lambda messages: self._mark(messages, ttl=caching.ttl, native=provider == "anthropic")
 
-    def _retrying(self, model: ChatModel) -> ChatModel:
+    def _retrying(self, *models: ChatModel) -> ChatModel:
         policy = RetryPolicy(retries=self._settings.retries, retry_after_limit_seconds=self._settings.retry_after_limit)
-        return RetryingModel(model, policy, sink=self._sink)
+        return RetryingModel(models, policy, sink=self._sink)
 
     def _sending(self, timeout: float | None) -> Sending:
         settings = self._settings

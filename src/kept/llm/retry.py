@@ -1,7 +1,8 @@
-"""A model that is tried again when its endpoint is overloaded, out of reach or too slow."""
+"""Trying again: a model whose endpoint is overloaded, out of reach or too slow is retried, then the next answers."""
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -10,6 +11,9 @@ from kept.core.chat import ChatRequest, Delta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import Warned
 from kept.core.ports import ChatModel, EventSink
+
+REST_SECONDS = 60.0
+"""How long a model that failed is passed over, so that not every turn waits for its retries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,68 +40,88 @@ class RetryPolicy:
         return longest * (0.5 + chance / 2)
 
 
-class RetryingModel:
-    """Wraps a model with a policy.
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """Who is asked next, for which time, and after how long."""
 
-    A stream that fails is started again; if text of it was shown, the reader is told first that the
-    answer begins anew.
+    model: ChatModel
+    attempt: int = 0
+    wait_seconds: float = 0.0
+
+
+class RetryingModel:
+    """Models in order: each is tried again as the policy says, then the next one answers in its place.
+
+    Refusals and overflows are about the request, so they are raised. An answer that fails is begun anew; if
+    text of it was shown, the reader is told first.
     """
 
     def __init__(
         self,
-        model: ChatModel,
+        models: Sequence[ChatModel],
         policy: RetryPolicy,
         *,
         sink: EventSink,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         chance: Callable[[], float] = random.random,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = model.name
-        self.context_length = model.context_length
-        self._model = model
+        self.name = models[0].name
+        self.context_length = models[0].context_length
+        self._models = tuple(models)
         self._policy = policy
         self._sink = sink
         self._sleep = sleep
         self._chance = chance
+        self._now = now
+        self._resting: dict[str, float] = {}
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
-        """Send `request`, again where that may help."""
-        attempt = 0
+        """Send `request` to the first model that is not resting, again where that may help, then to the next."""
+        ready = [model for model in self._models if self._resting.get(model.name, 0.0) <= self._now()]
+        first, *others = ready or self._models
+        turn = _Try(first)
         while True:
             shown = False
-            stream = self._model.stream(request)
+            stream = turn.model.stream(request)
             try:
                 async for delta in stream:
                     shown = shown or isinstance(delta, TextDelta)
                     yield delta
                 return  # noqa: TRY300 - an `else` between the handlers would hide the end of the loop
             except ModelBusy as error:
-                wait = self._policy.wait(attempt, error, chance=self._chance())
-                if wait is None:
+                following = self._following(turn, others, error)
+                if following is None:
                     raise
-                attempt += 1
-                again = f"trying again in {wait:.1f} s, {attempt} of {self._policy.retries}"
-                self._sink(Warned(f"{error.message}; {again}"))
-                if shown:
-                    yield Restarted()
-                await self._sleep(wait)
+                turn = following
             finally:
-                await closed(stream)
+                await close(stream)
+            if shown:
+                yield Restarted()
+            if turn.wait_seconds:
+                await self._sleep(turn.wait_seconds)
+
+    def _following(self, failed: _Try, others: list[ChatModel], error: ModelBusy) -> _Try | None:
+        """Decide what comes after a failure, and say it; None when nothing is left to try."""
+        wait = self._policy.wait(failed.attempt, error, chance=self._chance())
+        if wait is not None:
+            number = failed.attempt + 1
+            self._sink(Warned(f"{error.message}; trying again in {wait:.1f} s, {number} of {self._policy.retries}"))
+            return _Try(failed.model, number, wait)
+        self._resting[failed.model.name] = self._now() + REST_SECONDS
+        if not others:
+            return None
+        self._sink(Warned(f"{error.message}; {others[0].name} answers instead"))
+        return _Try(others.pop(0))
 
     async def aclose(self) -> None:
-        """Close the model's connections."""
-        await close(self._model)
+        """Close every model's connections."""
+        for model in self._models:
+            await close(model)
 
 
-async def closed(stream: AsyncIterator[Delta]) -> None:
-    """Close an answer that is not read on, so that its connection is freed now."""
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()
-
-
-async def close(model: ChatModel) -> None:
-    """Close what `model` holds open in the running event loop, if it holds anything."""
-    aclose = getattr(model, "aclose", None)
+async def close(held: object) -> None:
+    """Close what a model, or an answer that is not read on, holds open in the running event loop."""
+    aclose = getattr(held, "aclose", None)
     if aclose is not None:
         await aclose()

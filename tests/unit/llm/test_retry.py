@@ -11,8 +11,7 @@ from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
 from kept.core.messages import Message, Role
 from kept.llm.endpoint import Endpoint
 from kept.llm.failures import unreachable
-from kept.llm.fallback import REST_SECONDS, FallbackModel
-from kept.llm.retry import RetryingModel, RetryPolicy
+from kept.llm.retry import REST_SECONDS, RetryingModel, RetryPolicy
 from kept.testing.scripted_model import Says, ScriptedModel
 
 ASK = ChatRequest("s", (Message(Role.USER, "hi"),))
@@ -41,6 +40,22 @@ class Breaks:
             yield delta
 
 
+class Falters(Breaks):
+    """Shows a little, breaks off, and is only busy from then on."""
+
+    name = "scripted/falters"
+
+    def __init__(self) -> None:
+        super().__init__(times=9)
+
+    async def stream(self, request):
+        if self.asked:
+            self.asked += 1
+            raise BUSY
+        async for delta in super().stream(request):
+            yield delta
+
+
 def run(model):
     async def collect():
         return [delta async for delta in model.stream(ASK)]
@@ -55,7 +70,12 @@ def retrying(model, **policy):
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    return RetryingModel(model, RetryPolicy(**policy), sink=told.append, sleep=sleep, chance=lambda: 1.0), waits, told
+    return RetryingModel([model], RetryPolicy(**policy), sink=told.append, sleep=sleep, chance=lambda: 1.0), waits, told
+
+
+def in_order(*models, **how):
+    """Models of which each is asked once."""
+    return RetryingModel(models, RetryPolicy(retries=0), **{"sink": lambda event: None, **how})
 
 
 def test_an_overload_is_tried_again_with_growing_waits():
@@ -151,9 +171,25 @@ def test_a_model_that_keeps_breaking_ends_in_the_error():
 def test_a_fallback_begins_anew_too():
     """When the next model takes over inside an answer, the reader is told."""
     other = ScriptedModel(["from the other"], name="b/2")
-    deltas = run(FallbackModel([Breaks(times=9), other], sink=lambda event: None))
+    deltas = run(in_order(Breaks(times=9), other))
 
     assert Restarted() in deltas
+    assert deltas[-1].message.text == "from the other"
+
+
+def test_a_model_is_retried_before_the_next_is_asked_and_nothing_is_taken_back_twice():
+    """First the waits of the policy, then the other model; silence after a restart is no second restart."""
+    first = Falters()
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    other = ScriptedModel(["from the other"], name="b/2")
+    deltas = run(RetryingModel([first, other], RetryPolicy(retries=1), sink=lambda event: None, sleep=sleep))
+
+    assert (first.asked, len(waits)) == (2, 1)
+    assert deltas.count(Restarted()) == 1
     assert deltas[-1].message.text == "from the other"
 
 
@@ -169,7 +205,7 @@ def test_a_wait_is_bounded(attempt: int, chance: float, asked: float | None):
 def test_the_next_model_answers_and_is_named():
     """When the first model stays overloaded the second answers, and the response says so."""
     told: list[object] = []
-    model = FallbackModel([ScriptedModel([BUSY], name="a/1"), ScriptedModel(["b"], name="b/2")], sink=told.append)
+    model = in_order(ScriptedModel([BUSY], name="a/1"), ScriptedModel(["b"], name="b/2"), sink=told.append)
 
     assert run(model)[-1].model == "b/2"
     assert model.name == "a/1"
@@ -180,7 +216,7 @@ def test_a_model_that_failed_rests():
     """For a minute the failed model is not asked; then it is the first choice again."""
     now = [0.0]
     first, second = ScriptedModel([BUSY, "a"], name="a/1"), ScriptedModel(["b", "b"], name="b/2")
-    model = FallbackModel([first, second], sink=lambda event: None, now=lambda: now[0])
+    model = in_order(first, second, now=lambda: now[0])
 
     answered = [run(model)[-1].model, run(model)[-1].model]
     now[0] = REST_SECONDS
@@ -192,7 +228,7 @@ def test_a_model_that_failed_rests():
 def test_when_all_rest_all_are_asked():
     """Resting is a preference: with nobody left, everybody is asked again."""
     first, second = ScriptedModel([BUSY, "a"], name="a/1"), ScriptedModel([BUSY], name="b/2")
-    model = FallbackModel([first, second], sink=lambda event: None)
+    model = in_order(first, second)
 
     with pytest.raises(ModelBusy):
         run(model)
@@ -202,9 +238,7 @@ def test_when_all_rest_all_are_asked():
 
 def test_a_refusal_does_not_fall_back():
     """A wrong key is told, not hidden behind another model."""
-    model = FallbackModel(
-        [ScriptedModel([ModelRefused("key")], name="a/1"), ScriptedModel(["b"], name="b/2")], sink=lambda event: None
-    )
+    model = in_order(ScriptedModel([ModelRefused("key")], name="a/1"), ScriptedModel(["b"], name="b/2"))
 
     with pytest.raises(ModelRefused):
         run(model)
@@ -225,7 +259,7 @@ def test_closing_early_closes_the_inner_stream():
                 ended.append(True)
 
     async def interrupt() -> None:
-        stream = FallbackModel([retrying(Endless())[0]], sink=lambda event: None).stream(ASK)
+        stream = retrying(Endless())[0].stream(ASK)
         await anext(stream)
         await stream.aclose()
 
