@@ -13,13 +13,14 @@ from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
 from kept.cli.printable import indented, printable
 from kept.cli.transcript import highlighted, local, message_json
 from kept.cli.when import moment
-from kept.config.shape import nearest
+from kept.config.shape import nearest as nearest_word
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
-from kept.sessions.discovery import hits, unchecked
+from kept.sessions.absence import nearest, why
+from kept.sessions.discovery import unchecked
 from kept.sessions.ports import Sessions
 from kept.sessions.recall import said
 from kept.sessions.snippet import Marker
@@ -86,7 +87,7 @@ def _roles(names: Sequence[str]) -> tuple[str, ...]:
     roles = tuple(one.strip() for name in names for one in name.split(",") if one.strip())
     for role in roles:
         if role not in known:
-            raise UsageError(f"there is no role {role!r}{nearest(role, known)}", f"use one of {', '.join(known)}")
+            raise UsageError(f"there is no role {role!r}{nearest_word(role, known)}", f"use one of {', '.join(known)}")
     return roles
 
 
@@ -156,30 +157,17 @@ def _passages(stores: list[tuple[str, Sessions]], request: SearchRequest) -> lis
 def _show(name: str, store: Sessions, request: SearchRequest) -> None:
     found = store.search(request)
     prefix = f"[{name}] " if name else ""
+    if found.abstained and not found.sessions:
+        note(f"{prefix}{why(store, request, found)}")
+        return
     if found.abstained:
-        note(f"{prefix}{_why(store, request, found)}")
-        for hit in found.sessions[:3]:
-            session = store.session(hit.session_id)
-            if session is not None:
-                note(f"  {session.id}  {local(session.started)}  {printable(session.title or '(no title)')}")
+        note(f"{prefix}nothing matched well enough; the nearest:")
+        for session in nearest(store, found):
+            note(f"  {session.id}  {local(session.started)}  {printable(session.title or '(no title)')}")
         return
     _show_passages(prefix, store, found, limit=request.limit)
     if found.unchecked:
         note(f"{prefix}{unchecked(found)}: narrow it with --after and --before, or add a rarer word")
-
-
-def _why(store: Sessions, request: SearchRequest, found: Found) -> str:
-    """Say why nothing is shown: what the filters took away, or what came nearest."""
-    if found.sessions:
-        return "nothing matched well enough; the nearest:"
-    free = SearchRequest(request.query, limit=request.limit, user_id=request.user_id)
-    without = store.search(free) if free != request else found
-    if without.messages and not without.abstained:
-        return f"the filters excluded {hits(without, most=request.limit)}: widen or drop them"
-    elsewhere = found.excluded.get("hidden source", 0)
-    if elsewhere:
-        return f"{elsewhere} found in sessions of sub-agents, tools or reviews: --source names them"
-    return "nothing matched: try other or fewer words"
 
 
 def _show_passages(prefix: str, store: Sessions, found: Found, *, limit: int) -> None:

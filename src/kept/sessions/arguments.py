@@ -1,7 +1,7 @@
 """What a call of `session_search` asks for, read from whatever JSON a model sent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from kept.core.ids import SessionId
@@ -36,22 +36,6 @@ class Asked:
     after: float | None = None
     before: float | None = None
     summarize: bool = False
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """Return the names of the filters that are set."""
-        values = {
-            "source": self.sources,
-            "role_filter": self.roles,
-            "project": self.project,
-            "after": self.after,
-            "before": self.before,
-        }
-        return tuple(name for name, value in values.items() if value not in (None, ()))
-
-    def without_filters(self) -> "Asked":
-        """Return the same call with no filter set."""
-        return replace(self, sources=(), roles=(), project=None, after=None, before=None)
 
 
 class _Unreadable(ValueError):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
-from kept.core.search import Found, FoundSession, SearchRequest
+from kept.core.search import Found, SearchRequest
+from kept.sessions import absence
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
 from kept.sessions.ports import Readable
@@ -15,7 +16,6 @@ from kept.sessions.snippet import Marker
 
 CANDIDATES = 40
 """Sessions asked for before one is kept per conversation and, with `sort`, the order is changed."""
-NEAREST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,10 @@ def discover(store: Readable, asked: Asked, asker: Asker) -> Discovery:
     return Discovery(found, tuple(one for one in passages if one is not None))
 
 
-def _candidates(asked: Asked) -> int:
-    return CANDIDATES if asked.sort is not None else min(CANDIDATES, 4 * asked.limit)
-
-
 def _request(asked: Asked, asker: Asker) -> SearchRequest:
     return SearchRequest(
         query=asked.query or "",
-        limit=_candidates(asked),
+        limit=CANDIDATES if asked.sort is not None else min(CANDIDATES, 4 * asked.limit),
         after=asked.after,
         before=asked.before,
         roles=asked.roles,
@@ -91,7 +87,7 @@ def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
     """Return the answer of the discover mode, inside its budget."""
     discovery = discover(store, asked, asker)
     if not discovery.passages:
-        return {**_nothing(store, asked, asker, discovery.found), **_unchecked(discovery.found)}
+        return {**_nothing(store, _request(asked, asker), discovery.found), **_unchecked(discovery.found)}
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
     return dict(fitted(render, start, budget=budget, is_full=asked.detail == "full"))
@@ -128,51 +124,13 @@ def unchecked(found: Found) -> str:
     return f"at least {found.unchecked:,} older messages may match as well and were not read"
 
 
-def _nothing(store: Readable, asked: Asked, asker: Asker, found: Found) -> dict[str, JSON]:
+def _nothing(store: Readable, request: SearchRequest, found: Found) -> dict[str, JSON]:
     value: dict[str, JSON] = {"success": True, "mode": "discover", "results": [], "count": 0}
-    if found.sessions:
-        value["reason"] = (
-            "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
-        )
-        value["nearest"] = _nearest(store, found.sessions)
-    else:
-        value["reason"] = _why(store, asked, asker, found)
-    return value
-
-
-def _nearest(store: Readable, sessions: Sequence[FoundSession]) -> list[JSON]:
-    lineage = store.lineage()
-    roots: dict[SessionId, SessionId] = {}
-    for hit in sessions:
-        roots.setdefault(lineage.root(hit.session_id), hit.session_id)
-    known = [store.session(session_id) for session_id in list(roots.values())[:NEAREST]]
-    return [
+    if not found.sessions:
+        return {**value, "reason": absence.why(store, request, found)}
+    near: list[JSON] = [
         {"session_id": session.id, "title": session.title, "when": when(session.started)}
-        for session in known
-        if session is not None
+        for session in absence.nearest(store, found)
     ]
-
-
-def hits(found: Found, *, most: int) -> str:
-    """Return how many messages hold what was asked, in words; those that only stand beside one do not count."""
-    count = sum(1 for one in found.messages if one.parts.get("words") or one.parts.get("meaning"))
-    more = " or more" if len(found.messages) >= most else ""
-    return f"{count} hit{'' if count == 1 and not more else 's'}{more}"
-
-
-def _why(store: Readable, asked: Asked, asker: Asker, found: Found) -> str:
-    """Say why there is nothing; a search without the filters tells what they took away."""
-    filters = asked.filters
-    if filters:
-        without = store.search(_request(asked.without_filters(), asker))
-        if without.messages and not without.abstained:
-            many = hits(without, most=_candidates(asked))
-            return f"the filters ({', '.join(filters)}) excluded {many}: widen or drop them"
-    hidden = found.excluded.get("current conversation", 0)
-    if hidden:
-        return f"everything that matched ({hidden} messages) lies in the current conversation, which you can see"
-    elsewhere = found.excluded.get("hidden source", 0)
-    if elsewhere:
-        return f"{elsewhere} hits lie in sessions of sub-agents, tools or reviews: name one as `source` to see them"
-    where = f" in session {asked.session_id}" if asked.session_id else ""
-    return f"nothing matched{where}: try other or fewer words"
+    reason = "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
+    return {**value, "reason": reason, "nearest": near}

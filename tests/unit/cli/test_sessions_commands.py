@@ -235,7 +235,8 @@ def test_a_newer_database_is_refused_in_words(kept, home):
 
 def test_an_empty_answer_says_why(kept):
     """Filters that took the hits away are told apart from words that nobody said."""
-    assert "the filters excluded 1 hit" in kept("sessions", "search", "camelCaseNames", "--after", "2025-01-01").err
+    late = kept("sessions", "search", "camelCaseNames", "--after", "2025-01-01")
+    assert "the filters (after) excluded 1 hit" in late.err
     assert "nothing matched" in kept("sessions", "search", "zyzzyva").err
     wrong = kept("sessions", "search", "deployment", "--role", "usr")
     assert (wrong.code, "did you mean 'user'" in wrong.err) == (2, True)

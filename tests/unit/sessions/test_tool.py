@@ -138,7 +138,9 @@ def test_a_search_inside_a_session(ask):
     inside = ask(query="small remark", session_id="s2", limit=10)
 
     assert {one["session_id"] for one in inside["results"]} == {"s2"}
-    assert ask(query="violin", session_id="s2")["count"] == 0
+    nothing = ask(query="violin", session_id="s2")
+    assert nothing["count"] == 0
+    assert "filters (session) excluded" in nothing["reason"]
 
 
 def test_filters_and_order(ask):
