@@ -65,7 +65,7 @@ def chat(
                     continue
                 try:
                     if not slash.handled(line):
-                        take_turn(slash, line)
+                        exchange(slash, line)
                 except KeyboardInterrupt as pressed:  # in a command: a turn hears it by itself
                     if isinstance(pressed, Leaving) or talk.is_pressed_again():
                         raise
@@ -105,7 +105,7 @@ def _latest_session(kept: "App") -> SessionId:
     raise NotFound("there is no session to go on with", "start one with `kept chat`")
 
 
-def take_turn(slash: "Slash", line: str) -> None:
+def exchange(slash: "Slash", line: str) -> None:
     """Say one message, show the answer and what was saved, and begin the review that is due."""
     slash.screen.begin()
     slash.screen.is_verbatim = slash.talk.agent.parts.model is None

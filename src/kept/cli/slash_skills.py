@@ -33,7 +33,7 @@ def use_skill(slash: "Slash", name: str, arguments: str) -> bool:
     if not runs:
         say(text)
         return True
-    from kept.cli.chat import take_turn
+    from kept.cli.chat import exchange
 
-    take_turn(slash, text)
+    exchange(slash, text)
     return True
