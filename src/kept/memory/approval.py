@@ -133,9 +133,9 @@ def archive(store: MemoryStore, target: Target, texts: Sequence[str], author: Au
 
     def decide(page: Page) -> Change:
         steps = tuple(Step("archive", text, None, -1) for text in texts)
-        return Change(page.entries, steps, is_only_copy=True)
+        return Change(page.entries, steps, "Archived.", is_only_copy=True)
 
-    return store.write(target, decide, author, messages=["Archived."])
+    return store.write(target, decide, author)
 
 
 def describe(edit: Edit) -> str:

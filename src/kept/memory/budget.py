@@ -1,6 +1,7 @@
 """Deciding what a page becomes: edits in order, all or nothing, within its budget."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Edit, Step
@@ -13,43 +14,40 @@ def changed(
     edits: Sequence[Edit],
     *,
     archive_oldest: Callable[[Sequence[str]], list[str]] | None,
-    messages: list[str],
 ) -> Change | Refused:
     """Return the change that `edits` make, or the refusal of the first that cannot be made.
 
     With `archive_oldest` a page that would overflow moves its entries changed longest ago to the
     archive; without it the whole change is refused.
     """
-    messages.clear()
-    now, steps = page, tuple[Step, ...]()
+    now, steps, messages = page, tuple[Step, ...](), list[str]()
     for number, edit in enumerate(edits, start=1):
         result = now.edited(edit)
         if isinstance(result, Refused):
             return in_batch(result, number, len(edits), reason=Reason.BATCH)
         now, steps = result.page, (*steps, *result.steps)
         messages.append(result.message)
+    change = Change(now.entries, steps, " ".join(dict.fromkeys(messages)) or "Done.")
     if not steps or page.fits(now.entries):
-        return Change(now.entries, steps)
+        return change
     if archive_oldest is None:
         return over_budget(page, now.entries)
-    return _made_room(page, now, steps, archive_oldest)
+    return _made_room(page, change, archive_oldest)
 
 
-def _made_room(
-    page: Page, now: Page, steps: tuple[Step, ...], archive_oldest: Callable[[Sequence[str]], list[str]]
-) -> Change | Refused:
-    new = {step.after for step in steps}
-    entries, moved = now.entries, list[Step]()
-    for entry in archive_oldest([entry for entry in now.entries if entry not in new]):
+def _made_room(page: Page, change: Change, archive_oldest: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
+    new = {step.after for step in change.steps}
+    entries, moved = change.entries, list[Step]()
+    for entry in archive_oldest([entry for entry in change.entries if entry not in new]):
         if page.fits(entries):
             break
         place = entries.index(entry)
         moved.append(Step("remove", entry, None, place))
         entries = (*entries[:place], *entries[place + 1 :])
     if not page.fits(entries):
-        return over_budget(page, now.entries)
-    origins = (*("" for _ in steps), *("overflow" for _ in moved))
-    return Change(entries, (*steps, *moved), origins, is_only_copy=True)
+        return over_budget(page, change.entries)
+    origins = (*("" for _ in change.steps), *("overflow" for _ in moved))
+    return replace(change, entries=entries, steps=(*change.steps, *moved), origins=origins, is_only_copy=True)
 
 
 def over_budget(page: Page, entries: Sequence[str]) -> Refused:

@@ -65,6 +65,8 @@ class Change:
 
     entries: tuple[str, ...]
     steps: tuple[Step, ...]
+    message: str = "Done."
+    """What to tell about it."""
     origins: tuple[str, ...] = ()
     """One origin per step where they differ from the author's (overflow)."""
     undoes: tuple[LedgerId, ...] = ()

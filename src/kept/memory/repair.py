@@ -56,9 +56,10 @@ def repair(store: MemoryStore, target: Target, proposal: Proposal) -> Outcome | 
         if store.files.raw(target) != proposal.raw:
             return Refused(Reason.MOVED_ON, "The page was changed since the repair was proposed.", "Repair it again.")
         steps = steps_between(page.entries, proposal.entries)
-        return Change(proposal.entries, (*steps, *(Step("archive", text, None, -1) for text in proposal.archived)))
+        archived = (Step("archive", text, None, -1) for text in proposal.archived)
+        return Change(proposal.entries, (*steps, *archived), "The page was repaired.")
 
-    return store.write(target, decide, Author(origin="repair"), messages=["The page was repaired."], repair=True)
+    return store.write(target, decide, Author(origin="repair"), repair=True)
 
 
 def _decoded(raw: bytes) -> tuple[str, bool]:

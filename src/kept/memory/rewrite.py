@@ -32,9 +32,9 @@ def rewrite(
             return Refused(Reason.MOVED_ON, "The page was changed while you edited it.", "edit it again")
         if not live.fits(entries) and entries != live.entries:
             return Refused(Reason.OVER_BUDGET, f"That is longer than {live.limit:,} characters.", "shorten it")
-        return Change(entries, steps_between(live.entries, entries))
+        return Change(entries, steps_between(live.entries, entries), "Page edited.")
 
-    return store.write(target, decide, author, messages=["Page edited."])
+    return store.write(target, decide, author)
 
 
 def empty(store: MemoryStore, target: Target, author: Author) -> Outcome | Refused:
@@ -42,10 +42,9 @@ def empty(store: MemoryStore, target: Target, author: Author) -> Outcome | Refus
 
     Pages that one author empties are one group: one undo brings them all back.
     """
-    messages: list[str] = []
 
     def decide(live: Page) -> Change:
-        messages.append(f"{len(live.entries)} entries archived.")
-        return Change((), steps_between(live.entries, ()), is_only_copy=True)
+        message = f"{len(live.entries)} entries archived."
+        return Change((), steps_between(live.entries, ()), message, is_only_copy=True)
 
-    return store.write(target, decide, author, messages=messages)
+    return store.write(target, decide, author)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError, StorageError, Unreadable
@@ -26,8 +26,6 @@ from kept.memory.writer import Decide, PageWriter, Written
 
 if TYPE_CHECKING:
     from kept.core.ports import Clock, EventSink  # the page of ports draws in all the values they speak of
-
-Safe: TypeAlias = Callable[[Target, Sequence[str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,55 +153,61 @@ class MemoryStore:
         refused = self.checked(target, edits, author)
         if refused is not None:
             return refused
-        messages: list[str] = []
 
         def decide(page: Page) -> Change | Refused:
-            change = changed(page, edits, archive_oldest=self._oldest_first(target), messages=messages)
+            change = changed(page, edits, archive_oldest=self._oldest_first(target))
             if isinstance(change, Refused) or change.steps or not author.allow:
                 return change
-            return self._allowing(target, page, edits, author=author, messages=messages)
+            return self._allowing(target, page, edits, allow=author.allow) or change
 
-        return self.write(target, decide, author, messages=messages)
+        return self.write(target, decide, author)
 
-    def _allowing(
-        self, target: Target, page: Page, edits: Sequence[Edit], *, author: Author, messages: list[str]
-    ) -> Change:
+    def _allowing(self, target: Target, page: Page, edits: Sequence[Edit], *, allow: frozenset[str]) -> Change | None:
         """Return the change that writes entries which are there already once more, to let rules pass for them."""
         texts = [clean(edit.text) for edit in edits if isinstance(edit, Add | Replace)]
         steps = [
             step
             for entry in texts
-            if isinstance(entry, str) and not author.allow <= self.allowed(target, entry)
+            if isinstance(entry, str) and not allow <= self.allowed(target, entry)
             for place in [page.entries.index(entry)]
             for step in (Step("remove", entry, None, place), Step("add", None, entry, place))
         ]
-        if steps:
-            messages[:] = [f"Allowed for this entry from now on: {', '.join(sorted(author.allow))}."]
-        return Change(page.entries, tuple(steps))
+        message = f"Allowed for this entry from now on: {', '.join(sorted(allow))}."
+        return Change(page.entries, tuple(steps), message) if steps else None
 
     def tried(self, target: Target, edits: Sequence[Edit]) -> Outcome | Refused:
         """Return what these edits would do to the page as it is now; writes nothing."""
-        messages: list[str] = []
-        change = changed(self.page(target), edits, archive_oldest=self._oldest_first(target), messages=messages)
+        change = changed(self.page(target), edits, archive_oldest=self._oldest_first(target))
         if isinstance(change, Refused):
             return self._without_poison(target, change)
         written = Written(Page(change.entries, self.limit(target)), change, ())
-        return _outcome(target, written, messages, self.safe)
+        return self._outcome(target, written)
 
-    def write(
-        self,
-        target: Target,
-        decide: Decide,
-        author: Author,
-        *,
-        messages: Sequence[str] = (),
-        repair: bool = False,
-    ) -> Outcome | Refused:
+    def write(self, target: Target, decide: Decide, author: Author, *, repair: bool = False) -> Outcome | Refused:
         """Run the write cycle with a decision of the caller's (undo, repair, restore)."""
         result = self._writer.write(target, self.limit(target), decide, author=author, repair=repair)
         if isinstance(result, Refused):
             return self._without_poison(target, result)
-        return _outcome(target, result, messages, self.safe)
+        return self._outcome(target, result)
+
+    def _outcome(self, target: Target, written: Written) -> Outcome:
+        origins = written.change.origins or ("",) * len(written.change.steps)
+        displaced = [
+            step.before or ""
+            for step, origin in zip(written.change.steps, origins, strict=True)
+            if origin == "overflow"
+        ]
+        moved = [preview(text) for text in self.safe(target, displaced)]
+        return Outcome(
+            target=target,
+            message=written.change.message,
+            entry_count=len(written.page.entries),
+            used_chars=len(written.page.text),
+            char_limit=written.page.limit,
+            ledger_ids=written.ledger_ids,
+            note=f"Moved to the archive to make room: {'; '.join(moved)}" if moved else written.warning,
+            change=written.change,
+        )
 
     def _without_poison(self, target: Target, refused: Refused) -> Refused:
         """Return a refusal whose previews show no entry that a block rule matches."""
@@ -258,22 +262,3 @@ class Ages:
             return sorted(entries, key=lambda entry: self.store.ledger.last_change(self.target, entry))
         except KeptError:
             return list(entries)
-
-
-def _outcome(target: Target, written: Written, messages: Sequence[str], safe: Safe) -> Outcome:
-    origins = written.change.origins or ("",) * len(written.change.steps)
-    displaced = [
-        step.before or "" for step, origin in zip(written.change.steps, origins, strict=True) if origin == "overflow"
-    ]
-    moved = [preview(text) for text in safe(target, displaced)]
-    note = f"Moved to the archive to make room: {'; '.join(moved)}" if moved else written.warning
-    return Outcome(
-        target=target,
-        message=" ".join(dict.fromkeys(messages)) or "Done.",
-        entry_count=len(written.page.entries),
-        used_chars=len(written.page.text),
-        char_limit=written.page.limit,
-        ledger_ids=written.ledger_ids,
-        note=note,
-        change=written.change,
-    )

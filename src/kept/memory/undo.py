@@ -36,8 +36,7 @@ def undo(
             return refused
     outcomes = []
     for page in pages:
-        decide = partial(_reversed, by_page[page])
-        result = store.write(page, decide, author, messages=[_message(by_page[page], rest)])
+        result = store.write(page, partial(_reversed, by_page[page], rest=rest), author)
         if isinstance(result, Refused):
             return result
         outcomes.append(result)
@@ -90,7 +89,7 @@ def _rest_of_group(store: MemoryStore, taken: Sequence[Entered]) -> str:
     return f" alone; {_edits(others)} of the same batch stay (them too: kept memory undo --review {group_id})"
 
 
-def _reversed(rows: Sequence[Entered], page: Page) -> Change | Refused:
+def _reversed(rows: Sequence[Entered], page: Page, *, rest: str = "") -> Change | Refused:
     entries, steps, undoes = page.entries, list[Step](), []
     for row in reversed(rows):
         step = row.step.inverse()
@@ -107,7 +106,7 @@ def _reversed(rows: Sequence[Entered], page: Page) -> Change | Refused:
             f"Undoing would make the page longer than its limit of {page.limit:,} characters.",
             "Remove an entry first, then undo again.",
         )
-    return Change(entries, tuple(steps), undoes=tuple(undoes))
+    return Change(entries, tuple(steps), f"Undone: {_edits([row.id for row in rows])}{rest}.", undoes=tuple(undoes))
 
 
 def _actual_place(step: Step, before: tuple[str, ...], after: tuple[str, ...]) -> int:
@@ -126,10 +125,6 @@ def _moved_on(row: Entered, step: Step, entries: tuple[str, ...]) -> Refused:
         f"Edit {row.id} cannot be undone, because {why}.",
         "See `kept memory log`, undo the later edit first, or edit the page by hand.",
     )
-
-
-def _message(rows: Sequence[Entered], rest: str) -> str:
-    return f"Undone: {_edits([row.id for row in rows])}{rest}."
 
 
 def _edits(numbers: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ entries = st.lists(texts.map(str.strip).filter(bool), max_size=5, unique=True).m
 
 
 def decided(page, steps, archive_oldest=None):
-    return changed(page, steps, archive_oldest=archive_oldest, messages=[])
+    return changed(page, steps, archive_oldest=archive_oldest)
 
 
 @given(entries, edits, st.integers(1, 40))
