@@ -1,11 +1,12 @@
 """The assistant without a model: saves what it is told, answers with the best passages it keeps."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kept.agent.answer import Kept
 from kept.agent.relevance import relevances
-from kept.agent.statements import Kind, Statement, is_question, statements
+from kept.agent.statements import Kind, Statement, asks_everything, is_question, statements, to_forget
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
@@ -27,6 +28,10 @@ NOTHING = "I have nothing on that, neither on the pages nor in past conversation
 HEARD = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
 UNHEARD = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
 INCOGNITO = "This conversation is incognito: I keep nothing."
+EMPTY = "The pages are empty. To put a fact on them, say: remember that …"
+SAID = "I forget nothing by myself. What was said in conversations goes for good with: kept forget --query WORDS"
+ASKED_CHARS = 1_000
+"""Characters at the beginning and at the end of a message that are read as the question: more is a text, not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class Assistant:
 
     def reply(self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True) -> Reply:
         """Return the answer to one message of a person; `is_stored` says whether the conversation is kept."""
+        if asks_everything(text):
+            return self._everything()
+        unwanted = to_forget(text)
+        if unwanted is not None:
+            return self._how_to_forget(unwanted)
         kept = statements(text)
         if not kept:
             return self._answer(text, session_id, HEARD if is_stored else UNHEARD)
@@ -121,7 +131,21 @@ class Assistant:
         said = f"{refused.error} It waits for your word: kept memory approve {pending.id}"
         return Reply(said, staged=(pending,))
 
-    def _answer(self, question: str, session_id: SessionId | None, heard: str) -> Reply:
+    def _everything(self) -> Reply:
+        pages = self._on_pages()
+        lines = [quotation(passage.text, passage.source) for passage in pages]
+        return Reply("\n".join(lines) or EMPTY, passages=tuple(pages))
+
+    def _how_to_forget(self, unwanted: str) -> Reply:
+        """Forgetting is a person's own act: name the commands, with the entry that is meant."""
+        for passage in self._from_pages(unwanted)[:1]:
+            target = next(target for target in Target if passage.source.startswith(NAMES[target]))
+            command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
+            return Reply(f"{quotation(passage.text, passage.source)}\n  take it off: {command}\n{SAID}")
+        return Reply(SAID)
+
+    def _answer(self, said: str, session_id: SessionId | None, heard: str) -> Reply:
+        question = said if len(said) <= 2 * ASKED_CHARS else f"{said[:ASKED_CHARS]} {said[-ASKED_CHARS:]}"
         pages = self._from_pages(question)
         # who asks may mean what was said a minute ago; who tells something need not hear it again
         besides = None if is_question(question) else session_id
@@ -130,12 +154,12 @@ class Assistant:
         passages = _worth_saying(question, pages, fresh)
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
-            said = heard if self._writes else INCOGNITO
-            return Reply(hint or (NOTHING if is_question(question) else said))
+            kept = heard if self._writes else INCOGNITO
+            return Reply(hint or (NOTHING if is_question(question) else kept))
         lines = [quotation(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 
-    def _from_pages(self, question: str) -> list[Passage]:
+    def _on_pages(self) -> list[Passage]:
         found = []
         for target in Target:
             if not self._memory.enabled(target):
@@ -144,6 +168,10 @@ class Assistant:
                 found += self._on_page(target)
             except KeptError:
                 continue  # an unreadable page is reported at the start of a chat; the others still answer
+        return found
+
+    def _from_pages(self, question: str) -> list[Passage]:
+        found = self._on_pages()
         scores = relevances(question, [passage.text for passage in found])
         scored = [Passage(p.text, p.source, score) for p, score in zip(found, scores, strict=True) if score >= ENOUGH]
         best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
@@ -160,10 +188,12 @@ class Assistant:
 
 
 def _worth_saying(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
-    """Return both sources, pages first, without what answers much worse than the best of the other source."""
+    """Return both sources, the best first, without what answers much worse than the best of the other source."""
     scores = relevances(question, [passage.text for passage in (*pages, *past)])
     on_pages, in_past = scores[: len(pages)], scores[len(pages) :]
     for_page, for_past = max(in_past, default=0.0), max(on_pages, default=0.0)
-    kept_pages = [each for each, score in zip(pages, on_pages, strict=True) if score >= for_page * BESIDE_THE_BEST]
-    kept_past = [each for each, score in zip(past, in_past, strict=True) if score >= for_past * BESIDE_THE_BEST]
-    return [*kept_pages, *kept_past]
+    kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * BESIDE_THE_BEST]
+    kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * BESIDE_THE_BEST]
+    if for_page > for_past:
+        return [passage for passage, _ in (*kept_past, *kept_pages)]
+    return [passage for passage, _ in (*kept_pages, *kept_past)]

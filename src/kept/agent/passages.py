@@ -9,6 +9,7 @@ from kept.core.messages import Role, StoredMessage
 from kept.core.ports import SessionStore
 from kept.core.quotation import message_source
 from kept.core.search import SearchRequest
+from kept.sessions.snippet import Marker
 
 MOST = 3
 CHARS = 400
@@ -28,17 +29,18 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
         return []
     passages: list[Passage] = []
     seen = {" ".join(question.split()).casefold()}
+    marker = Marker(found.terms)
     for hit in found.messages:
         row = next((each for each in store.window(hit.message_id, before=0, after=0)), None)
         text = " ".join(row.message.text.split()) if row is not None else ""
         if row is None or not text or text.casefold() in seen or not _is_source(store, row):
             continue
-        if text.endswith(("?", "？")) or relevances(question, [text])[0] <= 0:
+        shown = marker.around(text, width=CHARS)
+        if text.endswith(("?", "？")) or relevances(question, [shown])[0] <= 0:
             continue  # a neighbour of the passage that is meant, or the same question asked before
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"
-        shown = text if len(text) <= CHARS else text[:CHARS] + "…"
         passages.append(Passage(shown, message_source(who, when, row.session_id, row.id), hit.score))
         if len(passages) == MOST:
             break

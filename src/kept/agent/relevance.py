@@ -6,10 +6,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from kept.agent.statements import without_lead
 from kept.sessions.words import stop_words
 
 _WORD: Final = re.compile(r"[^\W_]+", re.UNICODE)
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
+_SHORT_PART: Final = re.compile(r"\b([^\W_]{1,2})-(?=[^\W_]{2})")
+"""The hyphen of a word that is as often written without: e-mail, wi-fi."""
+_COURTESY, _NAMING = (
+    frozenset(words.split())
+    for words in (
+        "thanks thank please ok okay danke bitte merci gracias",
+        "name names called call heisst heissen heisse llama llaman llamo appelle appellent 叫 名字",
+    )
+)
+"""Words that mean nothing here, and words that ask for a name: beside these it counts whose."""
 _PREFIX: Final = 4
 _KIN: Final = tuple(
     frozenset(words.split())
@@ -28,6 +39,9 @@ _KIN: Final = tuple(
         "eat food diet vegetarian vegan allergic",
         "kid kids child children son daughter",
         "pet dog cat",
+        "alt jahre alter",
+        "age ans",
+        "edad anos",
         "名字 姓名 叫 姓 谁",
         "住 住址 地址 家住",
         "喜欢 爱 偏好",
@@ -63,7 +77,7 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     weights = {}
     for term in asked:
         holding = sum(1 for found in terms if any(_same(term, other) for other in found))
-        weights[term] = 1.0 / (1.0 + holding / max(4.0, len(texts) / 2))
+        weights[term] = (0.5 if term in _NAMING else 1.0) / (1.0 + holding / max(4.0, len(texts) / 2))
     scores = []
     for text, found in zip(texts, terms, strict=True):
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
@@ -72,12 +86,19 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     return scores
 
 
+def shared(question: str, text: str) -> int:
+    """Return how many of the question's meaningful words the text holds."""
+    found = _terms(text)
+    return sum(1 for term in _terms(question) if any(_same(term, other) for other in found))
+
+
 @lru_cache(maxsize=512)
 def _terms(text: str) -> frozenset[str]:
-    folded = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(character for character in folded if not unicodedata.combining(character))
+    folded = unicodedata.normalize("NFKD", without_lead(text).casefold())
+    bare = "".join(character for character in folded if not unicodedata.combining(character))
+    plain = _SHORT_PART.sub(r"\1", bare)
     words = [word for word in _WORD.findall(plain) if not _UNSPACED.search(word)]
-    stop = stop_words(words)
+    stop = stop_words(words) | _COURTESY
     found = {word for word in words if word not in stop}
     for run in _UNSPACED.findall(_CJK_ORDER.sub(" ", unicodedata.normalize("NFC", plain))):
         pairs = {run[i : i + 2] for i in range(len(run) - 1)} or {run}

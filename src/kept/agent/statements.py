@@ -44,6 +44,7 @@ _BACKWARD: Final = re.compile(
 )
 """An order that points back: what came before it is meant."""
 _QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
+_ASKED: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
 _QUESTION_WORD: Final = re.compile(
     r"^\s*(?:who|what|when|where|why|how|which|whose|do|does|did|is|are|was|were|can|could|have|has|tell me|show me"
     r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que"
@@ -58,22 +59,49 @@ _ASKING_BACK: Final = re.compile(
 )
 
 
+_CLOSED: Final = re.compile(
+    r"\b(?:dr|mr|mrs|ms|prof|st|jr|sr|sra|hr|nr|no|z\. ?b|d\. ?h|bzw|ca|e\.g|i\.e|vs|approx|mme|mlle|av|tel|inkl)\.$",
+    re.IGNORECASE,
+)
+"""An abbreviation, after whose full stop the sentence goes on."""
+_ORDINAL: Final = re.compile(r"\b\d{1,2}\.$")
+_MONTH: Final = re.compile(
+    r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[kc]t|nov|de[zc])\w*\b|(?-i:[a-zà-ÿ])", re.IGNORECASE
+)
+"""What follows a number with a full stop that is a day, or goes on in small letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    language: str
+    pattern: re.Pattern[str]
+    asks: bool
+    """Whether it may be put as a question."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
-    orders: tuple[tuple[str, re.Pattern[str]], ...]
-    """Each with its language."""
+    orders: tuple[_Order, ...]
     persons: tuple[tuple[str | None, re.Pattern[str]], ...]
     """Each with the only language that it is read in, None for every one."""
     inferred: tuple[re.Pattern[str], ...]
     corrections: tuple[re.Pattern[str], ...]
+    lead: re.Pattern[str]
+    forget: re.Pattern[str]
+    everything: re.Pattern[str]
 
 
 @cache
 def _table() -> _Table:
     rows = tomllib.loads(shipped_text("kept.agent", "statements.toml"))
+    of = {kind: "|".join(row["pattern"] for row in rows[kind]) for kind in ("lead", "forget", "everything")}
     return _Table(
         tuple(
-            (row["lang"], re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS))
+            _Order(
+                row["lang"],
+                re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS),
+                asks=row.get("asks", False),
+            )
             for row in rows["order"]
         ),
         tuple(
@@ -81,6 +109,9 @@ def _table() -> _Table:
         ),
         tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"]),
         tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"] if row.get("corrects")),
+        re.compile(rf"^\s*(?:¡?(?:{of['lead']})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS),
+        re.compile(rf"^\s*{_POLITE}(?:{of['forget']})\s*(?P<text>\S.*)$", _FLAGS),
+        re.compile(rf"\s*¿?\s*(?:{of['everything']})[\s?\uff1f.!]*", _FLAGS),
     )
 
 
@@ -93,7 +124,8 @@ def statements(text: str) -> list[Statement]:
         return []
     found = []
     before = ""
-    for sentence in _sentences(text):
+    for said in _sentences(text):
+        sentence = without_lead(said)
         order = ordered(sentence) or (ordered(f"remember that {before}") if _BACKWARD.match(sentence) else None)
         before = sentence
         if order is not None:
@@ -101,6 +133,22 @@ def statements(text: str) -> list[Statement]:
         elif not _QUESTION.search(sentence) and any(pattern.search(sentence) for pattern in _table().inferred):
             found.append(Statement(Kind.INFERRED, _tidy(sentence), Target.USER))
     return found
+
+
+def without_lead(text: str) -> str:
+    """Return what is said after a greeting or a "by the way"."""
+    return _table().lead.sub("", text)
+
+
+def asks_everything(text: str) -> bool:
+    """Whether a message asks for all that is known."""
+    return _table().everything.fullmatch(text) is not None
+
+
+def to_forget(text: str) -> str | None:
+    """Return what the person orders to be forgotten, None when they order nothing."""
+    match = _table().forget.match(without_lead(text))
+    return _tidy(match["text"]) if match is not None and not _QUESTION.search(text) else None
 
 
 def is_question(text: str) -> bool:
@@ -117,15 +165,14 @@ def ordered(text: str) -> Statement | None:
     """Return what the person orders to be remembered, in their own words, None when they order nothing."""
     if _ASKING_BACK.search(text) or _BACKWARD.match(text):
         return None
-    for language, pattern in _table().orders:
-        match = pattern.match(text)
-        if match is None:
+    bare = without_lead(text)
+    for order in _table().orders:
+        match = order.pattern.match(bare)
+        if match is None or (_QUESTION.search(text) and not order.asks):
             continue
-        kept = _tidy(match["text"])
-        if re.search(r"\w", kept) and not (
-            _QUESTION.search(text) and not text.lstrip().lower().startswith(("can", "could", "would", "will"))
-        ):
-            target = Target.USER if _is_about_person(kept, language) else Target.MEMORY
+        kept = _tidy(_ASKED.sub("", match["text"]) if order.asks else match["text"])
+        if re.search(r"\w", kept):
+            target = Target.USER if _is_about_person(kept, order.language) else Target.MEMORY
             return Statement(Kind.ORDER, kept, target)
     return None
 
@@ -137,7 +184,14 @@ def _is_about_person(text: str, language: str) -> bool:
 
 def _sentences(text: str) -> list[str]:
     pieces = re.split(r"(?<=[.!?。\uff01\uff1f])\s+|(?<=[。\uff01\uff1f])|\n+", text.strip())
-    return [piece.strip() for piece in pieces if piece.strip()]
+    sentences: list[str] = []
+    for piece in filter(None, (piece.strip() for piece in pieces)):
+        before = sentences[-1] if sentences else ""
+        if _CLOSED.search(before) or (_ORDINAL.search(before) and _MONTH.match(piece)):
+            sentences[-1] = f"{before} {piece}"
+        else:
+            sentences.append(piece)
+    return sentences
 
 
 def _tidy(text: str) -> str:

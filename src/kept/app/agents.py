@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SKILL_FITS = 0.5
 """The least share of a question's words that a skill's description must hold to be named."""
+SKILL_WORDS = 2
+"""The fewest words that it must hold: one alone is in many questions that mean something else."""
 
 
 class AgentBuilder:
@@ -284,12 +286,17 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return the skill that plainly fits what was asked, in one line."""
-        from kept.agent.relevance import relevances
+        from kept.agent.relevance import relevances, shared
 
         if not self._app.settings.skills.enabled:
             return ""
         best = next((ranked.skill for ranked in self._app.skill_tools.library.search(question)), None)
-        if best is None or relevances(question, [f"{best.name} {best.description}"])[0] < SKILL_FITS:
+        described = f"{best.name} {best.description}" if best is not None else ""
+        if (
+            best is None
+            or relevances(question, [described])[0] < SKILL_FITS
+            or shared(question, described) < SKILL_WORDS
+        ):
             return ""
         return f"A skill fits: /{best.name} — {best.description}"
 

@@ -19,11 +19,12 @@ _STOP_WORDS: Final[dict[str, str]] = {
     "werden wurde wie wo wann warum wer wen wem was welche welcher welches im in am an zum zur zu von vom mit für "
     "auf aus bei nach über unter um auch noch nur als dass wenn man so",
     "fr": "le la les un une des du de d l et ou mais ne pas je j tu il elle on nous vous ils elles mon ma mes ton ta "
-    "tes son sa ses notre votre leur ce cet cette ces c est sont était étaient être avoir ai as a avons avez ont "
-    "qui que qu quoi quand où pourquoi comment quel quelle quels quelles dans sur avec pour par au aux en à",
+    "tes son sa ses notre votre leur ce cet cette ces c est sont était étaient être suis sommes êtes avoir ai as "
+    "a avons avez ont qui que qu quoi quand où pourquoi comment quel quelle quels quelles dans sur avec pour par au "
+    "aux en à",
     "es": "el la los las un una unos unas y o pero no yo tú él ella nosotros ellos mi mis tu tus su sus es son era "
-    "eran fue ser estar está están qué que quién cuándo cuando dónde donde cómo como cuál por para con sin de del "
-    "a al lo se en me te",
+    "eran fue ser soy eres somos estar estoy está están qué que quién cuándo cuando dónde donde cómo como cuál por "
+    "para con sin de del a al lo se en me te",
     "pt": "o a os as um uma uns umas e ou mas não eu tu ele ela nós eles meu minha seu sua é são era foi ser estar "
     "está que quem quando onde como qual por para com sem de do da dos das no na nos nas em se",
     "it": "il lo la i gli le un uno una e o ma non io tu lui lei noi voi loro mio mia suo sua è sono era sei siamo ha "

@@ -1,5 +1,7 @@
 """The assistant without a model, on real pages."""
 
+import time
+
 import pytest
 
 from kept.agent.assistant import Assistant, Passage
@@ -104,6 +106,54 @@ def test_what_answers_much_worse_is_not_said_beside_the_answer(memory, tmp_path,
         assistant.reply(fact)
 
     assert [passage.text for passage in assistant.reply(question).passages] == answers
+
+
+def test_who_asks_what_is_known_hears_the_pages(assistant):
+    """The question that a person asks first is answered with every entry, or that there is none."""
+    assert "empty" in assistant.reply("What do you know about me?").text
+
+    assistant.reply("Remember that I deploy on Fridays")
+
+    assert [passage.text for passage in assistant.reply("Was weißt du über mich?").passages] == ["I deploy on Fridays"]
+
+
+def test_an_order_to_forget_names_the_commands(assistant, memory):
+    """Nothing is forgotten by a sentence; the person is told what removes the entry they mean."""
+    assistant.reply("Remember that my email is ana@example.org")
+
+    said = assistant.reply("Please forget my e-mail").text
+
+    assert "kept memory remove --target user 'my email is ana@example.org'" in said
+    assert "kept forget --query" in said
+    assert memory.entries(Target.USER) == ["my email is ana@example.org"]
+
+
+def test_a_megabyte_is_not_read_as_a_question(assistant):
+    """A long paste costs no more than a long question."""
+    assistant.reply("Remember that I deploy on Fridays")
+    paste = " ".join(f"word{number}" for number in range(120_000))
+    began = time.process_time()
+
+    assistant.reply(paste)
+
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("said", ["merci", "Thanks!", "ok", "danke"])
+def test_thanks_are_no_question(assistant, said):
+    """A word of courtesy is not looked up."""
+    assistant.reply("Souviens-toi que je travaille de chez moi le mercredi")
+
+    assert assistant.reply(said).passages == ()
+
+
+def test_whose_name_is_asked_for_counts_more_than_that_it_is_a_name():
+    """What only names something else is far behind what speaks of those who are asked for."""
+    dog, children = relevances(
+        "Wie heißen meine Kinder?", ["mein Hund Bello heißt", "Ich habe zwei Kinder, Anna und Ben"]
+    )
+
+    assert dog < children * 0.6
 
 
 def test_orders_are_saved_at_once_and_inferred_statements_wait(assistant, memory):

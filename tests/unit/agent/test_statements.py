@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.statements import Kind, is_correction, ordered, statements
+from kept.agent.statements import Kind, asks_everything, is_correction, ordered, statements, to_forget, without_lead
 from kept.memory.edits import Target
 
 ROWS = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(encoding="utf-8"))
@@ -42,6 +42,15 @@ def test_every_inferred_rule_matches_its_example(row):
         ("请记住\uff0c数据库叫orders\u3002", "数据库叫orders"),
         ("我们周一发布\uff01记住这一点\u3002", "我们周一发布"),
         ("We ship on Mondays. Remember that.", "We ship on Mondays"),
+        ("Merk dir bitte, dass Lena am 3. Mai Geburtstag hat.", "Lena am 3. Mai Geburtstag hat"),
+        ("Speichere bitte: der Schlüssel liegt unter der Matte", "der Schlüssel liegt unter der Matte"),
+        ("Recuerda, por favor, que vivo en Madrid", "vivo en Madrid"),
+        ("Apunta esto: la clave está en la nevera", "la clave está en la nevera"),
+        ("Note ceci : la clé est sous le tapis", "la clé est sous le tapis"),
+        ("N'oubliez pas que j'habite à Lyon", "j'habite à Lyon"),
+        ("你能记住我的狗叫豆豆吗?", "我的狗叫豆豆"),
+        ("請記住我住在台北", "我住在台北"),
+        ("Hello, remember that the API lives at /v2", "the API lives at /v2"),
     ],
 )
 def test_the_words_are_kept_as_said(said, kept):
@@ -72,6 +81,58 @@ def test_questions_and_small_talk_are_not_kept(said):
     assert statements(said) == []
 
 
+@pytest.mark.parametrize("row", ROWS["lead"], ids=lambda row: row["example"])
+def test_every_lead_rule_is_left_out_of_its_example(row):
+    """A greeting belongs to no fact, and does not hide one."""
+    (found,) = statements(row["example"])
+
+    assert found.text == without_lead(row["example"])
+    assert found.text in row["example"]
+    assert found.text != row["example"]
+
+
+@pytest.mark.parametrize("row", ROWS["everything"], ids=lambda row: row["example"])
+def test_every_rule_for_everything_matches_its_example(row):
+    """A row of the table asks for all that is known."""
+    assert asks_everything(row["example"])
+
+
+@pytest.mark.parametrize("text", ["What do you know about databases?", "Was weißt du über Berlin?", "我知道什么", ""])
+def test_a_question_on_one_thing_does_not_ask_for_everything(text):
+    """What is asked about something is answered about that."""
+    assert not asks_everything(text)
+
+
+@pytest.mark.parametrize("row", ROWS["forget"], ids=lambda row: row["example"])
+def test_every_forget_rule_matches_its_example(row):
+    """A row of the table is an order to forget, and nothing to keep."""
+    unwanted = to_forget(row["example"])
+
+    assert unwanted
+    assert unwanted in row["example"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Don't forget the milk", "N'oublie pas le lait", "Vergiss nicht die Milch", "Forget it"]
+)
+def test_what_shall_not_be_forgotten_is_no_order_to_forget(text):
+    """The opposite is not taken for it, nor a manner of speaking."""
+    assert to_forget(text) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        ("Nein, Lena hat am 4. Mai Geburtstag.", "Nein, Lena hat am 4. Mai Geburtstag"),
+        ("My wife is Dr. Meyer.", "My wife is Dr. Meyer"),
+        ("Hi! I'm Sarah, from Leeds.", "I'm Sarah, from Leeds"),
+    ],
+)
+def test_a_full_stop_inside_a_sentence_does_not_end_it(said, noted):
+    """Days and abbreviations have full stops of their own."""
+    assert [one.text for one in statements(said)] == [noted]
+
+
 def test_corrections_are_known():
     """A message that sets right what was done is told from one that goes on."""
     assert is_correction("No, use 2 spaces")
@@ -94,8 +155,13 @@ def test_corrections_wait_for_a_yes(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["No problem", "no, thanks", "That's not the point", "Sorry for the delay", "Actually?"]
-)
+    "text",
+    [
+        "No problem", "no, thanks", "That's not the point", "Sorry for the delay", "Actually?", "Nein danke",
+        "Nein, ich weiß nicht", "Non merci", "Pardon, je ne comprends pas", "No, no sé", "Sorry, I don't understand",
+        "其实我也不知道", "Actually, I have a question",
+    ],
+)  # fmt: skip
 def test_a_no_alone_is_no_fact(text):
     """What begins like a correction and says nothing is not noted."""
     assert statements(text) == []

@@ -1,0 +1,30 @@
+"""Passages of past conversations, from a real store."""
+
+import pytest
+
+from kept.agent.passages import CHARS, look_up
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.state import open_state
+
+FILLER = "The weather was mild and the meeting went on about many things that nobody remembers. " * 40
+
+
+@pytest.fixture
+def store(tmp_path):
+    database = open_state(tmp_path / "state.db")
+    yield SqliteSessionStore(database)
+    database.close()
+
+
+def test_a_long_message_is_shown_where_it_answers(store):
+    """The words that were asked for are in the passage, wherever in the message they stand."""
+    said = Message(Role.USER, f"{FILLER}The vault code is 7781-Q. {FILLER}")
+    store.create(Session(SessionId("s"), "cli", started=1.0))
+    store.append(SessionId("s"), [NewMessage(said, 1.0, Origin.PERSON)])
+
+    (found,) = look_up(store, "What is the vault code?")
+
+    assert "The vault code is 7781-Q." in found.text
+    assert len(found.text) <= CHARS + 2
