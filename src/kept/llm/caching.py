@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from kept.llm.endpoint import Endpoint
 from kept.llm.settings import PromptCachingSettings
+from kept.llm.vendors import VENDORS
 from kept.llm.wire import WireMessage
 
 _KNOWN_HOSTS = {"api.anthropic.com": "Anthropic", "openrouter.ai": "OpenRouter"}
@@ -45,7 +46,7 @@ def caching_for(endpoint: Endpoint, model: str, *, settings: PromptCachingSettin
     """
     is_claude = "claude" in model.lower()
     via = _KNOWN_HOSTS.get(endpoint.host) or ("OpenRouter" if endpoint.provider == "openrouter" else endpoint.host)
-    native = endpoint.provider == "anthropic"
+    native = VENDORS[endpoint.provider].api == "anthropic"
     understood = endpoint.host in _KNOWN_HOSTS or endpoint.provider == "openrouter"
     if native and (endpoint.is_loopback or configured):
         understood = True

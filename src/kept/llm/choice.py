@@ -82,7 +82,7 @@ def _keyed(vendor: Vendor, environment: Mapping[str, str]) -> Offer:
 def usual_model(vendor: Vendor, environment: Mapping[str, str], base_url: str | None = None) -> str:
     """Return the model to use at `vendor`; an endpoint that is not the vendor's own is asked what it has."""
     endpoint = endpoint_of(vendor.name, environment, base_url=base_url)
-    if endpoint.base_url == vendor.base_url or vendor.name == "anthropic":
+    if endpoint.base_url == vendor.base_url or vendor.api == "anthropic":
         return vendor.usual_model
     listed = models_at(endpoint.base_url, seconds=LISTING_SECONDS, key=endpoint.api_key)
     return listed[0] if listed else vendor.usual_model

@@ -14,7 +14,7 @@ from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.local_servers import probe, window_at
 from kept.llm.retry import RetryingModel, RetryPolicy
 from kept.llm.sdk import warm
-from kept.llm.served import Marks
+from kept.llm.served import Marks, ServedModel
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
 from kept.llm.vendors import EXTRACTIVE, LOCAL, SCRIPTED, VENDORS, ModelName, endpoint_of, parsed
 
@@ -130,32 +130,21 @@ class Models:
 
     def warm(self, name: str) -> threading.Thread:
         """Import what this model's adapter needs, in a thread, while the person types."""
-        match parsed(name).provider:
-            case "anthropic":
-                return warm("httpx2", "anthropic")
-            case "local":
-                return warm("xllamacpp")
-            case "scripted":
-                return warm()
-            case _:
-                return warm("httpx2", "openai")
+        provider = parsed(name).provider
+        if provider == LOCAL:
+            return warm("xllamacpp")
+        return warm("httpx2", VENDORS[provider].api) if provider in VENDORS else warm()
 
     def _served(self, wanted: ModelName, endpoint: Endpoint, *, window: int, sending: Sending) -> ChatModel:
+        adapter = _adapter(wanted.provider)
         mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
-        if wanted.provider == "anthropic":
-            from kept.llm.anthropic import AnthropicModel
-
-            return AnthropicModel(
-                endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink
-            )
-        from kept.llm.openai import OpenAIModel
-
-        return OpenAIModel(endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink)
+        return adapter(endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink)
 
     def _marks(self, caching: Caching, provider: str) -> Marks | None:
         if not caching.on:
             return None
-        return lambda messages: self._mark(messages, ttl=caching.ttl, native=provider == "anthropic")
+        native = VENDORS[provider].api == "anthropic"
+        return lambda messages: self._mark(messages, ttl=caching.ttl, native=native)
 
     def _retrying(self, *models: ChatModel) -> ChatModel:
         policy = RetryPolicy(retries=self._settings.retries, retry_after_limit_seconds=self._settings.retry_after_limit)
@@ -193,3 +182,15 @@ class Models:
         vendor = VENDORS[wanted.provider]
         model = wanted.model or usual_model(vendor, self._environment, wanted.base_url)
         return ModelName(vendor.name, model)
+
+
+def _adapter(provider: str) -> type[ServedModel]:
+    match VENDORS[provider].api:
+        case "anthropic":
+            from kept.llm.anthropic import AnthropicModel
+
+            return AnthropicModel
+        case "openai":
+            from kept.llm.openai import OpenAIModel
+
+            return OpenAIModel

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from kept.core.errors import UsageError
 from kept.llm.endpoint import NO_KEY, Endpoint
@@ -23,13 +24,20 @@ class Vendor:
     key_variable: str | None = None
     url_variable: str | None = None
     usual_model: str = ""
+    api: Literal["openai", "anthropic"] = "openai"
+    """Which API it speaks; the SDK of that name is used."""
 
 
 VENDORS: Mapping[str, Vendor] = {
     vendor.name: vendor
     for vendor in (
         Vendor(
-            "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "claude-sonnet-5-5"
+            "anthropic",
+            "https://api.anthropic.com",
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "claude-sonnet-5-5",
+            api="anthropic",
         ),
         Vendor("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL", "gpt-6-sol"),
         Vendor(
