@@ -23,7 +23,7 @@ class PageLedger:
 
     def since(self, ledger_id: int) -> Sequence[LedgerRow]:
         """Return the steps after `ledger_id` that changed a page, oldest first."""
-        if not (self._store.files.folder / "ledger.db").exists():
+        if not self._store.has_ledger:
             return []
         platform = cache(self._platform)
         rows = (_row(each) for each in self._entered(ledger_id))

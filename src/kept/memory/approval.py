@@ -12,10 +12,10 @@ from kept.core.events import MemoryStaged
 from kept.core.ids import SessionId, UserId, random_hex
 from kept.core.jsontypes import JSON, dumps
 from kept.core.refusal import Refused
-from kept.memory.edits import Add, Edit, Remove, Replace, Step, Target
-from kept.memory.ledger import Author, Change
+from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.memory.ledger import Author
 from kept.memory.objection import held_rules
-from kept.memory.page import Page, preview
+from kept.memory.page import preview
 from kept.memory.store import MemoryStore, Outcome
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
@@ -113,7 +113,7 @@ class Approvals:
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
         texts = [edit.text for edit in pending.edits if isinstance(edit, Add | Replace)]
-        result = archive(self._store, pending.target, texts, Author(origin="approval", reason=reason))
+        result = self._store.archive(pending.target, texts, Author(origin="approval", reason=reason))
         if isinstance(result, Refused):
             return result
         self._path(pending.id).unlink(missing_ok=True)
@@ -126,16 +126,6 @@ class Approvals:
 def unreadable_pending(folder: Path) -> list[Path]:
     """Return the files among the waiting writes that cannot be read as one."""
     return [path for path in sorted(folder.glob("*.json")) if _read(path) is None] if folder.is_dir() else []
-
-
-def archive(store: MemoryStore, target: Target, texts: Sequence[str], author: Author) -> Outcome | Refused:
-    """Keep texts in the archive of a page without putting them on it."""
-
-    def decide(page: Page) -> Change:
-        steps = tuple(Step("archive", text, None, -1) for text in texts)
-        return Change(page.entries, steps, "Archived.", is_only_copy=True)
-
-    return store.write(target, decide, author)
 
 
 def describe(edit: Edit) -> str:

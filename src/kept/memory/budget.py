@@ -13,11 +13,11 @@ def changed(
     page: Page,
     edits: Sequence[Edit],
     *,
-    archive_oldest: Callable[[Sequence[str]], list[str]] | None,
+    oldest_first: Callable[[Sequence[str]], list[str]] | None,
 ) -> Change | Refused:
     """Return the change that `edits` make, or the refusal of the first that cannot be made.
 
-    With `archive_oldest` a page that would overflow moves its entries changed longest ago to the
+    With `oldest_first` a page that would overflow moves its entries changed longest ago to the
     archive; without it the whole change is refused.
     """
     now, steps, messages = page, tuple[Step, ...](), list[str]()
@@ -30,15 +30,15 @@ def changed(
     change = Change(now.entries, steps, " ".join(dict.fromkeys(messages)) or "Done.")
     if not steps or page.fits(now.entries):
         return change
-    if archive_oldest is None:
+    if oldest_first is None:
         return over_budget(page, now.entries)
-    return _made_room(page, change, archive_oldest)
+    return _made_room(page, change, oldest_first)
 
 
-def _made_room(page: Page, change: Change, archive_oldest: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
+def _made_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
     new = {step.after for step in change.steps}
     entries, moved = change.entries, list[Step]()
-    for entry in archive_oldest([entry for entry in change.entries if entry not in new]):
+    for entry in oldest_first([entry for entry in change.entries if entry not in new]):
         if page.fits(entries):
             break
         place = entries.index(entry)

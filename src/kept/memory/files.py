@@ -22,6 +22,11 @@ class PageFiles:
         """Return the file of a page."""
         return self.folder / NAMES[target]
 
+    @property
+    def ledger(self) -> Path:
+        """Return the file of the ledger."""
+        return self.folder / "ledger.db"
+
     def sidecar(self, target: Target) -> Path:
         """Return the lock file of a page; it is never deleted, and other agents use the same."""
         return self.folder / f"{NAMES[target]}.lock"

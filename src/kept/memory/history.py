@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Unreadable
 from kept.core.ids import LedgerId
 from kept.core.jsontypes import JSON
 from kept.memory.edits import Target
-from kept.memory.ledger import Entered, page_hash
+from kept.memory.ledger import Entered, page_hash, replayed
 from kept.memory.store import MemoryStore
 
 
@@ -30,7 +31,7 @@ class History:
 
     def rows(self, target: Target | None = None) -> list[Entered]:
         """Return the rows that count, oldest first: a last write whose page never came is left out."""
-        if not (self._store.files.folder / "ledger.db").exists():
+        if not self._store.has_ledger:
             return []
         rows = self._store.ledger.rows(target)
         lost = {row.write_id for page in Target for row in self._never_came(page, rows)}
@@ -65,13 +66,7 @@ class History:
 
     def at(self, target: Target, moment: float) -> tuple[str, ...]:
         """Return the entries of a page as they were at a moment."""
-        entries: tuple[str, ...] = ()
-        for row in self.rows(target):
-            if row.time > moment:
-                break
-            following = row.step.applied(entries)
-            entries = entries if following is None else following
-        return entries
+        return replayed(takewhile(lambda row: row.time <= moment, self.rows(target)))
 
     def stories(self, target: Target) -> dict[str, Story]:
         """Return the story of each entry that the ledger has ever written, by its text."""

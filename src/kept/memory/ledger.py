@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -89,6 +89,15 @@ def undone(rows: Sequence[Entered]) -> set[LedgerId]:
     return gone
 
 
+def replayed(rows: Iterable[Entered]) -> tuple[str, ...]:
+    """Return the page that the rows of one page build; a row that does not fit is passed over."""
+    entries: tuple[str, ...] = ()
+    for row in rows:
+        following = row.step.applied(entries)
+        entries = entries if following is None else following
+    return entries
+
+
 class Ledger:
     """The rows behind the pages. Writers call it under the page's lock; readers write nothing."""
 
@@ -168,16 +177,9 @@ class Ledger:
                 ids.append(LedgerId(int(ledger_id)))
         return ids
 
-    def replayed(self, target: Target, *, until: float | None = None) -> tuple[str, ...]:
-        """Return the page as the rows build it, at the moment `until` or now."""
-        entries: tuple[str, ...] = ()
-        for row in self.rows(target):
-            if until is not None and row.time > until:
-                break
-            following = row.step.applied(entries)
-            if following is not None:
-                entries = following
-        return entries
+    def replayed(self, target: Target) -> tuple[str, ...]:
+        """Return the page as the rows build it."""
+        return replayed(self.rows(target))
 
     def newest(self, target: Target) -> Entered | None:
         """Return the last row of a page that is not voided."""

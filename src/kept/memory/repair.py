@@ -74,7 +74,7 @@ def _decoded(raw: bytes) -> tuple[str, bool]:
 def _is_ours(store: MemoryStore, target: Target, text: str) -> bool:
     """Whether an entry was written by kept as it stands; its paragraphs and bullets are then meant."""
     try:
-        return (store.files.folder / "ledger.db").exists() and store.ledger.wrote(target, text)
+        return store.has_ledger and store.ledger.wrote(target, text)
     except StorageError:
         return False
 

@@ -5,12 +5,12 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.core.clock import SystemClock
-from kept.core.errors import KeptError, StorageError, Unreadable
+from kept.core.errors import StorageError, Unreadable
 from kept.core.events import Event, Warned, ignore
 from kept.core.ids import LedgerId
 from kept.core.refusal import Reason, Refused
@@ -69,13 +69,18 @@ class MemoryStore:
     @cached_property
     def ledger(self) -> Ledger:
         """The rows of every edit, only for reading where the folder allows no more; raises StorageError."""
-        path = self.files.folder / "ledger.db"
+        path = self.files.ledger
         try:
             return Ledger(path)
         except StorageError:
             if not path.is_file() or os.access(path.parent, os.W_OK):
                 raise
             return Ledger(path, read_only=True)
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether there are rows to look at; who only reads asks first, because opening makes the file."""
+        return self.files.ledger.exists()
 
     def close(self) -> None:
         """Close the ledger."""
@@ -136,10 +141,8 @@ class MemoryStore:
 
     def allowed(self, target: Target, entry: str) -> frozenset[str]:
         """Return the scanner rules that a person let pass for this entry."""
-        if not (self.files.folder / "ledger.db").exists():
-            return frozenset()
         try:
-            return self.ledger.allowed(target, entry)
+            return self.ledger.allowed(target, entry) if self.has_ledger else frozenset()
         except StorageError:
             return frozenset()
 
@@ -155,12 +158,16 @@ class MemoryStore:
             return refused
 
         def decide(page: Page) -> Change | Refused:
-            change = changed(page, edits, archive_oldest=self._oldest_first(target))
+            change = self._changed(target, page, edits)
             if isinstance(change, Refused) or change.steps or not author.allow:
                 return change
             return self._allowing(target, page, edits, allow=author.allow) or change
 
         return self.write(target, decide, author)
+
+    def _changed(self, target: Target, page: Page, edits: Sequence[Edit]) -> Change | Refused:
+        oldest_first = partial(self._oldest_first, target) if self.settings.overflow == "archive" else None
+        return changed(page, edits, oldest_first=oldest_first)
 
     def _allowing(self, target: Target, page: Page, edits: Sequence[Edit], *, allow: frozenset[str]) -> Change | None:
         """Return the change that writes entries which are there already once more, to let rules pass for them."""
@@ -177,7 +184,7 @@ class MemoryStore:
 
     def tried(self, target: Target, edits: Sequence[Edit]) -> Outcome | Refused:
         """Return what these edits would do to the page as it is now; writes nothing."""
-        change = changed(self.page(target), edits, archive_oldest=self._oldest_first(target))
+        change = self._changed(target, self.page(target), edits)
         if isinstance(change, Refused):
             return self._without_poison(target, change)
         written = Written(Page(change.entries, self.limit(target)), change, ())
@@ -189,6 +196,11 @@ class MemoryStore:
         if isinstance(result, Refused):
             return self._without_poison(target, result)
         return self._outcome(target, result)
+
+    def archive(self, target: Target, texts: Sequence[str], author: Author) -> Outcome | Refused:
+        """Keep texts in the archive of a page without putting them on it."""
+        steps = tuple(Step("archive", text, None, -1) for text in texts)
+        return self.write(target, lambda page: Change(page.entries, steps, "Archived.", is_only_copy=True), author)
 
     def _outcome(self, target: Target, written: Written) -> Outcome:
         origins = written.change.origins or ("",) * len(written.change.steps)
@@ -245,20 +257,9 @@ class MemoryStore:
             return too_long(page, entry)  # no page can hold it, so that megabytes need no scan
         return objection(entry, author.allow)
 
-    def _oldest_first(self, target: Target) -> "Ages | None":
-        return Ages(self, target) if self.settings.overflow == "archive" else None
-
-
-@dataclass(frozen=True, slots=True)
-class Ages:
-    """Orders entries by when they were last changed, longest ago first."""
-
-    store: MemoryStore
-    target: Target
-
-    def __call__(self, entries: Sequence[str]) -> list[str]:
+    def _oldest_first(self, target: Target, entries: Sequence[str]) -> list[str]:
         """Return `entries`, the one changed longest ago first; those the ledger does not know come before all."""
         try:
-            return sorted(entries, key=lambda entry: self.store.ledger.last_change(self.target, entry))
-        except KeptError:
+            return sorted(entries, key=lambda entry: self.ledger.last_change(target, entry))
+        except StorageError:
             return list(entries)

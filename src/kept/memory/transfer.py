@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from kept.core.errors import UsageError
 from kept.core.ids import new_group_id
 from kept.core.refusal import Reason, Refused
-from kept.memory.approval import archive
 from kept.memory.edits import Add, Target
 from kept.memory.ledger import Author
 from kept.memory.objection import named_rules
@@ -65,7 +64,7 @@ def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *,
         if not isinstance(outcome, Refused):
             added.append(entry)
         elif outcome.reason is Reason.OVER_BUDGET:
-            archive(store, target, [entry], author)
+            store.archive(target, [entry], author)
             archived.append(entry)
         else:
             refused.append((preview(entry), outcome.error))

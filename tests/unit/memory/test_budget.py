@@ -15,8 +15,8 @@ edits = st.lists(
 entries = st.lists(texts.map(str.strip).filter(bool), max_size=5, unique=True).map(tuple)
 
 
-def decided(page, steps, archive_oldest=None):
-    return changed(page, steps, archive_oldest=archive_oldest)
+def decided(page, steps, oldest_first=None):
+    return changed(page, steps, oldest_first=oldest_first)
 
 
 @given(entries, edits, st.integers(1, 40))
@@ -32,7 +32,7 @@ def test_an_accepted_page_fits_or_shrinks(existing, steps, limit):
 @given(entries, edits, st.integers(1, 40))
 def test_the_steps_of_a_change_lead_to_it(existing, steps, limit):
     """The ledger can rebuild every accepted page from its steps."""
-    result = decided(Page(existing, limit), steps, archive_oldest=list)
+    result = decided(Page(existing, limit), steps, oldest_first=list)
     if not isinstance(result, Refused):
         now = existing
         for step in result.steps:
@@ -70,7 +70,7 @@ def test_overflow_moves_the_oldest_first_and_never_the_new_one():
     """With an archive the entry changed longest ago makes room."""
     page = Page(("old", "mid", "new"), 16)
 
-    result = decided(page, (Add("more"),), archive_oldest=list)
+    result = decided(page, (Add("more"),), oldest_first=list)
 
     assert result.entries == ("mid", "new", "more")
     assert result.origins == ("", "overflow")
@@ -79,4 +79,4 @@ def test_overflow_moves_the_oldest_first_and_never_the_new_one():
 
 def test_overflow_cannot_make_room_for_what_is_larger_than_the_page():
     """A text longer than the whole page is refused, and nothing is moved."""
-    assert decided(Page(("old",), 5), (Add("x" * 6),), archive_oldest=list).reason is Reason.OVER_BUDGET
+    assert decided(Page(("old",), 5), (Add("x" * 6),), oldest_first=list).reason is Reason.OVER_BUDGET
