@@ -1,5 +1,6 @@
 """`kept skills browse | search | install | update | remove | audit`."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from kept.core.refusal import Refused
 
 if TYPE_CHECKING:
     from kept.skills.hub.hub import Audited, Hub, Prepared
+    from kept.skills.hub.offers import Offer
 
 SourceArgument = Annotated[
     str, typer.Argument(help="A folder, a zip, a git URL, owner/repo/path, an https:// site, or pip:PACKAGE.")
@@ -45,22 +47,17 @@ def search(
     as_json: JsonFlag = False,
 ) -> None:
     """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
-    from kept.skills.words import terms
+    from kept.skills.hub.offers import fitting
 
     with opened() as kept:
-        wanted = set(terms(query))
-        scored = [
-            (len(wanted & set(terms(f"{row['name']} {row['description']}"))), row) for row in _offered(kept, source)
-        ]
-        found = [row for score, row in sorted(scored, key=lambda item: -item[0]) if score]
-        _listed(found, as_json=as_json)
+        _listed(fitting(query, _offered(kept, source)), as_json=as_json)
 
 
-def _offered(kept: App, source: str | None) -> list[dict[str, JSON]]:
+def _offered(kept: App, source: str | None) -> "list[Offer]":
     sources = [source] if source else list(kept.settings.skills.hub_sources)
     if not sources:
         note("no source is named: give one, or list some in skills.hub_sources")
-    rows: list[dict[str, JSON]] = []
+    offers: list[Offer] = []
     for one in sources:
         found = _hub(kept).browse(one)
         if isinstance(found, Refused):
@@ -68,16 +65,16 @@ def _offered(kept: App, source: str | None) -> list[dict[str, JSON]]:
                 refuse(found, as_json=False)
             note(f"kept: {one}: {found.error}")
         else:
-            rows += [{**row, "source": one} for row in found]
-    return rows
+            offers += found
+    return offers
 
 
-def _listed(rows: list[dict[str, JSON]], *, as_json: bool) -> None:
+def _listed(offers: "list[Offer]", *, as_json: bool) -> None:
     if as_json:
-        print_json(rows)
+        print_json([asdict(offer) for offer in offers])
         return
-    for row in rows:
-        say(f"{row['name']}  ({row['source']})\n    {row['description']}")
+    for offer in offers:
+        say(f"{offer.name}  ({offer.source})\n    {offer.description}")
 
 
 def install(

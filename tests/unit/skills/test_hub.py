@@ -19,6 +19,7 @@ from kept.skills.changes import Patch
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.guard.verdict import Danger, Policy
 from kept.skills.hub.hub import Hub, Prepared
+from kept.skills.hub.offers import Offer, fitting
 from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
@@ -197,7 +198,19 @@ def test_several_skills_need_a_choice(hub, package, tmp_path):
     assert isinstance(refused, Refused)
     assert refused.detail["skills"] == ["greet", "second"]
     assert isinstance(chosen, Prepared)
-    assert [row["name"] for row in hub.browse(str(package.parent))] == ["greet", "second"]
+    assert [offer.name for offer in hub.browse(str(package.parent))] == ["greet", "second"]
+
+
+def test_a_search_keeps_what_shares_a_word_the_most_fitting_first():
+    """Inflections count, word order and sources do not; what shares nothing is left out."""
+    offers = [
+        Offer("deploy", "Deploy a service", "a"),
+        Offer("tests", "Run the tests of a service", "a"),
+        Offer("tea", "Make tea", "b"),
+    ]
+
+    assert [offer.name for offer in fitting("testing services", offers)] == ["tests", "deploy"]
+    assert fitting("nothing of this", offers) == []
 
 
 def git(folder, *arguments):
@@ -359,7 +372,7 @@ def test_a_site_with_an_index_is_a_source(hub, site, folder):
     pages["/greet.md"] = CLEAN.encode()
     pages["/.well-known/agent-skills/packed.tgz"] = stream.getvalue()
 
-    assert [row["name"] for row in hub.browse(url)] == ["greet", "packed"]
+    assert [offer.name for offer in hub.browse(url)] == ["greet", "packed"]
     assert isinstance(hub.prepare(url), Refused)
     for name in ("greet", "packed"):
         prepared = hub.prepare(url, skill=name)

@@ -16,6 +16,7 @@ from kept.skills.guard.inspection import inspect, inspect_folder
 from kept.skills.guard.verdict import Danger, Level, Policy, Report, Trust, policy
 from kept.skills.hub.fetch import Reach, fetch, read_index
 from kept.skills.hub.lock import HUB_FOLDER, Installed, LockFile
+from kept.skills.hub.offers import Offer
 from kept.skills.hub.quarantine import Package, checked, chosen, discard, skills_below
 from kept.skills.hub.sources import Source, WellKnown, is_from, parse_source, uses_network
 from kept.skills.places import files_of, read_regular
@@ -80,8 +81,8 @@ class Hub:
     def _reach(self) -> Reach:
         return Reach(self._library.environ, self._settings.hub_timeout_seconds)
 
-    def browse(self, text: str) -> list[dict[str, JSON]] | Refused:
-        """Return name and description of every skill at a source."""
+    def browse(self, text: str) -> list[Offer] | Refused:
+        """Return every skill at a source."""
         source = parse_source(text, github=self._settings.github_url)
         if isinstance(source, Refused):
             return source
@@ -89,18 +90,14 @@ class Hub:
             index = read_index(source.url, seconds=self._reach.seconds)
             if isinstance(index, Refused):
                 return index
-            return [
-                {"name": str(entry["name"]), "description": str(entry.get("description", ""))} for entry in index[1]
-            ]
+            return [Offer(str(entry["name"]), str(entry.get("description", "")), text) for entry in index[1]]
         quarantine = self._quarantine()
         try:
             fetched = fetch(source, quarantine, wanted=None, reach=self._reach)
             if isinstance(fetched, Refused):
                 return fetched
             packages = [checked(folder) for folder in skills_below(fetched.folder)]
-            return [
-                {"name": item.name, "description": item.description} for item in packages if isinstance(item, Package)
-            ]
+            return [Offer(item.name, item.description, text) for item in packages if isinstance(item, Package)]
         finally:
             discard(quarantine)
 
