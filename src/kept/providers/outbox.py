@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -162,20 +163,15 @@ class Outbox:
     def retry(self, *, provider: str | None = None, item_id: int | None = None) -> int:
         """Make waiting writes due now; return how many."""
         with self._database.writing() as unit:
-            if item_id is None:
-                _run(unit, _SQL.retry_all, provider=provider)
-            else:
-                _run(unit, _SQL.retry_one, id=item_id)
-            return _changes(unit)
+            return len(_run(unit, _SQL.retry, provider=provider, id=item_id))
 
     def drop(self, *, provider: str | None = None, item_id: int | None = None) -> int:
         """Take writes out undelivered, and count them; return how many."""
         with self._database.writing() as unit:
-            dropped = 0
-            for lane in self.lanes():
-                if provider in {None, lane.provider}:
-                    dropped += self._drop_from(unit, lane.provider, item_id)
-            return dropped
+            dropped = [str(lane) for (lane,) in _run(unit, _SQL.drop, provider=provider, id=item_id)]
+            for lane, count in Counter(dropped).items():
+                _run(unit, _SQL.count_dropped, provider=lane, count=count)
+            return len(dropped)
 
     def forget(self, unit: UnitOfWork, session_id: str) -> int:
         """Delete what waits of a session that is being forgotten; return how many."""
@@ -198,17 +194,6 @@ class Outbox:
     def unit(self) -> AbstractContextManager[UnitOfWork]:
         """Open a unit of work on the queue's database, or join the one that is open on this thread."""
         return self._database.writing()
-
-    def _drop_from(self, unit: UnitOfWork, provider: str, item_id: int | None) -> int:
-        if item_id is None:
-            _run(unit, _SQL.drop_all, provider=provider)
-        elif (provider,) in list(_run(unit, _SQL.provider_of, id=item_id)):
-            _run(unit, _SQL.delete, id=item_id)
-        else:
-            return 0
-        dropped = _changes(unit)
-        _run(unit, _SQL.count_dropped, provider=provider, count=dropped)
-        return dropped
 
     def _keep_bounded(self, unit: UnitOfWork, provider: str) -> None:
         over = _number(_run(unit, _SQL.count, provider=provider)) - self._limit
@@ -256,10 +241,6 @@ def _number(rows: Sequence[tuple[object, ...]]) -> int:
     value = rows[0][0]
     assert isinstance(value, int)
     return value
-
-
-def _changes(unit: UnitOfWork) -> int:
-    return _number(list(unit.execute(_SQL.changes)))
 
 
 def _first_item(rows: Sequence[tuple[object, ...]]) -> Item | None:

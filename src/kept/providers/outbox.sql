@@ -1,6 +1,6 @@
 -- name: enqueue
-INSERT OR IGNORE INTO outbox (provider, session_id, hook, payload, idempotency_key, created)
-VALUES (:provider, :session_id, :hook, :payload, :idempotency_key, :created);
+INSERT INTO outbox (provider, session_id, hook, payload, idempotency_key, created)
+VALUES (:provider, :session_id, :hook, :payload, :idempotency_key, :created) ON CONFLICT DO NOTHING;
 
 -- name: count
 SELECT count(*) FROM outbox WHERE provider = :provider;
@@ -9,7 +9,7 @@ SELECT count(*) FROM outbox WHERE provider = :provider;
 DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE provider = :provider ORDER BY id LIMIT :count);
 
 -- name: make_lane
-INSERT OR IGNORE INTO outbox_lanes (provider) VALUES (:provider);
+INSERT INTO outbox_lanes (provider) VALUES (:provider) ON CONFLICT DO NOTHING;
 
 -- name: count_dropped
 UPDATE outbox_lanes SET dropped = dropped + :count WHERE provider = :provider;
@@ -40,20 +40,15 @@ DELETE FROM outbox WHERE id = :id;
 -- name: failed
 UPDATE outbox SET attempts = attempts + 1, not_before = :not_before, last_error = :error WHERE id = :id;
 
--- name: retry_all
-UPDATE outbox SET not_before = 0 WHERE :provider IS NULL OR provider = :provider;
+-- name: retry
+UPDATE outbox SET not_before = 0
+WHERE (:provider IS NULL OR provider = :provider) AND (:id IS NULL OR id = :id) RETURNING id;
 
--- name: retry_one
-UPDATE outbox SET not_before = 0 WHERE id = :id;
-
--- name: drop_all
-DELETE FROM outbox WHERE :provider IS NULL OR provider = :provider;
+-- name: drop
+DELETE FROM outbox WHERE (:provider IS NULL OR provider = :provider) AND (:id IS NULL OR id = :id) RETURNING provider;
 
 -- name: forget
 DELETE FROM outbox WHERE session_id = :session_id RETURNING id;
-
--- name: provider_of
-SELECT provider FROM outbox WHERE id = :id;
 
 -- name: waiting_of_session
 SELECT count(*) FROM outbox WHERE provider = :provider AND session_id = :session_id AND not_before < :never;
@@ -70,6 +65,3 @@ SELECT ledger_id FROM outbox_lanes WHERE provider = :provider;
 
 -- name: set_cursor
 UPDATE outbox_lanes SET ledger_id = :ledger_id WHERE provider = :provider;
-
--- name: changes
-SELECT changes();

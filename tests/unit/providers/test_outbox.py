@@ -117,6 +117,7 @@ def test_retry_and_drop_by_hand(outbox, clock):
 
     assert outbox.take("a", holder="h", seconds=60) is None
     assert outbox.retry(provider="a") == 2
+    assert outbox.retry(provider="b", item_id=outbox.items("a")[0].id) == 0
     item = outbox.take("a", holder="h", seconds=60)
     assert outbox.drop(item_id=item.id) == 1
     assert outbox.drop(item_id=item.id) == 0
