@@ -115,6 +115,42 @@ def test_what_is_stored_can_be_read_and_every_write_says_why_not(tmp_path, refus
     assert "damaged" not in out
 
 
+def test_a_home_that_cannot_be_made_holds_no_sessions_yet(tmp_path):
+    """On a read-only file system without a database reads answer as in a new home; a write says why it cannot be."""
+    commands = {
+        "sessions list": (0, "no sessions"),
+        "sessions search heron": (0, "nothing matched"),
+        "sessions stats": (0, "messages     0"),
+        "sessions export": (0, ""),
+        "usage": (0, "no model calls"),
+        "sessions show heron": (2, "there is no session"),
+        """tool session_search '{"query": "heron"}'""": (0, "nothing matched"),
+        "sessions import $LINES": (STORAGE, "Read-only file system"),
+        "sessions reindex": (STORAGE, "Read-only file system"),
+    }
+    (tmp_path / "lines.jsonl").write_text('{"session_id": "s", "role": "user", "content": "x", "timestamp": 1}')
+    runs = [f"$KEPT {command} 2>&1; echo code $?; echo ===" for command in commands]
+    begin = "mkdir -p $KEPT_HOME && mount -t tmpfs tmpfs $KEPT_HOME && mount -o remount,ro $KEPT_HOME || exit 9"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", "\n".join([begin, *runs])],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={
+            **os.environ,
+            "KEPT": str(KEPT),
+            "KEPT_HOME": str(tmp_path / "home"),
+            "LINES": str(tmp_path / "lines.jsonl"),
+        },
+    )
+
+    answers = done.stdout.split("===\n")
+    for (command, (code, words)), answer in zip(commands.items(), answers, strict=False):
+        assert words in answer, (command, answer)
+        assert answer.endswith(f"code {code}\n"), (command, answer)
+        assert "Traceback" not in answer, (command, answer)
+
+
 TALK = """
 import json, os, subprocess, sys, time
 from pathlib import Path

@@ -34,8 +34,11 @@ def sql_migrations(package: str, folder: str = "migrations") -> tuple[Migration,
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
-def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: Path) -> None:
-    """Bring the file behind `connection` up to date; each step commits alone, with its version."""
+def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: Path | None) -> None:
+    """Bring the file behind `connection` up to date; each step commits alone, with its version.
+
+    Without a `path` there is no file, and nothing is backed up.
+    """
     newest = migrations[-1].version if migrations else 0
     if _version(connection) >= newest:
         return
@@ -52,10 +55,10 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], path: 
             raise
 
 
-def _apply(connection: apsw.Connection, migration: Migration, path: Path) -> None:
+def _apply(connection: apsw.Connection, migration: Migration, path: Path | None) -> None:
     if _version(connection) >= migration.version:
         return  # another process was first; the lock made us wait for it
-    if migration.rewrites:
+    if migration.rewrites and path is not None:
         _back_up(path, path.with_name(f"{path.name}.before-{migration.version}"))
     if callable(migration.step):
         migration.step(connection)

@@ -29,6 +29,31 @@ def reader(path: Path) -> apsw.Connection:
     return connection
 
 
+class Empty:
+    """An empty database in memory, which every thread of this process sees, in place of a file that cannot be made."""
+
+    def __init__(self, refused: StorageError) -> None:
+        self.refused = refused
+        self._name = f"file:/kept-{id(self)}?vfs=memdb"
+        self._first = self.opened()  # it lives as long as a connection to it
+
+    def opened(self) -> apsw.Connection:
+        """Open a connection to it."""
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        return apsw.Connection(self._name, flags=flags)
+
+
+def is_absent(path: Path) -> bool:
+    """Whether there is surely no such file; one that cannot be reached may be there."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _has_log(path: Path) -> bool:
     log = path.with_name(f"{path.name}-wal")
     return log.exists() and log.stat().st_size > 0

@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,7 +17,7 @@ from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError,
 from kept.storage.files import explained, make_folder
 from kept.storage.log import LOG_PAGES, ShortLog
 from kept.storage.migrations import Migration, migrate
-from kept.storage.reader import reader, refusal_of
+from kept.storage.reader import Empty, is_absent, reader, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,8 @@ class Database:
 
     `application_id` marks the file as ours: a file with another mark raises ForeignDatabase, one with
     a newer schema NewerDatabase, and neither is written. Where the place cannot be written (no room, read-only)
-    a file that is there is read, and each write tries again: there may be room by then.
+    a file that is there is read, and each write tries again: there may be room by then. Where none is there and none
+    can be made, `empty_if_refused` lets an empty one in memory be read, and each write raises why.
     """
 
     def __init__(
@@ -66,14 +67,15 @@ class Database:
         migrations: tuple[Migration, ...],
         durability: Durability = "normal",
         read_only: bool = False,
-        prepare: Callable[[Connection], None] | None = None,
+        empty_if_refused: bool = False,
     ) -> None:
         self.path = path
         self._application_id = application_id
         self._migrations = migrations
         self._durability = durability
         self._read_only = read_only
-        self._prepare = prepare
+        self._empty_if_refused = empty_if_refused
+        self._empty: Empty | None = None
         self.has_written = False
         """Whether something was committed through this object."""
         self._local = threading.local()
@@ -96,6 +98,11 @@ class Database:
     def is_read_only(self) -> bool:
         """Whether this thread can only read: because that was asked for, or because the place refuses more."""
         return self._read_only or self._refused(self.connection) is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file: what is read is an empty one in memory."""
+        return self._empty is not None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -151,6 +158,22 @@ class Database:
         self._local = threading.local()
 
     def _open_first(self) -> None:
+        try:
+            is_new = self._found_or_made()
+        except StorageError as refused:
+            if not self._empty_if_refused or not is_absent(self.path):
+                raise
+            self._empty = Empty(refused)
+            migrate(self.connection, self._migrations, None)
+            return
+        if not is_new:
+            self._refuse_foreign_header()
+        connection = self._local.connection = self._connect(is_new=is_new)
+        if not self._read_only and self._refused(connection) is None:
+            migrate(connection, self._migrations, self.path)
+
+    def _found_or_made(self) -> bool:
+        """Return whether the file holds nothing yet; make it where it is missing."""
         if not self._read_only:
             make_folder(self.path.parent)
         elif not self.path.exists():
@@ -159,13 +182,12 @@ class Database:
             is_new = not self.path.exists() or self.path.stat().st_size == 0
             if is_new and not self._read_only:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its journals the same mode
-        if not is_new:
-            self._refuse_foreign_header()
-        connection = self._local.connection = self._connect(is_new=is_new)
-        if not self._read_only and self._refused(connection) is None:
-            migrate(connection, self._migrations, self.path)
+        return is_new
 
     def _connect(self, *, is_new: bool = False) -> Connection:
+        if self._empty is not None:
+            self._local.refused = self._empty.refused
+            return self._made_ready(self._empty.opened())
         self._local.refused = None
         if self._read_only:
             return self._made_ready(reader(self.path))
@@ -206,10 +228,10 @@ class Database:
         self._local.refused = refused
         return self._made_ready(connection)
 
-    def _refused(self, connection: Connection) -> apsw.Error | None:
+    def _refused(self, connection: Connection) -> Exception | None:
         """Return why this thread's connection cannot write, None when it can."""
         assert connection is self._local.connection
-        refused: apsw.Error | None = self._local.refused
+        refused: Exception | None = self._local.refused
         return refused
 
     def _writer(self) -> Connection:
@@ -228,8 +250,6 @@ class Database:
         if self._read_only:
             self._refuse_foreign(connection)
         connection.pragma("foreign_keys", "ON")
-        if self._prepare is not None:
-            self._prepare(connection)
         with self._guard:
             self._all.add(connection)
         return connection

@@ -5,6 +5,7 @@ import hashlib
 import sqlite3
 import stat
 import threading
+from pathlib import Path
 
 import apsw
 import pytest
@@ -263,6 +264,36 @@ def test_a_copy_is_whole_while_another_writes(open_database, tmp_path):
 
     assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
     assert sqlite3.connect(tmp_path / "copy.db").execute("SELECT text FROM facts").fetchall() == [("in the log",)]
+
+
+def test_where_no_file_can_be_made_an_empty_one_is_read():
+    """Where that is asked for, every thread reads the newest schema without rows, and a write raises why."""
+    place = Path("/proc/nowhere/state.db")  # a folder that not even root can make
+    options = {"application_id": APPLICATION_ID, "migrations": (ONE, TWO)}
+    database = Database(place, **options, empty_if_refused=True)
+    seen = []
+
+    thread = threading.Thread(target=lambda: seen.append(facts(database)))
+    thread.start()
+    thread.join()
+
+    assert (database.is_empty, database.is_read_only, facts(database), seen) == (True, True, [], [[]])
+    with pytest.raises(StorageError, match="cannot create the folder"):
+        insert(database, "kept nowhere")
+    assert facts(database) == []
+    database.close()
+    with pytest.raises(StorageError):
+        Database(place, **options)
+
+
+def test_a_file_that_may_be_there_is_not_taken_for_missing(tmp_path):
+    """A place below a file is a mistake of whoever named it, not an empty home."""
+    (tmp_path / "home").write_text("a file")
+
+    with pytest.raises(StorageError):
+        Database(
+            tmp_path / "home" / "state.db", application_id=APPLICATION_ID, migrations=(ONE,), empty_if_refused=True
+        )
 
 
 def test_statements_are_found_by_name():

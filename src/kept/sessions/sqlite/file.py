@@ -11,7 +11,7 @@ from kept.core.errors import Busy
 from kept.core.events import ignore
 from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import erasing, indexing, reindex, tidying
+from kept.sessions.sqlite import erasing, index, indexing, reindex, tidying
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import STATE_NAME, open_state
 
@@ -34,7 +34,9 @@ class SessionFile:
         self.clock = clock or SystemClock()
         self.sink = sink
         self.database = _opened(place, self.settings, sink)
-        if not self.database.is_read_only:
+        if self.database.is_empty:
+            index.create(self.database.connection)  # so that a search finds nothing instead of no index
+        elif not self.database.is_read_only:
             reindex.make_ready(self.database, sink=sink, clock=self.clock)
             erasing.finish(self.database)
 

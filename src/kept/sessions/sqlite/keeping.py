@@ -93,7 +93,7 @@ class SqliteKeeping:
             big = list(connection.execute(SQL.biggest, (biggest,)))
         return {
             "path": str(self._database.path),
-            "file_bytes": self._database.path.stat().st_size,
+            "file_bytes": self._file_bytes(),
             "sessions": sessions,
             "in_trash": in_trash,
             "messages": messages,
@@ -121,7 +121,7 @@ class SqliteKeeping:
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
         """Catch up the index, merge its segments a little at a time, refresh the planner, shorten the log."""
-        before = self._database.path.stat().st_size
+        before = self._file_bytes()
         caught_up = indexing.drain(self._database, seconds=3_600)
         erasing.merge(self._database)
         with self._database.reading() as connection:
@@ -129,4 +129,7 @@ class SqliteKeeping:
             if vacuum:
                 connection.execute("VACUUM")
             connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if vacuum else 'PASSIVE'})").fetchall()
-        return {"caught_up": caught_up, "bytes_before": before, "bytes_after": self._database.path.stat().st_size}
+        return {"caught_up": caught_up, "bytes_before": before, "bytes_after": self._file_bytes()}
+
+    def _file_bytes(self) -> int:
+        return 0 if self._database.is_empty else self._database.path.stat().st_size

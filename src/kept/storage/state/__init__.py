@@ -52,6 +52,7 @@ def _opened(path: Path, durability: Durability, *, read_only: bool) -> Database:
         migrations=state_migrations(),
         durability=durability,
         read_only=read_only,
+        empty_if_refused=not read_only,
     )
 
 
