@@ -12,11 +12,12 @@ from kept.core.errors import KeptError
 from kept.core.ids import SessionId
 from kept.core.quotation import quotation
 from kept.core.refusal import Reason, Refused
-from kept.memory.approval import Approvals, Pending
+from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Target
 from kept.memory.files import NAMES
 from kept.memory.history import History
 from kept.memory.ledger import Author
+from kept.memory.pending import Pending
 from kept.memory.store import MemoryStore
 
 ENOUGH = 0.22

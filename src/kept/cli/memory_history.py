@@ -14,7 +14,7 @@ from kept.core.errors import Unreadable, UsageError
 from kept.core.ids import LedgerId
 from kept.core.refusal import Refused
 from kept.memory.edits import Target
-from kept.memory.history import History, as_json
+from kept.memory.history import History, edit_json
 from kept.memory.ledger import Entered, undone
 from kept.memory.page import preview
 
@@ -34,7 +34,7 @@ def log(
         str | None, typer.Option("--since", help="Only edits after this moment: 2026-11-15, last week.")
     ] = None,
     review: Annotated[str | None, typer.Option("--review", help="Only the edits of one review or batch.")] = None,
-    json_: JsonFlag = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """List edits, newest first."""
     with opened() as kept:
@@ -47,8 +47,8 @@ def log(
             if target in (None, row.target) and row.time >= after and review in (None, row.group_id)
         ]  # fmt: skip
         gaps = [gap for page in Target if (gap := _gap(history, page))]
-    if json_:
-        print_json([as_json(row, gone) for row in rows])
+    if as_json:
+        print_json([edit_json(row, gone) for row in rows])
         return
     if not rows:
         note("no edits yet" if not every else "no edit fits")
@@ -73,12 +73,12 @@ def _line(row: Entered, *, text: str) -> str:
     return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {shown}  [{row.origin}]"
 
 
-def diff(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
+def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with opened() as kept:
         row = _row_on(History(kept.memory), ledger_id, target)
-    if json_:
-        print_json(as_json(row, set()))
+    if as_json:
+        print_json(edit_json(row, set()))
         return
     say(f"edit {row.id} on {row.target.value}, {from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}, by {row.origin}")
     for sign, text in (("-", row.step.before), ("+", row.step.after)):
@@ -97,7 +97,7 @@ def undo(
     ledger_id: Annotated[int | None, typer.Argument(help="The edit; without it the newest one not yet undone.")] = None,
     review: Annotated[str | None, typer.Option("--review", help="All edits of one review or batch.")] = None,
     target: TargetOption = None,
-    json_: JsonFlag = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Take an edit back, as a new edit; repeating it walks back, undoing an undo's id brings it back."""
     from kept.memory.undo import undo as take_back
@@ -105,9 +105,9 @@ def undo(
     with opened() as kept:
         result = take_back(kept.memory, ledger_id=ledger_id, group_id=review, target=target)
         if isinstance(result, Refused):
-            show_outcome(result, as_json=json_)
+            show_outcome(result, as_json=as_json)
             return
-        if json_:
+        if as_json:
             print_json({"success": True, "undone": [outcome_json(outcome) for outcome in result]})
             return
         way_back = _redo(History(kept.memory), [number for outcome in result for number in outcome.ledger_ids])
@@ -125,14 +125,14 @@ def _redo(history: History, numbers: Sequence[LedgerId]) -> str:
 def at(
     time: Annotated[str, typer.Argument(help="A moment: 2026-11-15, 2026-11-15T18:30, yesterday, 3 days ago.")],
     target: TargetOption = None,
-    json_: JsonFlag = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they were at a moment."""
     with opened() as kept:
         history = History(kept.memory)
         then = moment(time, now=kept.clock.now().timestamp())
         past = {page: history.at(page, then) for page in pages(target)}
-    if json_:
+    if as_json:
         print_json({page.value: {"entries": list(entries)} for page, entries in past.items()})
         return
     for page, entries in past.items():
@@ -144,23 +144,23 @@ def at(
 def search(
     words: Annotated[list[str], typer.Argument(help="Words that the text must hold.")],
     target: TargetOption = None,
-    json_: JsonFlag = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Search the archive: what was removed, replaced or displaced."""
     with opened() as kept:
         found = History(kept.memory).archive(" ".join(words), target)
-    if json_:
-        print_json([{**as_json(row, set()), "text": row.step.before} for row in found])
+    if as_json:
+        print_json([{**edit_json(row, set()), "text": row.step.before} for row in found])
         return
     for row in found:
         say(_line(row, text=row.step.before or ""))
     say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
 
 
-def restore(ledger_id: EditArgument, target: TargetOption = None, json_: JsonFlag = False) -> None:
+def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     from kept.memory.undo import restore as put_back
 
     with opened() as kept:
         row = _row_on(History(kept.memory), ledger_id, target)
-        show_outcome(put_back(kept.memory, row), as_json=json_)
+        show_outcome(put_back(kept.memory, row), as_json=as_json)

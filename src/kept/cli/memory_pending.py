@@ -10,9 +10,8 @@ from kept.cli.frame import JsonFlag, fail, opened, print_json, say
 from kept.cli.memory_frame import TargetOption, show_outcome
 from kept.core.clock import from_epoch
 from kept.core.refusal import Refused
-from kept.memory.approval import Pending
-from kept.memory.approval import as_json as pending_json
 from kept.memory.edits import Target
+from kept.memory.pending import Pending
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     with opened() as kept:
         waiting = _waiting(kept, target)
     if as_json:
-        print_json([pending_json(item) for item in waiting])
+        print_json([item.as_json() for item in waiting])
         return
     for item in waiting:
         day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"

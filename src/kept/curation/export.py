@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from kept.core.ids import OWNER, UserId
 from kept.core.jsontypes import JSON
 from kept.memory.approval import Approvals
-from kept.memory.approval import as_json as pending_json
 from kept.memory.edits import Target
-from kept.memory.history import History
-from kept.memory.history import as_json as edit_json
+from kept.memory.history import History, edit_json
 from kept.memory.ledger import undone
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Sessions
@@ -35,4 +33,4 @@ def exported_user(
         yield {"type": "edit", **edit_json(row, gone)}
     for pending in approvals.waiting():
         if pending.user_id == user:
-            yield {"type": "pending", **pending_json(pending)}
+            yield {"type": "pending", **pending.as_json()}

@@ -1,45 +1,23 @@
 """Writes that wait for a person: staged as files, approved through the same checks, never lost."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import MemoryStaged
 from kept.core.ids import SessionId, UserId, random_hex
-from kept.core.jsontypes import JSON, dumps
+from kept.core.jsontypes import dumps
 from kept.core.refusal import Refused
-from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.memory.edits import Edit, Target
 from kept.memory.ledger import Author
 from kept.memory.objection import held_rules
-from kept.memory.page import preview
+from kept.memory.pending import Pending, pending_from
 from kept.memory.store import MemoryStore, Outcome
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 DAY_SECONDS = 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """One write that waits: what it would do, who asked for it, and why it waits."""
-
-    id: str
-    created: float
-    target: Target
-    edits: tuple[Edit, ...]
-    origin: str
-    why: str
-    rules: tuple[str, ...] = ()
-    session_id: str | None = None
-    user_id: str = "owner"
-
-    @property
-    def summary(self) -> str:
-        """Return what it would do, on one line."""
-        return "; ".join(describe(edit) for edit in self.edits)
 
 
 class Approvals:
@@ -61,7 +39,7 @@ class Approvals:
             tuple(rules), author.session_id, author.user_id,
         )  # fmt: skip
         make_folder(self._folder)
-        write_atomically(self._path(pending.id), dumps(as_json(pending), indent=2).encode())
+        write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
         self._store.tell(MemoryStaged(pending.id, target, pending.summary, author.origin))
         return pending
 
@@ -87,7 +65,7 @@ class Approvals:
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Check the write again and apply it; what a person approves may match hold rules, never block rules."""
         pending = self.find(pending_id)
-        passing = held_rules(edit.text for edit in pending.edits if isinstance(edit, Add | Replace))
+        passing = held_rules(pending.texts)
         if isinstance(passing, Refused):
             return passing
         author = Author(
@@ -112,8 +90,7 @@ class Approvals:
         self._path(pending_id).unlink(missing_ok=True)
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
-        texts = [edit.text for edit in pending.edits if isinstance(edit, Add | Replace)]
-        result = self._store.archive(pending.target, texts, Author(origin="approval", reason=reason))
+        result = self._store.archive(pending.target, pending.texts, Author(origin="approval", reason=reason))
         if isinstance(result, Refused):
             return result
         self._path(pending.id).unlink(missing_ok=True)
@@ -128,69 +105,8 @@ def unreadable_pending(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.json")) if _read(path) is None] if folder.is_dir() else []
 
 
-def describe(edit: Edit) -> str:
-    """Return what an edit does, on one line."""
-    match edit:
-        case Add(text):
-            return f"add: {preview(text)}"
-        case Replace(needle, text):
-            return f"replace {preview(needle)!r} with: {preview(text)}"
-        case Remove(needle):
-            return f"remove: {preview(needle)}"
-
-
-def as_json(pending: Pending) -> dict[str, JSON]:
-    """Return a waiting write as its file and the command line show it."""
-    return {
-        "id": pending.id,
-        "created": iso(from_epoch(pending.created)),
-        "target": pending.target.value,
-        "operations": [_edit_json(edit) for edit in pending.edits],
-        "origin": pending.origin,
-        "why": pending.why,
-        "rules": list(pending.rules),
-        "session_id": pending.session_id,
-        "user_id": pending.user_id,
-    }
-
-
-def _edit_json(edit: Edit) -> dict[str, JSON]:
-    match edit:
-        case Add(text):
-            return {"action": "add", "content": text}
-        case Replace(needle, text):
-            return {"action": "replace", "old_text": needle, "content": text}
-        case Remove(needle):
-            return {"action": "remove", "old_text": needle}
-
-
 def _read(path: Path) -> Pending | None:
-    from datetime import datetime
-
     try:
-        data = json.loads(read_bytes(path) or b"null")
-        return Pending(
-            path.stem,
-            datetime.fromisoformat(data["created"]).timestamp(),
-            Target(data["target"]),
-            tuple(_edit(operation) for operation in data["operations"]),
-            data["origin"],
-            data["why"],
-            tuple(data["rules"]),
-            data["session_id"],
-            data["user_id"],
-        )
-    except (ValueError, KeyError, TypeError, StorageError):
+        return pending_from(path.stem, json.loads(read_bytes(path) or b"null"))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, StorageError):
         return None  # a file that is not ours, or half of one; `kept doctor` lists it
-
-
-def _edit(operation: Mapping[str, str]) -> Edit:
-    match operation:
-        case {"action": "add", "content": str(content)}:
-            return Add(content)
-        case {"action": "replace", "old_text": str(old), "content": str(content)}:
-            return Replace(old, content)
-        case {"action": "remove", "old_text": str(old)}:
-            return Remove(old)
-        case _:
-            raise ValueError(f"not an operation: {operation!r}")

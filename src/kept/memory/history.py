@@ -97,7 +97,7 @@ class History:
             return set()
 
 
-def as_json(row: Entered, undone: set[LedgerId]) -> dict[str, JSON]:
+def edit_json(row: Entered, undone: set[LedgerId]) -> dict[str, JSON]:
     """Return a row as the log prints it."""
     return {
         "id": row.id,

@@ -7,7 +7,7 @@ import pytest
 from kept.core.errors import NotFound, Unreadable
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Remove, Replace, Target
-from kept.memory.history import History, as_json
+from kept.memory.history import History, edit_json
 from kept.memory.ledger import Author, Change, page_hash
 from kept.memory.undo import undo
 from kept.storage.marks import APPLICATION_ID
@@ -25,7 +25,7 @@ def test_rows_say_who_changed_what(store):
     store.apply("memory", Replace("one", "two"))
 
     first, second = History(store).rows()
-    assert as_json(first, set()) | {"time": None, "group_id": None} == {
+    assert edit_json(first, set()) | {"time": None, "group_id": None} == {
         "id": 1, "time": None, "target": "memory", "action": "add", "before": None, "after": "one", "origin": "agent",
         "session_id": "s1", "user_id": "owner", "group_id": None, "position": 0, "reason": "asked", "allowed": [],
         "undoes": None, "undone": False,
