@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON, dumps
 from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Remove, Replace, Target
+from kept.memory.edits import Remove, Target
 from kept.memory.ledger import Author
 from kept.memory.pending import Pending
 from kept.memory.store import MemoryStore
@@ -161,7 +161,8 @@ def _holds(text: str, words: Sequence[str]) -> bool:
 
 
 def _text(waiting: Pending) -> str:
-    return "\n".join(edit.text for edit in waiting.edits if isinstance(edit, Add | Replace))
+    """Return all it says: what it would write, and what it quotes of the page."""
+    return "\n".join(text for edit in waiting.edits for text in astuple(edit))
 
 
 def _read(path: Path) -> str:

@@ -6,7 +6,7 @@ from kept.app import open_app
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.curation.forget import Forgetting
-from kept.memory.edits import Add, Target
+from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.ledger import Author
 from kept.providers.outbox import Outbox, Write
 
@@ -77,6 +77,16 @@ def test_forgotten_words_are_gone_from_every_tier(filled, forget, home):
     assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
     left = [path.name for path in home.rglob("*") if path.is_file() and b"quixotopia" in path.read_bytes().lower()]
     assert left == []
+
+
+@pytest.mark.parametrize("edit", [Remove("Quixotopia"), Replace("in Quixotopia", "abroad")])
+def test_a_waiting_write_that_quotes_the_words_is_forgotten(kept, forget, home, edit):
+    """What it would take off a page is as much said as what it would write."""
+    kept.approvals.stage(Target.USER, [edit], Author(), why="inferred")
+
+    forget.carry_out(forget.plan(kept.sessions.forgetting.plan_query("quixotopia")))
+
+    assert b"quixotopia" not in everything(home)
 
 
 def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
