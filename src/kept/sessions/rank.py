@@ -289,15 +289,16 @@ class Ranking:
         use = self.weights
         session_gain = use.session * self.session_sum(session)
         meaning_gain = use.meaning_around * self.total * session.likeness
-        speaker_gain = use.speaker * self.total
+        speaker_gain, falls_from = use.speaker * self.total, use.falloff_terms
         found = []
         for line in session.lines:
-            falloff = self.falloff(line.length)
+            falloff = 1.0 if line.length <= falls_from else falls_from / line.length
             own = self.base(line.mask, line.length) if line.mask else 0.0
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
             if own + line.likeness <= 0.0:
                 continue
-            own += use.closeness * line.gap + self.wording(line)
+            if line.gap or line.wording or line.small:
+                own += use.closeness * line.gap + self.wording(line)
             if line.spoken:
                 own += speaker_gain
             rest = falloff * session_gain + meaning_gain

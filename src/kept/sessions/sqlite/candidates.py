@@ -110,8 +110,8 @@ def pool(
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool + budget.pool // 2]
     estimates += _between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
-    lists = _weighted(terms, ranking)
-    best = [(score + _density(number, lists, ranking), number) for score, number in estimates]
+    around = _density([number for _, number in estimates], _weighted(terms, ranking), ranking)
+    best = [(score + around[number], number) for score, number in estimates]
     best.sort(reverse=True)
     return best[: budget.pool]
 
@@ -178,17 +178,15 @@ def _promising(
     """Return the messages whose length is worth looking up: by their terms, those beside them and their block."""
     if len(masks) <= budget.looked:
         return list(masks)
-    get, said = masks.get, dense.score
+    get, said = masks.get, dense.scores({number >> _BLOCK_BITS for number in masks})
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
     usual = {mask: ranking.base(mask, length) for mask in short}
     share, total = ranking.weights.next, ranking.sum
     promises = []
     for number, mask in masks.items():
-        promise = short[mask] if number in strong else usual[mask]
+        promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
         beside = (get(number - 1, 0) | get(number + 1, 0)) & ~mask
-        if beside:
-            promise += share * total(beside)
-        promises.append((promise + said(number), number))
+        promises.append((promise + share * total(beside) if beside else promise, number))
     promises.sort(reverse=True)
     return [number for _, number in promises[: budget.looked]]
 
@@ -219,15 +217,9 @@ def _mask(number: int, sets: Sequence[tuple[int, Container[int]]]) -> int:
     return mask
 
 
-def _density(number: int, lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> float:
-    """Return what the messages stored around `number` say, as the session would."""
-    use = ranking.weights
-    gain = 0.0
-    for ids, weight in lists:
-        start = bisect_left(ids, number - _NEIGHBOURHOOD)
-        count = bisect_left(ids, number + _NEIGHBOURHOOD, start) - start
-        gain += weight * count / (count + use.session_saturation)
-    return use.session * (1.0 + use.session_saturation) * gain
+def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
+    """Return what the messages stored around each one say, as the session would."""
+    return _said([(number, number - _NEIGHBOURHOOD, number + _NEIGHBOURHOOD) for number in numbers], lists, ranking)
 
 
 def _weighted(terms: Sequence[Held], ranking: Ranking) -> list[tuple[list[int], float]]:
@@ -296,15 +288,15 @@ class _Dense:
         use = ranking.weights
         self._lists = [ids for ids, _ in read]
         self._hits = _hits(counted)
-        self._scores = {block: _said(block, counted, ranking) for block in _fullest(self._hits)}
+        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in _fullest(self._hits)]
+        self._scores = _said(spans, counted, ranking)
         full = use.session * (1.0 + use.session_saturation) * min((weight for _, weight in counted), default=0.0)
         self._gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
 
-    def score(self, number: int) -> float:
-        """Return what the block of a message says; of the less full ones as if all hits were of the lightest term."""
-        block = number >> _BLOCK_BITS
-        known = self._scores.get(block)
-        return self._gains[min(self._hits.get(block, 0), _BLOCK)] if known is None else known
+    def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
+        """Return what each block says; of the less full ones as if all hits were of the lightest term."""
+        gains, hits = self._gains, self._hits.get
+        return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
 
     def messages(self, blocks: int) -> Iterable[int]:
         """Yield the messages of the blocks that say most."""
@@ -329,22 +321,32 @@ def _fullest(hits: Counter[int]) -> Sequence[int]:
     """Return the blocks with most hits."""
     if len(hits) <= _FULLEST:
         return list(hits)
-    floor = sorted(hits.values())[-_FULLEST]
-    above = [block for block, count in hits.items() if count > floor]
-    even = [block for block, count in hits.items() if count == floor]
+    floor, left = 0, _FULLEST
+    for count, blocks in sorted(Counter(hits.values()).items(), reverse=True):
+        floor, left = count, left - blocks
+        if left <= 0:
+            break
+    full = [(count, block) for block, count in hits.items() if count >= floor]
+    above = [block for count, block in full if count > floor]
+    even = [block for count, block in full if count == floor]
     return above + even[len(above) - _FULLEST :]
 
 
-def _said(block: int, lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> float:
-    """Return what the messages of a block say, as a session would."""
+def _said(
+    spans: Sequence[tuple[int, int, int]], lists: Sequence[tuple[list[int], float]], ranking: Ranking
+) -> dict[int, float]:
+    """Return what the messages of each span (its name, its start, its end) say, as a session would."""
     use = ranking.weights
-    first, said = block << _BLOCK_BITS, 0.0
+    half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
+    said = dict.fromkeys([name for name, _, _ in spans], 0.0)
     for ids, weight in lists:
-        start = bisect_left(ids, first)
-        count = bisect_left(ids, first + _BLOCK, start) - start
-        if count:
-            said += weight * count / (count + use.session_saturation)
-    return use.session * (1.0 + use.session_saturation) * said
+        size = len(ids)
+        for name, first, end in spans:
+            start = bisect_left(ids, first)
+            if start < size and ids[start] < end:
+                count = bisect_left(ids, end, start) - start
+                said[name] += full * weight * count / (count + half)
+    return said
 
 
 def _common(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> dict[int, int]:

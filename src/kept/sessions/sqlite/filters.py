@@ -96,7 +96,7 @@ class Filters:
 
     def passing(self, ids: Sequence[int]) -> dict[int, Head]:
         """Return the rows of `ids` that may be found, in no particular order."""
-        unknown = [number for number in ids if number not in self.heads]
+        unknown = sorted(number for number in ids if number not in self.heads)
         for number, *rest in self._connection.execute(SQL.heads, (json.dumps(unknown),)):
             self.heads[number] = Head._make(rest)
         self._load_sessions({self.heads[number].session_id for number in ids if number in self.heads})

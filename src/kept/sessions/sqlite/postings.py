@@ -1,7 +1,7 @@
 """Lists of the messages that hold a term, read from the word index as cheaply as it allows."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -64,6 +64,7 @@ class Postings:
             known.sessions = 0
             known.documents = self.documents
         self._known = known
+        self._lengths: dict[int, int] = {}
 
     def stem(self, text: str) -> str:
         """Return the token under which a word is indexed; empty when it has none."""
@@ -152,14 +153,16 @@ class Postings:
         rows = self.connection.execute(SQL.said_before, (_NEWEST_ID if below is None else below, limit))
         return [(int(number), str(said)) for number, said in rows]
 
-    def lengths(self, ids: Iterable[int]) -> dict[int, int]:
-        """Return how many words each message has."""
-        rows = self.connection.execute(SQL.lengths, (json.dumps(list(ids)),))
-        return {
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return how many words each message has, among others that were asked for before."""
+        unknown = sorted({*ids}.difference(self._lengths))
+        rows = self.connection.execute(SQL.lengths, (json.dumps(unknown),))
+        self._lengths |= {
             number: size[0] if size[0] < _ONE_BYTE else _first_varint(size)
             for number, size in rows
             if size and isinstance(size, bytes)  # a damaged page may hold anything
         }
+        return self._lengths
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
@@ -168,11 +171,9 @@ class Postings:
 
 
 def numbers(rows: Sequence[Sequence[object]]) -> list[int]:
-    """Return the numbers of an answer that joins them in one text."""
+    """Return the numbers of an answer that holds them in one JSON list: an answer of rows takes seven times as long."""
     joined = rows[0][0] if rows else None
-    if joined is None:
-        return []
-    found: list[int] = json.loads(f"[{joined}]")  # takes half of the time of int() on each
+    found: list[int] = json.loads(joined) if isinstance(joined, str) else []
     return found
 
 

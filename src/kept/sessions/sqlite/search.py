@@ -196,17 +196,18 @@ class _Search:
         factor = self._filters.factor(session_id)
         get = masks.get
         shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
-        shown |= {index for index, number in enumerate(ids) if self._alike.get(number)}
+        if self._alike:
+            shown |= {index for index, number in enumerate(ids) if self._alike.get(number)}
         lines = [
             Line(
                 ids[index],
                 get(index, 0),
                 1,
-                before=get(index - 1, 0),
-                after=get(index + 1, 0),
-                around=get(index - 2, 0) | get(index + 2, 0),
-                spoken=ids[index] in spoken,
-                factor=factor,
+                get(index - 1, 0),
+                get(index + 1, 0),
+                get(index - 2, 0) | get(index + 2, 0),
+                ids[index] in spoken,
+                factor,
             )
             for index in shown
         ]

@@ -8,30 +8,31 @@ SELECT doc FROM message_vocabulary WHERE term = ?;
 SELECT CAST(term AS BLOB), doc FROM message_vocabulary WHERE term >= ? AND term < ?;
 
 -- name: ids
-SELECT group_concat(rowid) FROM message_words WHERE message_words MATCH ?;
+SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ?;
 
 -- name: ids_between
-SELECT group_concat(rowid) FROM message_words WHERE message_words MATCH ? AND rowid BETWEEN ? AND ?;
+SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ? AND rowid BETWEEN ? AND ?;
 
 -- name: newest_ids
-SELECT group_concat(rowid) FROM (
+SELECT json_group_array(rowid) FROM (
   SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?
 );
 
 -- name: substring_ids
-SELECT group_concat(rowid) FROM (
+SELECT json_group_array(rowid) FROM (
   SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?
 );
 
 -- name: substring_ids_between
-SELECT group_concat(rowid) FROM message_substrings WHERE message_substrings MATCH ? AND rowid BETWEEN ? AND ?;
+SELECT json_group_array(rowid) FROM message_substrings WHERE message_substrings MATCH ? AND rowid BETWEEN ? AND ?;
 
 -- name: lengths
-SELECT id, sz FROM message_words_docsize WHERE id IN (SELECT value FROM json_each(?));
+-- the list in order beside the table, which is read in order then, takes half of the time of IN
+SELECT size.id, sz FROM json_each(?) CROSS JOIN message_words_docsize AS size ON size.id = value;
 
 -- name: heads
-SELECT id, session_id, role, timestamp, external_id FROM messages
-WHERE id IN (SELECT value FROM json_each(?)) AND state <> 'rewound';
+SELECT messages.id, session_id, role, timestamp, external_id
+FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound';
 
 -- name: texts
 SELECT id, content FROM messages WHERE id IN (SELECT value FROM json_each(?));
@@ -50,7 +51,7 @@ FROM sessions WHERE id IN (SELECT value FROM json_each(?));
 SELECT count(*) FROM sessions;
 
 -- name: ids_by_session
-SELECT session_id, group_concat(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?))
+SELECT session_id, json_group_array(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?))
 GROUP BY session_id;
 
 -- name: session_ids_near
@@ -67,7 +68,7 @@ WHERE (:user IS NULL OR user_id = :user)
 LIMIT :limit;
 
 -- name: ids_of_sessions
-SELECT group_concat(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
+SELECT json_group_array(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
 
 -- name: session_range
 SELECT min(id), max(id), (SELECT message_count FROM sessions WHERE id = ?1) FROM messages WHERE session_id = ?1;
