@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
-    from kept.sessions.sqlite.store import SqliteSessionStore
+    from kept.sessions.ports import Sessions
 
 SKILL_FITS = 0.5
 """The least share of a question's words that a skill's description must hold to be named."""
@@ -96,7 +96,7 @@ class AgentBuilder:
         opening: Opening,
         model: ChatModel | None,
         *,
-        sessions: SqliteSessionStore | None,
+        sessions: Sessions | None,
         providers: ProviderManager | None,
         told: EventSink,
     ) -> Parts:
@@ -182,7 +182,7 @@ class AgentBuilder:
     def engine(
         self,
         model: ChatModel,
-        sessions: SqliteSessionStore | None,
+        sessions: Sessions | None,
         *,
         count: Callable[..., int],
         told: EventSink | None = None,
@@ -279,7 +279,7 @@ class AgentBuilder:
         is_set = model is not None and models.own("title", model) is not None
         return models.errand("title", model, sink=told) if is_set else None
 
-    def _review_tokens(self, sessions: SqliteSessionStore | None) -> int:
+    def _review_tokens(self, sessions: Sessions | None) -> int:
         today = self._app.clock.now().strftime("%Y-%m-%d")
         rows = sessions.usage(since=today) if sessions is not None else []
         return sum(row.usage.prompt_tokens + row.usage.output_tokens for row in rows if row.task == "review")
@@ -312,9 +312,7 @@ class AgentBuilder:
             self._mcp.connect()
         return self._mcp.tools
 
-    def _looked_up(
-        self, sessions: SqliteSessionStore | None
-    ) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
+    def _looked_up(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
         from kept.agent.passages import look_up
 
         return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None
