@@ -1,6 +1,7 @@
 """What changed on the pages since a session froze them, told once per state."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from kept.memory.edits import Target
 from kept.memory.page import preview
@@ -23,12 +24,12 @@ def delta_notice(
     lines = []
     for target in Target:
         before, after = frozen.get(target, ()), live.get(target, ())
-        new = [entry for entry in after if entry not in before and entry not in own.get(target, frozenset())]
-        gone = [entry for entry in before if entry not in after and entry not in own.get(target, frozenset())]
-        shown = safe_entries(new, lambda entry, target=target: allowed(target, entry))  # type: ignore[misc] # bound early
-        lines += [f"- {target}: now also: {entry}" for entry in shown]
-        taken = safe_entries(gone, lambda entry, target=target: allowed(target, entry))  # type: ignore[misc] # bound early
-        lines += [f"- {target}: no longer: {preview(entry)}" for entry in taken]
+        known = own.get(target, frozenset())
+        new = [entry for entry in after if entry not in before and entry not in known]
+        gone = [entry for entry in before if entry not in after and entry not in known]
+        let_pass = partial(allowed, target)
+        lines += [f"- {target}: now also: {entry}" for entry in safe_entries(new, let_pass)]
+        lines += [f"- {target}: no longer: {preview(entry)}" for entry in safe_entries(gone, let_pass)]
     if not lines:
         return None
     return _within("Curated memory changed since this conversation began:", lines)

@@ -13,9 +13,11 @@ ENTRY_DELIMITER = "\n§\n"
 PREVIEW_CHARS = 80
 BOM = "\ufeff"
 
-_DELIMITER_LIKE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
+DELIMITER_LINE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
+"""A line that is a delimiter, or would be taken for one by a reader or an editor."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that no entry may hold."""
 _LINE_END = re.compile(r"\r+\n")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def parse(text: str) -> tuple[str, ...]:
@@ -34,7 +36,7 @@ def _stripped(piece: str) -> str:
 
 def has_delimiter_line(text: str) -> bool:
     """Whether a line of `text` is only `§`s, so that it would be taken for a delimiter one day."""
-    return _DELIMITER_LIKE.search(text.replace("\r\n", "\n").replace("\r", "\n")) is not None
+    return DELIMITER_LINE.search(text.replace("\r\n", "\n").replace("\r", "\n")) is not None
 
 
 def clean(text: str) -> str | Refused:
@@ -48,7 +50,7 @@ def clean(text: str) -> str | Refused:
             "A line of the content is only '§', which separates entries.",
             "Remove that line, or add the parts as separate entries.",
         )
-    if (control := _CONTROL.search(entry)) is not None or not encodable(entry):
+    if (control := CONTROL.search(entry)) is not None or not encodable(entry):
         what = f"the control character U+{ord(control[0]):04X}" if control else "half of a surrogate pair"
         return Refused(Reason.INVALID, f"The content holds {what}.", "Send it again as plain text without it.")
     return entry

@@ -8,11 +8,10 @@ from kept.core.errors import StorageError
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Step, Target, steps_between
 from kept.memory.ledger import Author, Change
-from kept.memory.page import ENTRY_DELIMITER, Page, clean, parse
+from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse
 from kept.memory.store import MemoryStore, Outcome
 
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
-_DELIMITER_LINE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
 _HEADING = re.compile(r"^\s*#{1,6}\s+")
 
 
@@ -34,7 +33,7 @@ def propose(store: MemoryStore, target: Target) -> Proposal:
     limit = store.limit(target)
     headings: list[str] = []
     pieces: list[str] = []
-    for part in _DELIMITER_LINE.split(text.replace("\r\n", "\n").replace("\r", "\n")):
+    for part in DELIMITER_LINE.split(text.replace("\r\n", "\n").replace("\r", "\n")):
         ours = _is_ours(store, target, part.strip())
         pieces += [part] if ours else _split(part, limit, headings=headings)
     entries = _cleaned(pieces)
@@ -106,5 +105,5 @@ def _split(part: str, limit: int, *, headings: list[str]) -> Sequence[str]:
 
 def _cleaned(pieces: Sequence[str]) -> tuple[str, ...]:
     """Return the distinct entries that the pieces make once control characters are taken out."""
-    texts = (clean(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", piece)) for piece in pieces)
+    texts = (clean(CONTROL.sub("", piece)) for piece in pieces)
     return tuple(dict.fromkeys(text for text in texts if isinstance(text, str)))

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
+from kept.memory.budget import in_batch
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 
 ACTIONS = ("add", "replace", "remove")
@@ -85,12 +86,7 @@ def _batch(target: Target, operations: JSON) -> WriteRequest | Refused:
     for number, operation in enumerate(operations, start=1):
         edit = _operation(operation)
         if isinstance(edit, Refused):
-            return Refused(
-                Reason.BATCH,
-                f"Step {number} of {len(operations)} was refused, so nothing was changed: {edit.error}",
-                edit.remedy,
-                {"step": number},
-            )
+            return in_batch(edit, number, len(operations), reason=Reason.BATCH)
         edits.append(edit)
     return WriteRequest(target, tuple(edits))
 

@@ -26,17 +26,16 @@ def undo(
     rows = _chosen(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
-    rest = _rest_of_group(store, rows) if ledger_id is not None else ""
+    rest = _rest_of_group(store, rows[0]) if ledger_id is not None else ""
     author = Author(origin="undo")
-    pages = [page for page in Target if any(row.target is page for row in rows)]
-    by_page = {page: [row for row in rows if row.target is page] for page in pages}
-    for page in pages:  # every page is tried first, so that a group over both pages is undone whole or not at all
-        refused = _reversed(by_page[page], store.page(page))
+    by_page = {page: of_page for page in Target if (of_page := [row for row in rows if row.target is page])}
+    for page, of_page in by_page.items():  # tried first, so that a group over both pages is undone whole or not at all
+        refused = _reversed(of_page, store.page(page))
         if isinstance(refused, Refused):
             return refused
     outcomes = []
-    for page in pages:
-        result = store.write(page, partial(_reversed, by_page[page], rest=rest), author)
+    for page, of_page in by_page.items():
+        result = store.write(page, partial(_reversed, of_page, rest=rest), author)
         if isinstance(result, Refused):
             return result
         outcomes.append(result)
@@ -78,15 +77,14 @@ def _chosen(
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
 
 
-def _rest_of_group(store: MemoryStore, taken: Sequence[Entered]) -> str:
+def _rest_of_group(store: MemoryStore, taken: Entered) -> str:
     """Return what else was written together with the one row that is taken back, and how to take that back too."""
-    history = History(store)
-    gone = undone(history.rows())
-    group_id, known = taken[0].group_id, {row.id for row in taken}
-    others = [row.id for row in history.rows() if row.group_id == group_id and row.id not in gone | known]
+    rows = History(store).rows()
+    known = undone(rows) | {taken.id}
+    others = [row.id for row in rows if row.group_id == taken.group_id and row.id not in known]
     if not others:
         return ""
-    return f" alone; {_edits(others)} of the same batch stay (them too: kept memory undo --review {group_id})"
+    return f" alone; {_edits(others)} of the same batch stay (them too: kept memory undo --review {taken.group_id})"
 
 
 def _reversed(rows: Sequence[Entered], page: Page, *, rest: str = "") -> Change | Refused:
