@@ -1,7 +1,7 @@
 """Dates as people write them, read as stretches of time in UTC."""
 
 import re
-from calendar import monthrange
+from calendar import isleap, monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 DAY_SECONDS = 86_400.0
 
 _MONTH_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _MONTH_NAMES.split()
-_MONTH_NUMBERS = {name: number for number, name in enumerate(_MONTHS, 1)}
+MONTHS = _MONTH_NAMES.split()
+_MONTH_NUMBERS = {name: number for number, name in enumerate(MONTHS, 1)}
 _MONTH_NUMBERS |= {name[:3]: number for name, number in _MONTH_NUMBERS.items()} | {"sept": 9}
 _WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday"
-_WEEKDAYS = _WEEKDAY_NAMES.split()
-DATE_NAMES = frozenset({*_MONTHS, *_WEEKDAYS})
+WEEKDAYS = _WEEKDAY_NAMES.split()
+DATE_NAMES = frozenset({*MONTHS, *WEEKDAYS})
 _COUNTED = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = {word: number for number, word in enumerate(_COUNTED.split(), 1)} | {
     "a": 1,
@@ -33,7 +33,7 @@ _MONTH = (
 )
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
-_WEEKDAY = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
+_WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)})"
 _COUNT = (
     r"(?P<count>\d{1,4}|a couple of|couple of|a few|few|several|an?|"
     r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
@@ -81,8 +81,10 @@ def _full(match: re.Match[str], now: datetime) -> Span | None:
     month, day = _MONTH_NUMBERS[match["month"]], int(match["day"])
     if match["year"] is not None:
         return _days(datetime(int(match["year"]), month, day, tzinfo=UTC), 1)
-    start = datetime(now.year, month, day, tzinfo=UTC)
-    return _days(start if start <= now else start.replace(year=now.year - 1), 1)
+    year = now.year if (month, day) <= (now.month, now.day) else now.year - 1
+    if (month, day) == (2, 29):
+        year = next(leap for leap in range(year, year - 9, -1) if isleap(leap))
+    return _days(datetime(year, month, day, tzinfo=UTC), 1)
 
 
 def _month_year(match: re.Match[str], _now: datetime) -> Span | None:
@@ -105,6 +107,13 @@ def _ago(match: re.Match[str], now: datetime) -> Span | None:
     unit = match["unit"]
     start = _midnight(now) - timedelta(days=count * _UNIT_DAYS[unit])
     return _days(start, _UNIT_DAYS[unit] if unit != "day" else 1)
+
+
+def _moments_ago(match: re.Match[str], now: datetime) -> Span | None:
+    word = match["count"]
+    count = int(word) if word.isdigit() else _NUMBERS[word]
+    start = now - timedelta(minutes=count * (60 if match["unit"] == "hour" else 1))
+    return Span(start.timestamp(), start.timestamp() + 60.0)
 
 
 def _relative_unit(match: re.Match[str], now: datetime) -> Span | None:
@@ -133,7 +142,7 @@ def _last_many(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _weekday(match: re.Match[str], now: datetime) -> Span | None:
-    back = (now.weekday() - _WEEKDAYS.index(match["weekday"])) % 7 or 7
+    back = (now.weekday() - WEEKDAYS.index(match["weekday"])) % 7 or 7
     return _days(_midnight(now) - timedelta(days=back), 1)
 
 
@@ -182,6 +191,8 @@ _ALONE: tuple[tuple[str, _Reader], ...] = (
     (_YEAR, _year_alone),
     (_WEEKDAY, _weekday),
     (r"(?P<name>now)", _named_day),
+    (rf"{_COUNT} (?P<unit>hour|minute)s? ago", _moments_ago),
+    (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
 )
 _PREPOSITION = re.compile(r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?")
 _READERS = tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)

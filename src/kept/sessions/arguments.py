@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, cast
 
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
+from kept.core.moment import moment
 from kept.core.refusal import Reason, Refused
 from kept.sessions import moments
 from kept.sessions.records import storable
@@ -140,13 +141,13 @@ def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | 
     if text is None:
         return None
     number = moments.from_program(value) if isinstance(value, (int, float)) else None
-    moment = number if number is not None else moments.from_person(text, now=now)
-    if moment is None:
+    found = number if number is not None else moment(text, now=now)
+    if found is None:
         raise _Unreadable(
             f"{name} is {_shown(text)}, which is not a date that can be read",
             "use 2026-03-01, an ISO moment, or words like: yesterday, last week, in March, 3 days ago",
         )
-    return moment
+    return found
 
 
 def _flag(arguments: Mapping[str, JSON], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Moments as programs and people write them, as epoch seconds."""
+"""Moments as programs write them, as epoch seconds."""
 
 import math
 from datetime import UTC, datetime
@@ -45,19 +45,3 @@ def _iso(text: str) -> float | None:
         return _epoch(moment.timestamp())
     except (OverflowError, ValueError):
         return None
-
-
-def from_person(text: str, *, now: float) -> float | None:
-    """Return when a stretch of time begins ("last week", "in March", "2026-03-01"), or None.
-
-    "until X" and "by X" mean the end of it.
-    """
-    from kept.core import dates
-
-    exact = _iso(text)
-    if exact is not None:
-        return exact
-    span = dates.when(text, now)
-    if span is None:
-        return None
-    return span.end if text.strip().lower().startswith(("until ", "by ")) else span.start

@@ -1,12 +1,8 @@
-"""Moments as programs and people write them."""
+"""Moments as programs write them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kept.sessions.moments import from_person, from_program
-
-NOW = 1_750_000_000.0
+from kept.sessions.moments import from_program
 
 
 @pytest.mark.parametrize(
@@ -31,15 +27,3 @@ NOW = 1_750_000_000.0
 def test_a_time_stamp_is_read(value, epoch):
     """Epoch seconds, milliseconds and ISO 8601 are read, without a zone as UTC; nothing else is."""
     assert from_program(value) == epoch
-
-
-@given(st.text(max_size=40))
-def test_no_text_raises(text):
-    """Whatever a person types is a moment or nothing."""
-    assert from_person(text, now=NOW) is None or isinstance(from_person(text, now=NOW), float)
-
-
-def test_words_mean_the_beginning():
-    """A stretch of time means its beginning; with `until` its end."""
-    assert from_person("2025", now=NOW) == 1_735_689_600.0
-    assert from_person("until 2025", now=NOW) == 1_767_225_600.0
