@@ -29,14 +29,14 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchRequest:
+class ArchiveRequest:
     """A look into the archive."""
 
     target: Target
     query: str
 
 
-Request: TypeAlias = WriteRequest | ReadRequest | SearchRequest
+Request: TypeAlias = WriteRequest | ReadRequest | ArchiveRequest
 
 
 def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
@@ -54,7 +54,7 @@ def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
         return ReadRequest(target)
     if action == "search":
         query = arguments.get("content")
-        return SearchRequest(target, query if isinstance(query, str) else "")
+        return ArchiveRequest(target, query if isinstance(query, str) else "")
     edit = _edit(action, arguments) if isinstance(action, str) else action
     return edit if isinstance(edit, Refused) else WriteRequest(target, (edit,))
 

@@ -14,7 +14,7 @@ from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.ledger import Author
 from kept.memory.objection import named_rules
-from kept.memory.request import ReadRequest, Request, SearchRequest, WriteRequest, read_request
+from kept.memory.request import ArchiveRequest, ReadRequest, Request, WriteRequest, read_request
 from kept.memory.store import MemoryStore, Outcome
 
 MAX_FAILED_ATTEMPTS = 3
@@ -61,7 +61,7 @@ class MemoryTool:
         match request:
             case ReadRequest(target):
                 return self._state(target)
-            case SearchRequest(target, query):
+            case ArchiveRequest(target, query):
                 found = History(self._store).archive(query, target)
                 texts = [row.step.before or "" for row in found[:FOUND_SHOWN]]
                 return {"success": True, "target": target.value, "archived": self._store.safe(target, texts)}

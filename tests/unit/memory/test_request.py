@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Remove, Replace, Target
-from kept.memory.request import ReadRequest, SearchRequest, WriteRequest, read_request
+from kept.memory.request import ArchiveRequest, ReadRequest, WriteRequest, read_request
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
@@ -81,7 +81,7 @@ def test_the_target_is_needed(target):
 def test_reading_is_offered_only_where_it_is_switched_on():
     """`read` and `search` exist with memory.read_action only, and the error lists what there is."""
     assert read_request({"action": "read", "target": "user"}, may_read=True) == ReadRequest(Target.USER)
-    assert read_request({"action": "search", "target": "user", "content": "x"}, may_read=True) == SearchRequest(
+    assert read_request({"action": "search", "target": "user", "content": "x"}, may_read=True) == ArchiveRequest(
         Target.USER, "x"
     )
     assert (
