@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import confirmed, note, print_json, refuse, say
+from kept.cli.printable import printable
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Target
@@ -38,7 +39,7 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "
     if isinstance(outcome, Refused):
         matches = outcome.detail.get("matches")
         for match in matches if isinstance(matches, list) else []:
-            note(f"  · {match}")
+            note(f"  · {printable(str(match))}")
         refuse(outcome, as_json=as_json)
     if as_json:
         print_json(outcome_json(outcome))

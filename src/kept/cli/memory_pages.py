@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, say
+from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
 from kept.cli.memory_frame import TargetOption, asked_if_held, outcome_json, pages, show_outcome
 from kept.cli.printable import counted, printable
 from kept.core.errors import UsageError
@@ -55,7 +55,7 @@ def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> 
         fail("nothing was changed", code=1)
     outcome = write_repaired(store, page, proposal)
     if isinstance(outcome, Refused):
-        fail(outcome.error, outcome.remedy)
+        refuse(outcome, as_json=as_json)
     entries = counted(outcome.entry_count, "entry", "entries")
     tell(f"{page.value}: repaired, {entries}, {len(proposal.archived)} archived")
     return {**outcome_json(outcome), "needed": True, "archived": list(proposal.archived)}
@@ -106,7 +106,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
         for page in pages(target):
             result = empty(kept.memory, page, author)
             if isinstance(result, Refused):
-                fail(result.error, result.remedy)
+                refuse(result, as_json=as_json)
             done[page.value] = outcome_json(result)
             if not as_json:
                 removed = len(result.change.steps)

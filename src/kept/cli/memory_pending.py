@@ -8,6 +8,7 @@ import typer
 from kept.app import App
 from kept.cli.frame import JsonFlag, fail, opened, print_json, say
 from kept.cli.memory_frame import TargetOption, show_outcome
+from kept.cli.printable import printable
 from kept.core.clock import from_epoch
 from kept.core.refusal import Refused
 from kept.memory.edits import Target
@@ -33,7 +34,7 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
         return
     for item in waiting:
         day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
-        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
+        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {printable(item.summary)}  ({item.why})")
     say(f"{len(waiting)} waiting." + (" `kept memory approve ID` or `reject ID`." if waiting else ""))
 
 
@@ -52,7 +53,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
         elif as_json:
             print_json({"success": True, "rejected": item.id})
         else:
-            say(f"Rejected {item.id}: {item.summary}")
+            say(f"Rejected {item.id}: {printable(item.summary)}")
 
     with opened() as kept:
         _decide(kept, pending_id, target, kept.approvals.reject, show)

@@ -173,7 +173,7 @@ class Slash:
     def _decide(self, word: str, pending_id: str) -> None:
         if word == "reject":
             rejected = self.kept.approvals.reject(pending_id)
-            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {rejected.summary}")
+            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {printable(rejected.summary)}")
             return
         outcome = self.kept.approvals.approve(pending_id)
         say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)

@@ -536,6 +536,29 @@ def test_an_entry_cannot_steer_the_terminal(run, home):
         assert "\x1b" not in run("memory", *command).out
 
 
+def test_a_waiting_write_and_a_match_cannot_steer_the_terminal(run, home):
+    """A model may quote anything, and an entry that came from outside may hold it."""
+    (home / "memories").mkdir(parents=True)
+    (home / "memories" / "MEMORY.md").write_bytes(b"one\x1b[31mred\n\xc2\xa7\nall red")
+    quoting = {"operations": [{"action": "remove", "old_text": "\x1b[31m"}, {"action": "add", "content": ORDER}]}
+    held = as_json(run("tool", "memory", json.dumps({"target": "memory", **quoting})))
+
+    for command in (("pending",), ("remove", "red"), ("reject", held["pending_id"])):
+        ran = run("memory", *command)
+        assert "\ufffd[31m" in ran.out + ran.err
+        assert "\x1b" not in ran.out + ran.err
+
+
+def test_a_reset_that_is_refused_says_so_in_json(run, home):
+    """Like every other command."""
+    run("memory", "add", "one")
+    (home / "memories" / "MEMORY.md").write_text("one\n§§\ntwo")
+
+    ran = run("memory", "reset", "--yes", "--json")
+
+    assert (ran.code, as_json(ran)["reason"]) == (1, "drift")
+
+
 def test_the_doctor_says_that_a_home_cannot_be_written(run, home, monkeypatch):
     """A home that is only read is not in order."""
     home.mkdir()
