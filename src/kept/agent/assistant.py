@@ -17,6 +17,7 @@ from kept.memory.edits import Add, Target
 from kept.memory.files import NAMES
 from kept.memory.history import History
 from kept.memory.ledger import Author
+from kept.memory.objection import named_rules
 from kept.memory.pending import Pending
 from kept.memory.store import MemoryStore
 
@@ -126,8 +127,7 @@ class Assistant:
     def _refused(self, statement: Statement, refused: Refused, author: Author) -> Reply:
         if refused.reason is not Reason.HELD:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
-        rules = refused.detail.get("rules", [])
-        names = [str(rule) for rule in rules] if isinstance(rules, list) else []
+        names = sorted(named_rules(refused))
         pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
         said = f"{refused.error} It waits for your word: kept memory approve {pending.id}"
         return Reply(said, staged=(pending,))

@@ -48,7 +48,7 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "
     entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
     hint = f"  ({way_back})" if outcome.ledger_ids else ""
     say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{hint}")
-    if outcome.note and "overflow" in outcome.change.origins:  # a warning was told by the sink already
+    if outcome.note and outcome.change.overflow:  # a warning was told by the sink already
         note(outcome.note)
 
 

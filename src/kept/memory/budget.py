@@ -46,8 +46,7 @@ def _made_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]
         entries = (*entries[:place], *entries[place + 1 :])
     if not page.fits(entries):
         return over_budget(page, change.entries)
-    origins = (*("" for _ in change.steps), *("overflow" for _ in moved))
-    return replace(change, entries=entries, steps=(*change.steps, *moved), origins=origins, is_only_copy=True)
+    return replace(change, entries=entries, overflow=tuple(moved), is_only_copy=True)
 
 
 def over_budget(page: Page, entries: Sequence[str]) -> Refused:

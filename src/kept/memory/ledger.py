@@ -67,12 +67,16 @@ class Change:
     steps: tuple[Step, ...]
     message: str = "Done."
     """What to tell about it."""
-    origins: tuple[str, ...] = ()
-    """One origin per step where they differ from the author's (overflow)."""
+    overflow: tuple[Step, ...] = ()
+    """Steps after those, which only make room for them."""
     undoes: tuple[LedgerId, ...] = ()
     """One row per step where the write takes rows back."""
     is_only_copy: bool = False
     """Whether the rows will hold the only copy of a text: without them the write must not happen."""
+
+    def with_origins(self, author: Author) -> list[tuple[Step, str]]:
+        """Return every step in order, each with its origin."""
+        return [*((step, author.origin) for step in self.steps), *((step, "overflow") for step in self.overflow)]
 
 
 def page_hash(entries: Sequence[str]) -> str:
@@ -163,14 +167,14 @@ class Ledger:
         ids = []
         with self._db.writing() as connection:
             ((write_id,),) = connection.execute(SQL.next_write)
-            for number, step in enumerate(change.steps):
+            for number, (step, origin) in enumerate(change.with_origins(author)):
                 of_step = {
                     "write_id": write_id,
                     "action": step.action,
                     "before": step.before,
                     "after": step.after,
                     "position": step.position,
-                    "origin": (change.origins[number] if change.origins else "") or author.origin,
+                    "origin": origin,
                     "undoes": change.undoes[number] if change.undoes else None,
                 }
                 ((ledger_id,),) = connection.execute(SQL.insert, of_all | of_step)

@@ -203,12 +203,7 @@ class MemoryStore:
         return self.write(target, lambda page: Change(page.entries, steps, "Archived.", is_only_copy=True), author)
 
     def _outcome(self, target: Target, written: Written) -> Outcome:
-        origins = written.change.origins or ("",) * len(written.change.steps)
-        displaced = [
-            step.before or ""
-            for step, origin in zip(written.change.steps, origins, strict=True)
-            if origin == "overflow"
-        ]
+        displaced = [step.before or "" for step in written.change.overflow]
         moved = [preview(text) for text in self.safe(target, displaced)]
         return Outcome(
             target=target,

@@ -138,8 +138,7 @@ class PageWriter:
             return set()
 
     def _tell(self, target: Target, change: Change, ids: list[LedgerId], author: Author) -> None:
-        for number, step in enumerate(change.steps):
-            origin = (change.origins[number] if change.origins else "") or author.origin
+        for number, (step, origin) in enumerate(change.with_origins(author)):
             ledger_id = ids[number] if ids else None
             self._sink(
                 MemoryWritten(ledger_id, step.action, target, step.before, step.after, origin, author.session_id)

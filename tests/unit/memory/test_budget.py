@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from kept.core.refusal import Reason, Refused
 from kept.memory.budget import changed
 from kept.memory.edits import Add, Remove, Replace
+from kept.memory.ledger import Author
 from kept.memory.page import Page
 
 texts = st.text(alphabet="abc ", min_size=1, max_size=12)
@@ -35,7 +36,7 @@ def test_the_steps_of_a_change_lead_to_it(existing, steps, limit):
     result = decided(Page(existing, limit), steps, oldest_first=list)
     if not isinstance(result, Refused):
         now = existing
-        for step in result.steps:
+        for step in (*result.steps, *result.overflow):
             now = step.applied(now)
             assert now is not None
         assert now == result.entries
@@ -73,7 +74,8 @@ def test_overflow_moves_the_oldest_first_and_never_the_new_one():
     result = decided(page, (Add("more"),), oldest_first=list)
 
     assert result.entries == ("mid", "new", "more")
-    assert result.origins == ("", "overflow")
+    assert [step.before for step in result.overflow] == ["old"]
+    assert [origin for _, origin in result.with_origins(Author(origin="agent"))] == ["agent", "overflow"]
     assert result.is_only_copy
 
 
