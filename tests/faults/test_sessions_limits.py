@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -17,6 +16,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
+from kept.testing.clock import FixedClock
 
 NAME = SessionId("a")
 
@@ -119,30 +119,21 @@ def test_base64_in_the_text_is_kept_once_and_apart(store):
     assert max(length for (length,) in connection.execute("SELECT length(content) FROM messages")) < 6_000
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self):
-        self.moment = datetime(2026, 6, 1, tzinfo=UTC)
-
-    def now(self):
-        return self.moment
-
-
 def test_a_clock_that_goes_backwards(tmp_path):
     """Order follows the writing, not the clock; the last activity never moves back; leases still end."""
-    clock = Clock()
+    clock = FixedClock()
+    began = clock.moment.timestamp()
     database = open_state(tmp_path / "state.db")
     store = SqliteSessionStore(database, clock=clock)
     store.create(Session(NAME, "cli", clock.moment.timestamp()))
     store.append(NAME, [said("first", clock.moment.timestamp())])
-    clock.moment -= timedelta(days=400)
+    clock.forward(days=-400)
 
     store.append(NAME, [said("second", clock.moment.timestamp())])
 
     assert [message.message.text for message in store.context(NAME)] == ["first", "second"]
     session = store.session(NAME)
-    assert session.last_active == datetime(2026, 6, 1, tzinfo=UTC).timestamp()
+    assert session.last_active == began
     assert len(store.search(SearchRequest("second")).messages) >= 1
     database.close()
 
