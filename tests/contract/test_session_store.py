@@ -2,19 +2,24 @@
 
 import pytest
 
-from kept.core.ports import SessionStore
+from kept.core.events import ignore
+from kept.sessions.ports import Sessions
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.testing.session_keeping_contract import KeepingContract
+from kept.testing.session_reading_contract import ReadingContract
 from kept.testing.session_store_contract import LineageContract
+from kept.testing.session_transfer_contract import TransferContract
 
 
-class TestSqlite(LineageContract):
+class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferContract):
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path):
-        self.path = tmp_path / "state.db"
-        self.database = open_state(self.path)
+        self.path = tmp_path
+        self.opened = []
         yield
-        self.database.close()
+        for store in self.opened:
+            store.close()
 
-    def store(self) -> SessionStore:
-        return SqliteSessionStore(self.database)
+    def store(self, *, clock=None, sink=ignore) -> Sessions:
+        self.opened.append(SqliteSessionStore(self.path / f"{len(self.opened)}.db", clock=clock, sink=sink))
+        return self.opened[-1]

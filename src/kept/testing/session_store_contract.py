@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kept.core.errors import KeptError, NotFound, UsageError
+from kept.core.events import ignore
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import (
     ImagePart,
@@ -19,8 +20,9 @@ from kept.core.messages import (
     ToolCall,
     Usage,
 )
-from kept.core.ports import SessionStore
+from kept.core.ports import Clock, EventSink
 from kept.core.search import SearchRequest
+from kept.sessions.ports import Sessions
 
 START = 1_750_000_000.0
 KEY = "sk-ant-" + "api03-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA"
@@ -42,7 +44,7 @@ class Summarised:
 
 def session(name: str, **fields: object) -> Session:
     """Return a session of the contract's own time."""
-    return Session(SessionId(name), "cli", START, **fields)  # type: ignore[arg-type] # the fields of Session
+    return Session(SessionId(name), **{"source": "cli", "started": START, **fields})  # type: ignore[arg-type] # its fields
 
 
 def said(text: str, role: Role = Role.USER, *, at: float = START, **fields: object) -> NewMessage:
@@ -68,11 +70,11 @@ def refusal(act: Callable[[], object]) -> KeptError:
 class SessionStoreContract:
     """What holds for every session store; a test class gives `store` and inherits the facts."""
 
-    def store(self) -> SessionStore:
-        """Return a new, empty store."""
+    def store(self, *, clock: Clock | None = None, sink: EventSink = ignore) -> Sessions:
+        """Return a new, empty store; a second call gives another one."""
         raise NotImplementedError
 
-    def filled(self, count: int = 6, name: str = "talk") -> tuple[SessionStore, SessionId, list[MessageId]]:
+    def filled(self, count: int = 6, name: str = "talk") -> tuple[Sessions, SessionId, list[MessageId]]:
         """Return a store with one session of `count` messages: `word0`, `word1`, …."""
         store = self.store()
         store.create(session(name))

@@ -1,0 +1,230 @@
+"""The contract of every session store for keepers: archive, trash, prune, forget, count and mend."""
+
+from datetime import UTC, datetime
+
+from kept.core.errors import NotFound
+from kept.core.ids import MessageId, SessionId
+from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Usage
+from kept.core.search import SearchRequest
+from kept.sessions.forget import BLANK
+from kept.sessions.ports import Sessions
+from kept.sessions.usage import totals
+from kept.testing.clock import FixedClock
+from kept.testing.session_store_contract import SessionStoreContract, Summarised, refusal, said, session, texts
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY_SECONDS = 86_400.0
+
+
+def talk(store: Sessions, name: str, *words: str, source: str = "cli", days_ago: float = 0.0) -> list[MessageId]:
+    """Store a session of a person's words, said so many days before now."""
+    at = NOW.timestamp() - days_ago * DAY_SECONDS
+    store.create(session(name, source=source, started=at))
+    return store.append(SessionId(name), [said(text, at=at) for text in words])
+
+
+class KeepingContract(SessionStoreContract):
+    """What holds for whole conversations: hidden, thrown away, removed, forgotten, measured."""
+
+    def test_an_archived_conversation_is_found_but_not_listed(self) -> None:
+        """Archiving hides a conversation, with its whole chain, from lists; search finds it; undo shows it again."""
+        store = self.store()
+        ids = talk(store, "a", "first okapi", "second okapi")
+        store.compact(
+            SessionId("a"), Summarised(Message(Role.USER, "so far"), ids[:-1], [], ids[-1:], False, SessionId("b"))
+        )
+
+        assert store.keeping.archive(SessionId("b")) == ["a", "b"]
+        assert store.recent(limit=5) == []
+        assert store.search(SearchRequest("okapi")).messages
+        store.keeping.archive(SessionId("a"), archived=False)
+        assert len(store.recent(limit=5)) == 2
+        assert isinstance(refusal(lambda: store.keeping.archive(SessionId("nobody"))), NotFound)
+
+    def test_a_deleted_conversation_can_be_restored(self) -> None:
+        """What is in the trash is nowhere to be seen until it is restored."""
+        store = self.store()
+        talk(store, "a", "hidden okapi")
+        name = SessionId("a")
+
+        assert store.keeping.delete([name, name]) == ["a"]
+        assert store.session(name) is None
+        assert store.search(SearchRequest("okapi")).messages == ()
+        assert isinstance(refusal(lambda: store.append(name, [said("x")])), NotFound)
+        assert isinstance(refusal(lambda: store.keeping.delete([name])), NotFound)
+        assert [one.id for one in store.keeping.trashed()] == ["a"]
+
+        assert store.keeping.restore(name) == ["a"]
+        assert store.search(SearchRequest("okapi")).messages
+        assert isinstance(refusal(lambda: store.keeping.restore(name)), NotFound)
+
+    def test_the_trash_empties_itself_after_its_days(self) -> None:
+        """Thirty days after a delete the session is removed for good; its id may be used again."""
+        clock = FixedClock(NOW)
+        store = self.store(clock=clock)
+        talk(store, "a", "hidden okapi")
+        image = Message(Role.USER, (ImagePart("image/png", "QUJDRA=="),))
+        store.append(SessionId("a"), [NewMessage(image, NOW.timestamp(), Origin.PERSON)])
+        store.keeping.delete([SessionId("a")])
+
+        assert store.keeping.sweep().sessions == 0
+        clock.forward(days=31)
+        removed = store.keeping.sweep()
+
+        assert (removed.sessions, removed.messages, removed.blobs) == (1, 2, 1)
+        assert store.keeping.trashed() == []
+        assert isinstance(refusal(lambda: store.keeping.restore(SessionId("a"))), NotFound)
+        talk(store, "a", "another life")
+        assert texts(store.messages(SessionId("a"))) == ["another life"]
+
+    def test_what_a_branch_carries_stays(self) -> None:
+        """Removing a session leaves the messages that a branch carries; they become the branch's own."""
+        store = self.store()
+        ids = talk(store, "a", "one", "two", "three")
+        store.branch(SessionId("a"), at=ids[1], new=session("side"))
+        side = SessionId("side")
+        store.append(side, [said("aside")])
+
+        store.keeping.delete([SessionId("a")])
+        removed = store.keeping.sweep(days=0)
+
+        assert removed.messages == 1
+        assert texts(store.context(side)) == texts(store.messages(side)) == ["one", "two", "aside"]
+        found = store.session(side)
+        assert found is not None
+        assert found.message_count == 3
+
+    def test_prune_takes_the_idle(self) -> None:
+        """Prune takes what was idle for so many days, of a source, or the oldest until the rest fits."""
+        store = self.store(clock=FixedClock(NOW))
+        for number in range(5):
+            talk(store, f"s{number}", "x" * 1_000, source="web" if number % 2 else "cli", days_ago=number * 10)
+
+        def pruned(days: float | None = None, source: str | None = None, most_bytes: int | None = None) -> list[str]:
+            found = store.keeping.prunable(days=days, source=source, most_bytes=most_bytes)
+            assert found.text_bytes == 1_000 * len(found.sessions)
+            return [one.id for one in found.sessions]
+
+        assert pruned(days=15) == ["s4", "s3", "s2"]
+        assert pruned(days=15, source="web") == ["s3"]
+        assert pruned(most_bytes=3_500) == ["s4", "s3"]
+
+    def test_forgetting_a_session_is_final(self) -> None:
+        """Nothing finds it; what a branch carried of it goes, and the branch's summaries of it are blanked."""
+        store = self.store()
+        ids = talk(store, "a", "one okapi", "two okapi")
+        store.branch(SessionId("a"), at=None, new=session("side"))
+        about = Message(Role.USER, "about the okapi")
+        store.compact(SessionId("side"), Summarised(about, ids[:1], [], ids[1:], True, None))
+
+        plan = store.forgetting.plan_sessions([SessionId("a")])
+        assert (plan.sessions, plan.message_count) == (("a",), 2)
+        report = store.forgetting.carry_out(plan)
+
+        assert (report.sessions, report.messages, report.still_found, report.bytes_gone) == (1, 2, 0, True)
+        assert texts(store.context(SessionId("side"))) == [BLANK]
+        assert store.search(SearchRequest("okapi")).messages == ()
+        assert store.forgetting.plan_sessions([SessionId("a")]).is_empty
+
+    def test_forgetting_words_takes_only_the_messages_that_hold_them(self) -> None:
+        """The very words are taken in any case, with the title that shows them; the rest of the session stays."""
+        store = self.store()
+        talk(store, "a", "The Quixotopia harvest", "parsnips")
+        store.rename(SessionId("a"), "On Quixotopia")
+
+        assert store.forgetting.plan_query("  ").is_empty
+        report = store.forgetting.carry_out(store.forgetting.plan_query("QUIXOTOPIA"))
+
+        assert (report.messages, report.still_found) == (1, 0)
+        assert texts(store.messages(SessionId("a"))) == ["parsnips"]
+        found = store.session(SessionId("a"))
+        assert found is not None
+        assert (found.title, found.message_count) == (None, 1)
+
+    def test_forgetting_a_user_leaves_the_others(self) -> None:
+        """Every session of that user goes, also from the trash, and no other."""
+        store = self.store()
+        for name, user in (("a", "ann"), ("b", "bob"), ("c", "ann")):
+            store.create(session(name, user_id=user))
+            store.append(SessionId(name), [said("okapi")])
+        store.keeping.delete([SessionId("c")])
+
+        plan = store.forgetting.plan_user("ann")
+        store.forgetting.carry_out(plan)
+
+        assert set(plan.sessions) == {"a", "c"}
+        assert ([one.id for one in store.recent(limit=5)], store.keeping.trashed()) == (["b"], [])
+
+    def test_a_forgotten_entry_leaves_the_prompts(self) -> None:
+        """A stored prompt that shows a memory entry is dropped with it; others stay."""
+        store = self.store()
+        store.create(session("a"), system_prompt="They live in Quixotopia.")
+        store.create(session("b"), system_prompt="They like parsnips.")
+
+        assert store.forgetting.scrub_entries(["lives in", "live in quixotopia"]) == 1
+        assert (store.system_prompt(SessionId("a")), store.system_prompt(SessionId("b"))) == (
+            None,
+            "They like parsnips.",
+        )
+
+    def test_usage_is_counted_by_day_model_and_task(self) -> None:
+        """Calls are summed by their key; unknown prices stay unknown; forgetting a session keeps the totals."""
+        clock = FixedClock(NOW)
+        store = self.store(clock=clock)
+        talk(store, "a", "x")
+        name = SessionId("a")
+        for cost in (0.5, 0.25):
+            store.add_usage(name, task="main", model="m1", usage=Usage(10, 5, 80, 10), cost=cost)
+        clock.forward(days=1)
+        store.add_usage(name, task="title", model="m2", usage=Usage(1, 1), cost=None)
+
+        by_model = {one.key: one for one in totals(store.usage(), lambda row: row.model)}
+
+        assert (by_model["m1"].calls, by_model["m1"].cost, by_model["m1"].usage) == (2, 0.75, Usage(20, 10, 160, 20))
+        assert by_model["m2"].cost is None
+        assert [row.model for row in store.usage(since="2026-06-02")] == ["m2"]
+        store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
+        assert {one.key: one for one in totals(store.usage(), lambda row: row.model)} == by_model
+        assert store.usage(session_id=name) == []
+
+    def test_nodes_come_back_in_order(self) -> None:
+        """The lossless engine's nodes keep their depth, text and children, each under its session."""
+        store, name, ids = self.filled(2)
+
+        leaf = store.add_node(name, depth=0, text="a leaf", children=ids)
+        top = store.add_node(name, depth=1, text="the top", children=[leaf])
+
+        assert store.nodes(name) == [(leaf, 0, "a leaf", tuple(ids)), (top, 1, "the top", (leaf,))]
+        assert store.nodes(SessionId("nobody")) == []
+
+    def test_statistics_count_what_is_there(self) -> None:
+        """Sessions, messages, bytes of text, growth by month and the biggest sessions are told."""
+        store = self.store(clock=FixedClock(NOW))
+        talk(store, "a", "x" * 500)
+        talk(store, "b", "y")
+        talk(store, "c", "z")
+        store.keeping.delete([SessionId("c")])
+
+        found = store.keeping.stats(biggest=1)
+
+        assert (found["sessions"], found["in_trash"]) == (2, 1)
+        assert found["growth"] == [{"month": "2026-06", "messages": 3, "text_bytes": 502}]
+        assert found["biggest"] == [{"session_id": "a", "title": None, "messages": 1, "text_bytes": 500}]
+
+    def test_a_store_that_is_well_stays_so(self) -> None:
+        """Nothing is found wrong; an index built anew and an optimised store find what they found before."""
+        store, _, ids = self.filled(4)
+
+        def found() -> list[MessageId]:
+            return [hit.message_id for hit in store.search(SearchRequest("word2")).messages]
+
+        before = found()
+
+        assert store.keeping.checked() == []
+        assert store.keeping.reindex() == len(ids)
+        store.keeping.optimize(vacuum=True)
+
+        assert found() == before
+        assert before[0] == ids[2]
+        coverage = store.keeping.coverage()
+        assert (coverage.model, coverage.covered, coverage.waiting) == (None, 0, len(ids))
