@@ -22,7 +22,12 @@ log = logging.getLogger(__name__)
 MAX_ANSWER_CHARS = 100_000
 
 Approve = Callable[[Tool, dict[str, JSON]], bool]
-"""Asks a person whether a call may run; without one the answer is no."""
+"""Asks a person whether a call may run."""
+
+
+def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
+    """Allow nothing: nobody is there to ask."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)

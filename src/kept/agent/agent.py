@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from kept.agent.act import Approve, deny
 from kept.agent.answer import Answer
 from kept.agent.compact import Squeeze
-from kept.agent.live import Live, deny
+from kept.agent.live import Live
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.project import project_root
@@ -19,9 +20,7 @@ from kept.agent.turn import take_turn
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
-from kept.core.jsontypes import JSON
 from kept.core.messages import Link, Role, Session
-from kept.core.tools import Tool
 from kept.providers.conversation import plain_messages
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class Opening:
     incognito: bool = False
     source: str | None = None
     parent: SessionId | None = None
-    approve: Callable[[Tool, dict[str, JSON]], bool] = deny
+    approve: Approve = deny
 
 
 class Agent:
@@ -86,13 +85,13 @@ class Agent:
     async def review(self) -> Review | None:
         """Run the review that is due; returns None when none is, or when it failed."""
         memory, skills = self.review_due()
-        if not (memory or skills) or not self.parts.settings.review.enabled:
+        if not (memory or skills) or not self.parts.review.enabled:
             return None
         live = self.live
         done = await review(live, memory=memory, skills=skills)
         if done is not None:
             live.nudges = live.nudges.reviewed(memory=memory, skills=skills)
-            live.record.note_root(live.root, "nudges", live.nudges.as_json())
+            live.record.note(live.root, "nudges", live.nudges.as_json())
             if self.parts.providers is not None:
                 self.parts.providers.writes.memory_written()
         return done

@@ -42,7 +42,7 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
         if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
             outcome = Unchanged((), Why.NOTHING_TO_COMPRESS, "another process began to compact this conversation")
         _settle(parts, record, outcome, rebuild)
-        record.note_root(root, "context", parts.engine.state())
+        record.note(root, "context", parts.engine.state())
     finally:
         if store is not None:
             store.release(lease, holder=holder)
@@ -63,7 +63,7 @@ def _settle(parts: Parts, record: Record, outcome: Outcome, rebuild: Callable[[]
             _take(parts, record, outcome, rebuild)
         case Pruned():
             record.pruning = outcome.mark
-            record.note("pruned", outcome.mark)
+            record.note(record.session.id, "pruned", outcome.mark)
         case Unchanged():
             pass
 
@@ -112,7 +112,7 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
         )
     record.pruning = None
     record.set_prompt(prompt)
-    record.note("pruned", None)
+    record.note(record.session.id, "pruned", None)
     if parts.providers is not None:
         parts.providers.switched(record.session.id, "compression")
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import anyio
 
+from kept.agent.act import Approve, deny
 from kept.agent.agent import Agent, Opening
 from kept.agent.answer import Answer
-from kept.agent.live import deny
 from kept.agent.offload import given_up
 from kept.agent.parts import Parts
 from kept.agent.toolbox import Toolbox
@@ -21,8 +21,6 @@ WITHHELD = frozenset({"skill_manage", "delegate_task"})
 WITHHELD_TOOLSETS = frozenset({"memory", "context"})
 """A sub-agent writes no memory, asks no provider, and has no long context to look into."""
 SYSTEM = "You are a sub-agent. Do the one task you are given with your tools, then report what you found or did."
-
-
 _LOOK_SECONDS = 0.2
 
 
@@ -35,7 +33,7 @@ class Delegation:
     toolbox: Callable[[], Toolbox]
     done: Callable[[str, str, SessionId, SessionId | None], None]
     """Hears task, result, child session and parent session."""
-    approve: Callable[[Tool, dict[str, JSON]], bool] = deny
+    approve: Approve = deny
     """Who allows the sub-agent's calls: the same as for the conversation."""
 
     def tool(self) -> Tool:

@@ -1,12 +1,13 @@
 """A live conversation: the state that outlasts its turns."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
+from kept.agent.act import Approve, deny
 from kept.agent.answer import Kept
 from kept.agent.compact import Squeeze, compact
 from kept.agent.nudge import Nudges, nudges_from
@@ -24,20 +25,13 @@ from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.jsontypes import JSON
-from kept.core.messages import Message, NewMessage, StoredMessage, Usage
+from kept.core.messages import NewMessage, StoredMessage, Usage
 from kept.core.ports import EventSink
-from kept.core.tools import Tool
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
 TITLE_CHARS = 60
 RECALLED_TEXTS = 500
-
-
-def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
-    """Allow nothing: nobody is there to ask."""
-    return False
 
 
 @dataclass(slots=True)
@@ -52,13 +46,11 @@ class Live:
     user_id: UserId = OWNER
     system_message: str | None = None
     incognito: bool = False
-    approve: Callable[[Tool, dict[str, JSON]], bool] = deny
+    approve: Approve = deny
     lineage: set[str] = field(default_factory=set)
     nudges: Nudges = field(default_factory=Nudges)
     frozen: Frozen | None = None
     turns: int = 0
-    final: Message | None = None
-    """The model's last message whole, with its thinking, until it is settled."""
     recalled_texts: deque[str] = field(default_factory=lambda: deque(maxlen=RECALLED_TEXTS))
     """What was recalled lately: a review must not save it as new."""
     last_turn: Turn | None = None
@@ -268,9 +260,9 @@ class Live:
             return
         used = frozenset(call.name for call in turn.calls)
         self.nudges = self.nudges.after_turn(used=used, iterations=max(0, turn.spent.iterations - 1))
-        self.record.note_root(self.root, "nudges", self.nudges.as_json())
+        self.record.note(self.root, "nudges", self.nudges.as_json())
         if turn.spent.usage.prompt_tokens:
-            self.record.note_root(self.root, "calibration", self.parts.gauge.calibration.ratio)
+            self.record.note(self.root, "calibration", self.parts.gauge.calibration.ratio)
 
     def _settle_skills(self, turn: Turn) -> None:
         if self.parts.skills is None or self.incognito:
@@ -286,7 +278,7 @@ class Live:
 
     def _keep_frozen(self) -> None:
         if self.frozen is not None:
-            self.record.note_root(self.root, "frozen", {**self.frozen.as_json(), "tools": list(self._tools)})
+            self.record.note(self.root, "frozen", {**self.frozen.as_json(), "tools": list(self._tools)})
 
     def _name(self, turn: Turn) -> None:
         """Give the session a title from its first words."""

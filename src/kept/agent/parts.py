@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kept.agent.settings import AgentSettings
+from kept.agent.settings import LimitSettings, ReviewSettings
 from kept.agent.toolbox import Toolbox
 from kept.context.settings import CompressionSettings
 from kept.core.messages import Message, Usage
@@ -53,7 +53,8 @@ class Parts:
 
     clock: Clock
     sink: EventSink
-    settings: AgentSettings
+    limits: LimitSettings
+    review: ReviewSettings
     compression: CompressionSettings
     memory: "MemoryStore | None"
     approvals: "Approvals"

@@ -139,12 +139,8 @@ class Record:
         """Prefer what this process holds: the store has credentials redacted, and the prefix must not move."""
         return [by_id.get(row.id, row) for row in rows]
 
-    def note(self, key: str, value: JSON) -> None:
-        """Keep a small fact with the session, as well as that goes."""
-        self.note_root(self.session.id, key, value)
-
-    def note_root(self, session_id: SessionId, key: str, value: JSON) -> None:
-        """Keep a small fact with another session of the conversation."""
+    def note(self, session_id: SessionId, key: str, value: JSON) -> None:
+        """Keep a small fact with a session of the conversation, as well as that goes."""
         if self.store is None or not self.exists:
             return
         try:

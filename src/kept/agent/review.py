@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kept.agent.act import Acting, act
+from kept.agent.act import Acting, act, deny
 from kept.agent.assemble import request
-from kept.agent.live import deny
 from kept.agent.offload import offload
 from kept.agent.think import Heard, think
 from kept.agent.toolbox import Toolbox
@@ -105,7 +104,7 @@ async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
             session_id=live.record.session.id, user_id=live.user_id, origin="background_review",
             platform=live.platform, turn=-live.turns, group_id=done.group_id,
         )  # fmt: skip
-        acting = Acting(toolbox, context, quiet, deny, live.parts.settings.limits.tool_seconds)
+        acting = Acting(toolbox, context, quiet, deny, live.parts.limits.tool_seconds)
         acted = await act(response.message.tool_calls, acting)
         done.transcript += [each.message for each in acted]
         done.skills += [told for each in acted if each.call.name == "skill_manage" and (told := _told(each.message))]
@@ -202,7 +201,7 @@ def _quiet(live: "Live") -> EventSink:
 
 
 def _within_budget(live: "Live") -> bool:
-    settings = live.parts.settings.review
+    settings = live.parts.review
     return settings.enabled and live.parts.review_tokens_today() < settings.max_tokens_per_day
 
 

@@ -1,6 +1,6 @@
-"""Settings of the agent: limits, approvals, toolsets, review, display, MCP servers."""
+"""Settings of the agent: limits of a turn, approvals, the review, what a chat shows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from kept.core.bounds import Above, Between
@@ -42,13 +42,3 @@ class DisplaySettings:
 
     memory_notifications: Literal["on", "off", "verbose"] = "on"
     """Whether a chat says what was saved: one line, nothing, or every entry."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """What the agent is told of the configuration."""
-
-    limits: LimitSettings = field(default_factory=LimitSettings)
-    review: ReviewSettings = field(default_factory=ReviewSettings)
-    display: DisplaySettings = field(default_factory=DisplaySettings)
-    approvals: Approvals = "ask"

@@ -1,7 +1,7 @@
 """One turn: recall ▸ assemble ▸ think ⇄ act ▸ settle."""
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -42,6 +42,8 @@ class Turn:
     saved: list[Kept] = field(default_factory=list)
     heard: Heard = field(default_factory=Heard)
     answer: str = ""
+    final: Message | None = None
+    """The model's last message whole, with its thinking."""
     interrupted: bool = False
     stopped_by: str = ""
 
@@ -96,7 +98,7 @@ async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
 
 async def _in_time(live: "Live", turn: Turn) -> None:
     """Answer before the time is over; a model or a tool that takes longer is not waited for."""
-    seconds = live.parts.settings.limits.seconds
+    seconds = live.parts.limits.seconds
     with anyio.move_on_after(None if seconds is None else seconds - (time.monotonic() - turn.began)) as clock:
         await _answered(live, turn)
     if clock.cancelled_caught:
@@ -119,15 +121,14 @@ async def _answered(live: "Live", turn: Turn) -> None:
         return
     while True:
         response = await _thought(live, turn)
-        turn.heard = Heard(turn.heard.text)
         if not response.message.tool_calls:
             turn.answer = response.message.text
-            live.final = response.message
+            turn.final = response.message
             return
         await offload(live.record.add, [_new(live, response.message, Origin.MODEL)])
         turn.heard = Heard()
         await _acted(live, turn, response)
-        if limit := reached(live.parts.settings.limits, turn.spent):
+        if limit := reached(live.parts.limits, turn.spent):
             _stopped(live, turn, limit)
             return
         if live.should_compact(live.last_prompt_tokens):
@@ -189,7 +190,7 @@ async def _acted(live: "Live", turn: Turn, response: ChatResponse) -> None:
         ),
         live.parts.sink,
         live.approve,
-        live.parts.settings.limits.tool_seconds,
+        live.parts.limits.tool_seconds,
     )
     acted = await act(response.message.tool_calls, acting)
     turn.calls += [Called(each.call.name, each.call.arguments, each.ok) for each in acted]
@@ -209,8 +210,5 @@ def _closing(live: "Live", turn: Turn, failure: KeptError | None) -> NewMessage:
     if failure is not None:
         text = turn.heard.text or f"[no answer: {failure.message}]"
         return _new(live, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
-    message = Message(Role.ASSISTANT, turn.answer)
-    if live.final is not None and not turn.stopped_by:
-        message = replace(live.final)
-    live.final = None
-    return _new(live, message, Origin.MODEL)
+    whole = turn.final if turn.final is not None and not turn.stopped_by else Message(Role.ASSISTANT, turn.answer)
+    return _new(live, whole, Origin.MODEL)

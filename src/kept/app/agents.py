@@ -102,7 +102,6 @@ class AgentBuilder:
     ) -> Parts:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
-        from kept.agent.settings import AgentSettings
         from kept.agent.toolbox import toolbox
         from kept.llm.pricing import cost_of
 
@@ -115,9 +114,8 @@ class AgentBuilder:
         parts = Parts(
             clock=self._app.clock,
             sink=self._app.tell,
-            settings=AgentSettings(
-                limits=settings.limits, review=settings.review, display=settings.display, approvals=settings.approvals
-            ),
+            limits=settings.limits,
+            review=settings.review,
             compression=settings.compression,
             memory=memory,
             approvals=self._app.approvals,
