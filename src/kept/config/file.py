@@ -98,6 +98,11 @@ def _filled(node: Any) -> Any:
 
 def _check_key(key: str) -> None:
     keys = list(known_keys())
+    inside = next((known for known in keys if known.startswith(f"{key}.")), None)
+    if inside is not None:
+        raise UsageError(
+            f"{key!r} is a section", f"name a setting in it, like {inside}; `kept config show {key}` lists them"
+        )
     if key not in keys and not any(key.startswith(f"{known}.") and _is_mapping(known) for known in keys):
         raise UsageError(f"there is no setting {key!r}{nearest(key, keys)}", "`kept config show` lists all settings")
 
@@ -133,7 +138,13 @@ def _write(path: Path, document: Any) -> None:
     if document:
         yaml.dump(document, stream)
     # a file of comments alone has no node that could carry them
-    write_atomically(path, (_text_without_keys(path) + stream.getvalue()).encode())
+    write_atomically(path, _ended_alike(path, _text_without_keys(path) + stream.getvalue()).encode())
+
+
+def _ended_alike(path: Path, text: str) -> str:
+    """Return the text with the line ends that the file has: all CRLF where it has any."""
+    lines = text.replace("\r\n", "\n")
+    return lines.replace("\n", "\r\n") if b"\r\n" in (read_bytes(path) or b"") else lines
 
 
 def _text_without_keys(path: Path) -> str:

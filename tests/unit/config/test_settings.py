@@ -162,6 +162,26 @@ def test_comments_and_order_survive_a_change(home):
     assert home.config_file.read_text() == COMMENTED.replace("3000", "4000")
 
 
+def test_a_file_from_windows_keeps_its_line_ends(home):
+    """Every line ends as the lines before it, comments too; what was added goes without a trace."""
+    before = COMMENTED.replace("\n", "\r\n").encode()
+    home.config_file.write_bytes(before)
+
+    set_value(home, "memory.user_char_limit", "99")
+    changed = home.config_file.read_bytes()
+    unset_value(home, "memory.user_char_limit")
+
+    assert changed.count(b"\r\n") == changed.count(b"\n") == changed.count(b"\r") == before.count(b"\n") + 1
+    assert home.config_file.read_bytes() == before
+
+
+def test_a_section_is_told_from_a_setting(home):
+    """Who names a section is shown a setting in it."""
+    with pytest.raises(UsageError, match="section") as told:
+        set_value(home, "memory", "archive")
+    assert "memory.memory_enabled" in told.value.remedy
+
+
 def test_comments_survive_a_new_key_and_its_removal(home):
     """Set and unset leaves the file as it was."""
     write(home, COMMENTED)
