@@ -52,7 +52,7 @@ def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *,
     Rules that a person once let pass for a text pass again; with `keep_held` they let pass what is only held.
     """
     author = Author(origin="import", group_id=new_group_id())
-    added, present, archived, refused = [], [], [], []
+    added, present, archived, refused = list[str](), list[str](), list[str](), list[tuple[str, str]]()
     for entry in entries:
         if entry in store.page(target).entries:
             present.append(entry)
@@ -61,11 +61,11 @@ def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *,
         outcome = store.apply(target, Add(entry), replace(author, allow=known))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD and keep_held:
             outcome = store.apply(target, Add(entry), replace(author, allow=known | named_rules(outcome)))
-        if not isinstance(outcome, Refused):
-            added.append(entry)
-        elif outcome.reason is Reason.OVER_BUDGET:
-            store.archive(target, [entry], author)
-            archived.append(entry)
-        else:
+        is_too_much = isinstance(outcome, Refused) and outcome.reason is Reason.OVER_BUDGET
+        if is_too_much:
+            outcome = store.archive(target, [entry], author)
+        if isinstance(outcome, Refused):
             refused.append((preview(entry), outcome.error))
+        else:
+            (archived if is_too_much else added).append(entry)
     return Imported(tuple(added), tuple(present), tuple(archived), tuple(refused), author.group_id)
