@@ -126,18 +126,13 @@ class Ledger:
         """
         current = page_hash(entries)
         newest = self.newest(target)
-        if newest is None:
-            known: tuple[str, ...] = ()
-            if not entries:
-                return
-        else:
-            if newest.page_after == current:
-                return
-            if newest.never_came(current, stamp):
-                with self._db.writing() as connection:
-                    connection.execute(SQL.void, (newest.write_id,))
-                return
-            known = self.replayed(target)
+        if current == (newest.page_after if newest is not None else page_hash(())):
+            return
+        if newest is not None and newest.never_came(current, stamp):
+            with self._db.writing() as connection:
+                connection.execute(SQL.void, (newest.write_id,))
+            return
+        known = self.replayed(target)
         steps = steps_between(known, entries)
         self.enter(target, Change(entries, steps), known, author=Author(origin="outside"), now=now)
 

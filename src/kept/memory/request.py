@@ -123,7 +123,9 @@ def _shown(value: JSON) -> str:
         case None:
             return "missing"
         case str():
-            return "empty" if not value.strip() else f"{value[:20]!r}" if len(value) <= 20 else "not one of the words"
+            if not value.strip():
+                return "empty"
+            return repr(value) if len(value) <= 20 else "not one of the words"
         case bool():
             return "a boolean"
         case int() | float():
