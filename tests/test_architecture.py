@@ -23,7 +23,7 @@ BROAD_CATCHES = {
     "context/deadline.py",
     "agent/review.py",
     "providers/courier.py",
-    "sessions/sqlite/backfill.py",
+    "sessions/embedding/backfill.py",
     # process entry
     "cli/main.py",
 }

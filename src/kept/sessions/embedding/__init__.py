@@ -1,1 +1,1 @@
-"""Models that turn texts into vectors on this machine, and the calm with which a search asks them."""
+"""Models that turn texts into vectors on this machine, and how any is asked: calmly, in batches, in the background."""

@@ -1,7 +1,6 @@
 """Search by meaning: the question's vector beside those of the messages, and the making of what is missing."""
 
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -9,15 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused, Unreadable
+from kept.core.errors import Unreadable
 from kept.core.events import Progressed, Warned
 from kept.core.ports import Embeds, EventSink
+from kept.sessions.embedding.backfill import Backfill
+from kept.sessions.embedding.batches import embedded
 from kept.sessions.embedding.calm import CalmModel
 from kept.sessions.embedding.passages import passages
 from kept.sessions.keeping import Coverage
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
-from kept.sessions.sqlite.backfill import Backfill
 from kept.sessions.sqlite.matrix import NEAREST, Matrix, compared
 from kept.sessions.sqlite.shelf import Shelf
 from kept.sessions.text import clean, speaker
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 LEASE = "vectors"
 LEASE_SECONDS = 180.0
-RETRIES = 4
-LONGEST_WAIT_SECONDS = 60.0
 _QUESTION_CHARACTERS = 2_000
 
 
@@ -200,48 +198,13 @@ class Meaning:
     def _keep(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_said(text)) for _, text in rows]
         flat = [passage for parts in cut for passage in parts]
-        found = iter(self._embedded(flat))
+        found = iter(embedded(self.model, flat, size=self._settings.batch))
         made = [
             (number, text, vectors.packed([one for _ in parts if (one := next(found))]))
             for (number, text), parts in zip(rows, cut, strict=True)
         ]
         with self._database.writing() as connection:
             return vectors.put(connection, owner, made)
-
-    def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector per text; a text that the model refuses while it takes others gets an empty one."""
-        size = self._settings.batch
-        return [one for start in range(0, len(texts), size) for one in self._batch(texts[start : start + size])]
-
-    def _batch(self, texts: Sequence[str]) -> list[list[float]]:
-        try:
-            return self._patiently(texts)
-        except (ModelRefused, ContextOverflow):
-            if len(texts) == 1:
-                raise
-        singles: list[list[float]] = []
-        last: ModelError | None = None
-        for text in texts:
-            try:
-                singles += self._patiently([text])
-            except (ModelRefused, ContextOverflow) as error:
-                last = error
-                singles.append([])
-        if last is not None and not any(singles):
-            raise last  # it takes nothing at all: the key or the name is wrong, not the texts
-        return singles
-
-    def _patiently(self, texts: Sequence[str]) -> list[list[float]]:
-        for attempt in range(RETRIES + 1):
-            try:
-                return self.model.embed(texts)
-            except ModelBusy as error:
-                asked = error.retry_after_seconds
-                wait = 0.5 * 2.0**attempt if asked is None else asked
-                if attempt == RETRIES or not math.isfinite(wait) or wait > LONGEST_WAIT_SECONDS:
-                    raise
-                time.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
 
 
 def _said(text: str) -> str:

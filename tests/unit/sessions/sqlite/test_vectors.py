@@ -205,7 +205,7 @@ class Refusing:
 def test_an_endpoint_that_is_busy_is_tried_again(store, hound, equip, monkeypatch):
     """Overload is waited out; a server that is not there is not waited for."""
     waits = []
-    monkeypatch.setattr(meaning.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
 
     class Late(Topical):
         left = 2
