@@ -78,27 +78,6 @@ class SqliteSessionStore:
         """Open one write transaction that several tiers may share."""
         return cast(AbstractContextManager[UnitOfWork], self.database.writing())
 
-    @cached_property
-    def keeping(self) -> "SqliteKeeping":
-        """What is done with whole conversations; like the two below, loaded at its first use."""
-        from kept.sessions.sqlite.keeping import SqliteKeeping
-
-        return SqliteKeeping(self)
-
-    @cached_property
-    def forgetting(self) -> "SqliteForgetting":
-        """What removes content for good."""
-        from kept.sessions.sqlite.forgetting import SqliteForgetting
-
-        return SqliteForgetting(self)
-
-    @cached_property
-    def transfer(self) -> "SqliteTransfer":
-        """What takes conversations out and in."""
-        from kept.sessions.sqlite.transfer import SqliteTransfer
-
-        return SqliteTransfer(self.file)
-
     # sessions
 
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
@@ -339,3 +318,26 @@ class SqliteSessionStore:
     def _asks(self, connection: Connection) -> "Callable[[str], Likeness | None] | None":
         meaning = self.meaning
         return None if meaning is None else lambda text: meaning.asked(connection, text)
+
+    # parts, each loaded at its first use
+
+    @cached_property
+    def keeping(self) -> "SqliteKeeping":
+        """What is done with whole conversations."""
+        from kept.sessions.sqlite.keeping import SqliteKeeping
+
+        return SqliteKeeping(self)
+
+    @cached_property
+    def forgetting(self) -> "SqliteForgetting":
+        """What removes content for good."""
+        from kept.sessions.sqlite.forgetting import SqliteForgetting
+
+        return SqliteForgetting(self)
+
+    @cached_property
+    def transfer(self) -> "SqliteTransfer":
+        """What takes conversations out and in."""
+        from kept.sessions.sqlite.transfer import SqliteTransfer
+
+        return SqliteTransfer(self.file)
