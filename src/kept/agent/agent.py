@@ -21,11 +21,10 @@ from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import Link, Role, Session
+from kept.core.resources import shipped_text
 from kept.providers.conversation import plain_messages
 
 log = logging.getLogger(__name__)
-
-TITLE_ORDER = "Name this conversation in at most six words, in its own language. Answer with the name alone."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +108,11 @@ class Agent:
 
     def _name(self) -> None:
         assert self.parts.titler is not None and self.parts.sessions is not None  # noqa: PT018 - one condition
+        order = shipped_text("kept.agent", "title.md").strip()
         said = "\n".join(f"{row.message.role.value}: {row.message.text[:1_000]}" for row in self.live.record.rows[:4])
         try:
-            title = (
-                self.parts.titler.complete(TITLE_ORDER, said, max_output_tokens=60).strip().strip('"').splitlines()[0]
-            )
-            self.parts.sessions.rename(self.session.id, title[:80])
+            named = self.parts.titler.complete(order, said, max_output_tokens=60)
+            self.parts.sessions.rename(self.session.id, named.strip().strip('"').splitlines()[0][:80])
         except (KeptError, IndexError):
             log.info("the session keeps its first words as a title", exc_info=True)
 

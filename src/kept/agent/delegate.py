@@ -14,13 +14,13 @@ from kept.agent.toolbox import Toolbox
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
+from kept.core.resources import shipped_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.llm.retry import close
 
 WITHHELD = frozenset({"skill_manage", "delegate_task"})
 WITHHELD_TOOLSETS = frozenset({"memory", "context"})
 """A sub-agent writes no memory, asks no provider, and has no long context to look into."""
-SYSTEM = "You are a sub-agent. Do the one task you are given with your tools, then report what you found or did."
 _LOOK_SECONDS = 0.2
 
 
@@ -61,9 +61,13 @@ class Delegation:
         given = arguments.get("context")
         prompt = f"{task}\n\n{given}" if isinstance(given, str) and given else task
         opening = Opening(
-            platform=context.platform, source="subagent", parent=context.session_id, system_message=SYSTEM,
-            user_id=context.user_id, approve=self.approve,
-        )  # fmt: skip
+            platform=context.platform,
+            user_id=context.user_id,
+            system_message=shipped_text("kept.agent", "subagent.md").strip(),
+            source="subagent",
+            parent=context.session_id,
+            approve=self.approve,
+        )
         agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
         try:
             answer = anyio.run(_watched, agent, prompt)
