@@ -118,14 +118,13 @@ def _invalid(error: str, remedy: str) -> Refused:
 
 
 def _shown(value: JSON) -> str:
-    """Return a value's kind, never its text: it may be a secret."""
+    """Return a value's kind, or a word as it is; no longer text, because it may be a secret."""
     match value:
         case None:
             return "missing"
         case str():
-            if not value.strip():
-                return "empty"
-            return repr(value) if len(value) <= 20 else "not one of the words"
+            short = repr(value) if value.strip() else "empty"
+            return short if len(value) <= 20 else "not one of the words"
         case bool():
             return "a boolean"
         case int() | float():
