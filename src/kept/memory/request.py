@@ -123,8 +123,8 @@ def _shown(value: JSON) -> str:
         case None:
             return "missing"
         case str():
-            short = repr(value) if value.strip() else "empty"
-            return short if len(value) <= 20 else "not one of the words"
+            quoted = repr(value) if len(value) <= 20 else "not one of the words"
+            return quoted if value.strip() else "empty"
         case bool():
             return "a boolean"
         case int() | float():
