@@ -81,11 +81,13 @@ def off(as_json: JsonFlag = False) -> None:
 
 
 def _picked(found: "Mapping[str, Found]", kept: "App") -> str:
+    from kept.providers.manifest import manifest_of
+
     names = [*sorted(found), NONE]
     if not sys.stdin.isatty():
         fail("name the provider to set up", f"one of: {', '.join(names)}", code=2)
     for number, name in enumerate(names, 1):
-        about = "Built-in only" if name == NONE else str(found[name].about.get("description", found[name].kind))
+        about = "Built-in only" if name == NONE else manifest_of(found[name]).description or found[name].kind
         mark = "*" if name == kept.settings.memory.provider else " "
         note(f"{mark} {number}. {name:14} {about}")
     choice: int = typer.prompt("Which one", type=int, err=True)
@@ -179,10 +181,12 @@ def _switch_off(kept: "App", *, as_json: bool = False) -> None:
 
 
 def _offer_packages(found: "Found", *, yes: bool) -> None:
-    from kept.providers.packages import external_hints, install, missing_packages
+    from kept.providers.manifest import manifest_of
+    from kept.providers.packages import install, missing
 
-    for hint in external_hints(found):
+    manifest = manifest_of(found)
+    for hint in manifest.hints:
         note(f"  {hint}")
-    missing = missing_packages(found)
-    if missing and confirmed(f"Install {', '.join(missing)}?", yes=yes) and not install(missing):
-        fail(f"{', '.join(missing)} could not be installed", "install them by hand, then run setup again", code=69)
+    wanted = missing(manifest.requirements)
+    if wanted and confirmed(f"Install {', '.join(wanted)}?", yes=yes) and not install(wanted):
+        fail(f"{', '.join(wanted)} could not be installed", "install them by hand, then run setup again", code=69)

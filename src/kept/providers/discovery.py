@@ -2,13 +2,13 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kept.core.jsontypes import JSON
 from kept.core.plugins import entry_points, packages
+from kept.core.resources import shipped
 from kept.providers.base import BUILTIN
 
 log = logging.getLogger(__name__)
@@ -30,8 +30,17 @@ class Found:
     kind: Kind
     place: str
     """The class, the entry point or the folder."""
-    about: Mapping[str, JSON] = field(default_factory=dict)
-    """What its `plugin.yaml` says: description, pip_dependencies, external_dependencies."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Return where its files are; None where only an import would tell."""
+        match self.kind:
+            case "bundled":
+                return shipped("kept.providers", self.name)
+            case "entry point":
+                return None
+            case "folder":
+                return Path(self.place)
 
 
 def discover(plugins: Path) -> dict[str, Found]:
@@ -60,7 +69,7 @@ def _entry_points() -> Iterator[Found]:
 def _folders(plugins: Path) -> Iterator[Found]:
     for folder in packages(plugins):
         if _FOLDER_NAME.match(folder.name) and _is_provider(folder / "__init__.py"):
-            yield Found(folder.name, "folder", str(folder), _about(folder / "plugin.yaml"))
+            yield Found(folder.name, "folder", str(folder))
 
 
 def _is_provider(module: Path) -> bool:
@@ -70,17 +79,3 @@ def _is_provider(module: Path) -> bool:
             return _MARKS.search(file.read(_MAX_SCANNED_BYTES).decode("utf-8", "replace")) is not None
     except OSError:
         return False
-
-
-def _about(path: Path) -> Mapping[str, JSON]:
-    if not path.is_file():
-        return {}
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        values = YAML(typ="safe", pure=True).load(path)
-    except (OSError, YAMLError, ValueError):
-        log.warning("%s cannot be read", path, exc_info=True)
-        return {}
-    return values if isinstance(values, dict) else {}

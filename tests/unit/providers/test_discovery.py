@@ -8,6 +8,7 @@ from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.providers.base import MemoryProvider
 from kept.providers.discovery import discover
 from kept.providers.loading import load
+from kept.providers.manifest import manifest_of
 
 REGISTERING = """
 from agent.memory_provider import MemoryProvider
@@ -58,7 +59,15 @@ def test_nothing_is_imported_that_was_not_chosen(tmp_path):
     load("mine", tmp_path)
 
     assert list(found) == ["holographic", "mine", "trap"]
-    assert found["trap"].about == {"description": "do not wake"}
+    assert manifest_of(found["trap"]).description == "do not wake"
+
+
+def test_every_bundled_provider_says_what_it_is(tmp_path):
+    """Its manifest lies in its folder, as a plugin's does."""
+    bundled = [each for each in discover(tmp_path).values() if each.kind == "bundled"]
+
+    assert bundled
+    assert all(manifest_of(each).description for each in bundled)
 
 
 def test_a_bundled_provider_wins_over_a_folder(tmp_path, caplog):

@@ -13,7 +13,8 @@ from kept.providers.base import StartContext
 from kept.providers.choosing import chosen_names
 from kept.providers.discovery import Found
 from kept.providers.loading import lend_variables
-from kept.providers.packages import external_hints, missing_packages
+from kept.providers.manifest import Manifest, manifest_of
+from kept.providers.packages import missing
 from kept.providers.setup import Answers, declared_fields, save, settled, tried
 from kept.testing.recording_provider import RecordingProvider
 
@@ -146,17 +147,21 @@ def test_the_choice_is_read_from_the_setting(setting, names):
     assert chosen_names(setting) == names
 
 
-def test_packages_of_a_plugin():
-    """What is missing is named; what looks like an option or a path is never passed to an installer."""
-    found = Found(
-        "x",
-        "folder",
-        "x",
-        {
-            "pip_dependencies": ["pytest>=1", "surely-not-installed>=2", "--index-url=http://evil", 7],
-            "external_dependencies": [{"name": "brv", "install": "npm i -g brv", "check": "brv --version"}, "garbage"],
-        },
-    )
+@pytest.mark.parametrize("garbage", ["", "[1, 2]", "{pip_dependencies: 7, external_dependencies: x}", "a: [b"])
+def test_a_manifest_that_says_nothing_is_empty(tmp_path, garbage):
+    """Whatever stands there, a plugin can still be chosen."""
+    (tmp_path / "plugin.yaml").write_text(garbage)
 
-    assert missing_packages(found) == ["surely-not-installed>=2"]
-    assert external_hints(found) == ["needs brv; install: npm i -g brv; check: brv --version"]
+    assert manifest_of(Found("x", "folder", str(tmp_path))) == Manifest()
+
+
+def test_packages_and_programs_of_a_plugin(tmp_path):
+    """What is missing is named; what looks like an option or a path is never passed to an installer."""
+    (tmp_path / "plugin.yaml").write_text(
+        "pip_dependencies: ['pytest>=1', 'surely-not-installed>=2', '--index-url=http://evil', 7]\n"
+        "external_dependencies: [{name: brv, install: npm i -g brv, check: brv --version}, garbage]\n"
+    )
+    manifest = manifest_of(Found("x", "folder", str(tmp_path)))
+
+    assert missing(manifest.requirements) == ["surely-not-installed>=2"]
+    assert manifest.hints == ("needs brv; install: npm i -g brv; check: brv --version",)
