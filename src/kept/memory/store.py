@@ -182,9 +182,9 @@ class MemoryStore:
         message = f"Allowed for this entry from now on: {', '.join(sorted(allow))}."
         return Change(page.entries, tuple(steps), message) if steps else None
 
-    def tried(self, target: Target, edits: Sequence[Edit]) -> Outcome | Refused:
-        """Return what these edits would do to the page as it is now; writes nothing."""
-        change = self._changed(target, self.page(target), edits)
+    def tried(self, target: Target, edits: Sequence[Edit], author: Author) -> Outcome | Refused:
+        """Return what `apply_all` would do to the page as it is now; writes nothing."""
+        change = self.checked(target, edits, author) or self._changed(target, self.page(target), edits)
         if isinstance(change, Refused):
             return self._without_poison(target, change)
         written = Written(Page(change.entries, self.limit(target)), change, ())

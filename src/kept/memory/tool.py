@@ -75,30 +75,27 @@ class MemoryTool:
             user_id=context.user_id,
             group_id=context.group_id or new_group_id(),
         )
-        refused = self._store.checked(request.target, request.edits, author)
-        if refused is None and self._waits(context.origin):
-            tried = self._store.tried(request.target, request.edits)
-            if isinstance(tried, Refused):
-                return self._refusal(tried, request.target)
-            if not tried.change.steps:
-                return self._success(tried)
-            pending = self._approvals.stage(request.target, request.edits, author, why="approval is switched on")
-            return {
-                "success": True, "done": True, "staged": True, "pending_id": pending.id, "target": request.target.value,
-                "message": "The write waits for the user's approval.",
-                "note": f"The user accepts it with `kept memory approve {pending.id}`. Do not send it again.",
-            }  # fmt: skip
-        outcome = refused or self._store.apply_all(request.target, request.edits, author)
+        waits = self._waits(context.origin)
+        outcome = (self._store.tried if waits else self._store.apply_all)(request.target, request.edits, author)
         if isinstance(outcome, Refused):
-            if outcome.reason is Reason.HELD:
-                return self._held(request, outcome, author)
-            return self._refusal(outcome, request.target)
+            is_held = outcome.reason is Reason.HELD
+            return self._held(request, outcome, author) if is_held else self._refusal(outcome, request.target)
+        if waits and outcome.change.steps:
+            return self._staged(request, author)
         self._failed = 0
         return self._success(outcome)
 
     def _waits(self, origin: str) -> bool:
         mode = self._store.settings.write_approval
         return (mode == "all" and origin in _AGENT_ORIGINS) or (mode == "background" and origin == "background_review")
+
+    def _staged(self, request: WriteRequest, author: Author) -> Mapping[str, JSON]:
+        pending = self._approvals.stage(request.target, request.edits, author, why="approval is switched on")
+        return {
+            "success": True, "done": True, "staged": True, "pending_id": pending.id, "target": request.target.value,
+            "message": "The write waits for the user's approval.",
+            "note": f"The user accepts it with `kept memory approve {pending.id}`. Do not send it again.",
+        }  # fmt: skip
 
     def _held(self, request: WriteRequest, refused: Refused, author: Author) -> Mapping[str, JSON]:
         names = sorted(named_rules(refused))
@@ -123,7 +120,7 @@ class MemoryTool:
             "used_chars": len(page.text),
             "char_limit": page.limit,
             "entry_count": len(page.entries),
-            "entries": self._store.shown_entries(target),
+            "entries": self._store.safe(target, page.entries),
         }
 
     def _refusal(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:
@@ -131,10 +128,7 @@ class MemoryTool:
         if target is not None and refused.reason in _COSTLY:
             try:
                 page = self._store.page(target)
-                answer |= {
-                    "current_entries": self._store.safe(target, page.entries),
-                    "usage": page.usage,
-                }
+                answer |= {"current_entries": self._store.safe(target, page.entries), "usage": page.usage}
             except StorageError:
                 pass  # the refusal itself is the answer; the entries would only have helped
         if refused.reason in _COSTLY:
