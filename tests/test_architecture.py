@@ -20,7 +20,6 @@ BROAD_CATCHES = {
     # tool call
     "agent/act.py",
     # background task
-    "context/deadline.py",
     "agent/review.py",
     "providers/courier.py",
     "sessions/embedding/backfill.py",

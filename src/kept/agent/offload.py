@@ -1,9 +1,7 @@
 """The one way from async code to anything that can wait: lock, fsync, SQL, a tool."""
 
 import asyncio
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +11,7 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from kept.core.errors import GivenUp
+from kept.core.jobs import begun
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05
@@ -34,19 +33,11 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
 
 def attended(work: Callable[[], T]) -> T:
     """Run what may hang, in a thread that is left behind with GivenUp when nobody waits for it any more."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="kept-attended", daemon=True).start()
-    while not wait([future], timeout=LOOK_SECONDS).done:
+    job = begun(work, name="kept-attended")
+    while not job.wait(LOOK_SECONDS):
         if given_up():
             raise GivenUp("nobody waits for it any more")
-    return future.result()
+    return job.value()
 
 
 def given_up() -> bool:

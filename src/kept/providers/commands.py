@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from kept.core.errors import KeptError, ProviderError
+from kept.core.jobs import begun
 from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand, StartContext
 from kept.providers.calling import call_hook, overrides
-from kept.providers.crew import Job
 from kept.providers.loading import load
 
 T = TypeVar("T")
@@ -60,12 +59,9 @@ def answered(asked: Offered, words: Sequence[str], context: StartContext) -> Com
 
 def _done(what: str, work: Callable[[], T]) -> T:
     """Return what foreign code came to; it is given a time, and whatever it raises is one line."""
-    job = Job(work)
-    Thread(target=job.run, name="kept-provider-command", daemon=True).start()
+    job = begun(work, name="kept-provider-command")
     if not job.wait(COMMAND_SECONDS):
         raise ProviderError(f"{what} did not end within {COMMAND_SECONDS:g} s", _LOOK)
-    if isinstance(job.error, KeptError):
-        raise job.error
-    if job.error is not None:
+    if job.error is not None and not isinstance(job.error, KeptError):
         raise ProviderError(f"{what} failed: {type(job.error).__name__}: {job.error}", _LOOK)
-    return cast("T", job.result)
+    return job.value()

@@ -1,34 +1,10 @@
-"""Daemon threads that run foreign code: a call that hangs is left behind and never holds the exit."""
+"""The crew: daemon threads that run the calls of providers and are used again."""
 
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
 
-T = TypeVar("T")
-
-
-class Job(Generic[T]):
-    """One call that runs in a thread of the crew."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._done = threading.Event()
-        self.result: T | None = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        """Do the work; whatever it raises is kept."""
-        try:
-            self.result = self._work()
-        except BaseException as error:  # noqa: BLE001 - plugin boundary: even SystemExit must not end our thread
-            self.error = error
-        finally:
-            self._done.set()
-
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the end; False when it did not come in time."""
-        return self._done.wait(max(0.0, timeout_seconds))
+from kept.core.jobs import Job
 
 
 class Crew:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from kept.core.jobs import Job
 from kept.core.ports import Clock
 from kept.providers.audit import Audit, CallRecord
 from kept.providers.base import MemoryProvider
 from kept.providers.breaker import Breaker
 from kept.providers.calling import call_hook, overrides
-from kept.providers.crew import Crew, Job
+from kept.providers.crew import Crew
 from kept.security.fence import looks_fenced
 from kept.security.secrets import redact
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kept.core.jobs import begun
 from kept.core.jsontypes import JSON
 from kept.core.refusal import Reason, Refused
 from kept.providers.base import MemoryProvider, StartContext
 from kept.providers.calling import call_hook, overrides
-from kept.providers.crew import Crew
 
 TEST_SECONDS = 15.0
 
@@ -102,7 +102,7 @@ def tried(provider: MemoryProvider, context: StartContext) -> Refused | None:
                 provider.shutdown()
         return None
 
-    job = Crew("kept-provider-test").submit(attempt)
+    job = begun(attempt, name="kept-provider-test")
     if not job.wait(TEST_SECONDS):
         return Refused(
             Reason.UNAVAILABLE, f"it did not answer within {TEST_SECONDS:g} s", "check its address and server"
@@ -111,7 +111,7 @@ def tried(provider: MemoryProvider, context: StartContext) -> Refused | None:
         problem = f"{type(job.error).__name__}: {job.error}"
         return Refused(Reason.UNAVAILABLE, problem, "correct the answers and run setup again")
     if job.result is not None:
-        return Refused(Reason.UNAVAILABLE, str(job.result), "give the missing answers and run setup again")
+        return Refused(Reason.UNAVAILABLE, job.result, "give the missing answers and run setup again")
     return None
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 from kept.core.errors import KeptError
+from kept.core.jobs import begun
 from kept.core.jsontypes import JSON
 from kept.providers.audit import Audit
 from kept.providers.base import MemoryProvider
 from kept.providers.breaker import Health
 from kept.providers.calling import call_hook
 from kept.providers.config import load_values
-from kept.providers.crew import Crew
 from kept.providers.discovery import Found, Kind, discover
 from kept.providers.loading import load
 from kept.providers.outbox import Item, Lane, Outbox
@@ -139,7 +139,7 @@ def _together(name: str, lanes: Sequence[Lane]) -> Lane:
 
 
 def _unavailable(provider: MemoryProvider) -> str | None:
-    job = Crew("kept-provider-check").submit(provider.is_available)
+    job = begun(provider.is_available, name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
         return f"it did not say within {_CHECK_SECONDS:g} s whether it is available"
     if job.error is not None:
@@ -150,7 +150,7 @@ def _unavailable(provider: MemoryProvider) -> str | None:
 def _facts(provider: MemoryProvider, home: Path) -> dict[str, JSON]:
     """Return what the provider tells of itself, in short words; one that cannot tell is told of."""
     asked = {"kept_home": str(home), "hermes_home": str(home)}
-    job = Crew("kept-provider-check").submit(lambda: call_hook(provider, "get_status", (), asked))
+    job = begun(lambda: call_hook(provider, "get_status", (), asked), name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
         return {"status": f"get_status did not answer within {_CHECK_SECONDS:g} s"}
     if job.error is not None:
