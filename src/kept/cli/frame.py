@@ -18,6 +18,9 @@ from kept.core.refusal import Refused
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+MOST = 1_000_000_000
+MOST_DAYS = 36_500
+"""The greatest numbers that an option takes: more would leave the range of a database or a calendar."""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """The `kept` command: finds the group that is asked for, loads only that, and maps errors to exit codes."""
 
+import errno
 import logging
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -44,6 +46,7 @@ _GLOBAL_WITH_VALUE = ("--home", "--profile", "-p")
 def main() -> None:
     """Run the command line; the one place where errors become exit codes."""
     logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
+    _with_input()
     try:
         arguments = _without_globals(_as_text(sys.argv[1:]))
         build(arguments)(args=arguments, prog_name="kept", standalone_mode=True)
@@ -60,10 +63,7 @@ def main() -> None:
             _leave_unread()
         raise
     except OSError as error:
-        where = f" at {str(error.filename)!r}" if error.filename else ""
-        _report(
-            StorageError(f"the system refused{where}: {error.strerror or error}", "check the path and the permissions")
-        )
+        _report(_refusal(error))
         sys.exit(StorageError.exit_code)
     except Exception as error:
         log.exception("unforeseen")
@@ -71,6 +71,22 @@ def main() -> None:
             KeptError(f"this is a bug: {type(error).__name__}", "run it again with --debug and report what it shows")
         )
         sys.exit(KeptError.exit_code)
+
+
+def _with_input() -> None:
+    """Give a process whose standard input is closed (`<&-`) an empty one, as its schedulers should have."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+
+
+def _refusal(error: OSError) -> StorageError:
+    """Return what the system refused; a full disk may have taken only the answer, not the deed."""
+    where = f" at {str(error.filename)!r}" if error.filename else ""
+    is_full = error.errno == errno.ENOSPC
+    remedy = "make room where the output goes; `kept doctor` tells what is kept" if is_full else ""
+    return StorageError(
+        f"the system refused{where}: {error.strerror or error}", remedy or "check the path and the permissions"
+    )
 
 
 def _leave_unread() -> NoReturn:

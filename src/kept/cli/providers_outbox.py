@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, opened, print_json, say
+from kept.cli.frame import MOST_DAYS, JsonFlag, YesFlag, confirmed, fail, opened, print_json, say
 from kept.core.clock import from_epoch, iso
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def outbox(
 
 
 def stats(
-    days: Annotated[int, typer.Option("--days", min=1, help="How far to look back.")] = 30, as_json: JsonFlag = False
+    days: Annotated[int, typer.Option("--days", min=1, max=MOST_DAYS, help="How far to look back.")] = 30,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show hit rate, latency and cost of each provider."""
     from kept.providers.audit import Audit

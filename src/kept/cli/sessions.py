@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.frame import MOST, JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.sessions_audit import show_audit
 from kept.cli.transcript import message_json, say_message, say_session, session_json
 from kept.core.errors import UsageError
@@ -29,7 +29,7 @@ def register(program: typer.Typer) -> None:
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many.")] = 20,
     source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Archived ones, too.")] = False,
@@ -59,8 +59,8 @@ def list_(
 @app.command()
 def show(
     name: Name,
-    first: Annotated[int | None, typer.Option("--first", min=1, help="Only the first N messages.")] = None,
-    last: Annotated[int | None, typer.Option("--last", min=1, help="Only the last N messages.")] = None,
+    first: Annotated[int | None, typer.Option("--first", min=1, max=MOST, help="Only the first N messages.")] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, max=MOST, help="Only the last N messages.")] = None,
     audit: Annotated[bool, typer.Option("--audit", help="The calls of external memories instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:

@@ -1,14 +1,15 @@
 """`kept sessions prune`, `stats`, `reindex`, `optimize`, `repair`: the store kept small, fast and whole."""
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.frame import MOST, MOST_DAYS, JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.printable import counted, printable
 from kept.cli.sessions_embed import vectors_json, vectors_line, waiting_vectors
 from kept.cli.transcript import local, session_json
-from kept.core.errors import KeptError
+from kept.core.errors import KeptError, UsageError
 from kept.core.jsontypes import JSON
 
 if TYPE_CHECKING:
@@ -30,9 +31,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def prune(
-    days: Annotated[float | None, typer.Option("--days", min=0, help="Idle for more than so many days.")] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, max=MOST_DAYS, help="Idle for more than so many days.")
+    ] = None,
     source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
-    max_mb: Annotated[float | None, typer.Option("--max-mb", min=0, help="The oldest, until the text fits.")] = None,
+    max_mb: Annotated[
+        float | None, typer.Option("--max-mb", min=0, max=MOST, help="The oldest, until the text fits.")
+    ] = None,
     empty_trash: Annotated[bool, typer.Option("--empty-trash", help="Remove what is in the trash for good.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
     yes: YesFlag = False,
@@ -41,6 +46,8 @@ def prune(
     """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
     from kept.sessions.keeping import Pruned
 
+    if math.isnan(days or 0.0) or math.isnan(max_mb or 0.0):
+        raise UsageError("nan is no number to go by", "write it like --days 90 or --max-mb 500")
     with opened() as kept:
         keeping = kept.sessions.keeping
         chosen = days if days is not None or max_mb is not None or source else kept.settings.sessions.retention_days

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kept.app import App
-from kept.cli.frame import JsonFlag, fail, note, opened, print_json, say
+from kept.cli.frame import MOST, JsonFlag, fail, note, opened, print_json, say
 from kept.cli.printable import indented, printable
 from kept.cli.transcript import highlighted, local, message_json
 from kept.cli.when import moment
@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
 def search(
     query: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
     batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many sessions and messages.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")] = 10,
     after: Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")] = None,
     before: Annotated[str | None, typer.Option("--before", help="Only before then.")] = None,
     role: Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")] = None,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kept.cli.frame import JsonFlag, note, opened, print_json, say
+from kept.cli.frame import MOST_DAYS, JsonFlag, note, opened, print_json, say
 from kept.core.jsontypes import JSON
 from kept.sessions.usage import Total, UsageRow, totals
 
@@ -19,7 +19,7 @@ def register(program: typer.Typer) -> None:
 
 def usage(
     by: Annotated[By, typer.Option("--by", help="What to sum by.")] = "day",
-    days: Annotated[int | None, typer.Option("--days", min=1, help="Only the last N days.")] = None,
+    days: Annotated[int | None, typer.Option("--days", min=1, max=MOST_DAYS, help="Only the last N days.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only this session.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
