@@ -32,7 +32,7 @@ _SHORT = 8
 class Budget:
     """How much one search may read."""
 
-    postings: int = 120_000
+    postings: int = 70_000
     """Entries of term lists that are read whole, rarest term first."""
     per_list: int = 1_500
     """Entries of one list, or of one combination of lists, that are considered."""
