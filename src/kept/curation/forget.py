@@ -88,7 +88,7 @@ class Forgetting:
         """Return what goes beside what the session store would remove."""
         entries = self._entries(plan)
         texts = [text for _, text in entries]
-        return WholePlan(plan, tuple(entries), tuple(self._pending(plan)), tuple(self._backups(texts)))
+        return WholePlan(plan, tuple(entries), tuple(self._pending(plan, texts)), tuple(self._backups(texts)))
 
     def _entries(self, plan: ForgetPlan) -> list[tuple[Target, str]]:
         going = set(plan.sessions)
@@ -101,11 +101,12 @@ class Forgetting:
             if (target, entry) in traced or _holds(entry, plan.texts)
         ]
 
-    def _pending(self, plan: ForgetPlan) -> list[Pending]:
+    def _pending(self, plan: ForgetPlan, texts: Sequence[str]) -> list[Pending]:
+        words = [*plan.texts, *(text.casefold() for text in texts)]
         return [
             waiting
             for waiting in self.approvals.waiting()
-            if waiting.session_id in plan.sessions or _holds(_text(waiting), plan.texts)
+            if waiting.session_id in plan.sessions or _holds(_text(waiting), words)
         ]
 
     def _backups(self, texts: Sequence[str]) -> list[Path]:

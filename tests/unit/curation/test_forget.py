@@ -89,6 +89,17 @@ def test_a_waiting_write_that_quotes_the_words_is_forgotten(kept, forget, home, 
     assert b"quixotopia" not in everything(home)
 
 
+def test_a_waiting_write_of_another_session_that_quotes_a_forgotten_entry_goes_too(filled, forget, home):
+    """Like the rows of the ledger that hold it."""
+    author = Author(session_id=SessionId("later"))
+    filled.approvals.stage(Target.MEMORY, [Replace("likes Quixotopia", "likes tea")], author, why="inferred")
+
+    report = forget.carry_out(forget.plan(filled.sessions.forgetting.plan_sessions([NAME])))
+
+    assert report.pending == 2
+    assert b"quixotopia" not in everything(home)
+
+
 def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
     """An entry or a waiting write alone is something to forget; with neither, there is nothing."""
 
