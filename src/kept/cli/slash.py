@@ -247,10 +247,9 @@ class Slash:
 
     def _fill(self, target: Target) -> str:
         try:
-            page = self.kept.memory.page(target)
+            return f"{self.kept.memory.page(target).percent} %"
         except StorageError:  # drawn after every key: the commands say what is wrong with the page
             return "unreadable"
-        return f"{min(100, int(len(page.text) / page.limit * 100)) if page.limit else 0} %"
 
     def status_line(self) -> str:
         """Return the line under the prompt: model, tokens, cache share, cost, fill of memory."""

@@ -75,9 +75,14 @@ class Page:
         return ENTRY_DELIMITER.join(self.entries)
 
     @property
+    def percent(self) -> int:
+        """Return how full the page is, 100 at most."""
+        return min(100, int(len(self.text) / self.limit * 100)) if self.limit > 0 else 0
+
+    @property
     def usage(self) -> str:
-        """Return how full the page is, in words."""
-        return usage(len(self.text), self.limit)
+        """Return `67% — 1,474/2,200 chars`."""
+        return f"{self.percent}% — {len(self.text):,}/{self.limit:,} chars"
 
     def fits(self, entries: Sequence[str]) -> bool:
         """Whether `entries` may replace the present ones: within the limit, or at least fewer characters."""
@@ -164,9 +169,3 @@ class Edited:
     page: Page
     steps: tuple[Step, ...]
     message: str
-
-
-def usage(used: int, limit: int) -> str:
-    """Return `67% — 1,474/2,200 chars`."""
-    percent = min(100, int(used / limit * 100)) if limit > 0 else 0
-    return f"{percent}% — {used:,}/{limit:,} chars"
