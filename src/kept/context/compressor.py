@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kept.context.summarising import SummarisingEngine
-from kept.context.summary import Errand, Writing, written
+from kept.context.summary import Brief, Writing, written
 from kept.core.messages import StoredMessage
 
 
@@ -13,6 +13,6 @@ class Compressor(SummarisingEngine):
     name = "compressor"
     description = "prunes old tool output, then keeps one summary of the middle that cites the originals"
 
-    def write(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
+    def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         """Return the sections of the summary, which update those of an earlier one."""
-        return written(rows, budget, errand)
+        return written(rows, budget, brief)

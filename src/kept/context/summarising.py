@@ -14,7 +14,7 @@ from kept.context.measure import Measured, sent
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
 from kept.context.prune import pruned
 from kept.context.repair import repaired
-from kept.context.summary import Errand, Unreachable, Writing, Written
+from kept.context.summary import Brief, Unreachable, Writing, Written
 from kept.core.messages import ImagePart, Message, Role, StoredMessage
 from kept.core.ports import Completes
 
@@ -29,7 +29,7 @@ class SummarisingEngine(ContextEngine):
     """Whether small savings in the request are tried before anything is summarised."""
 
     @abstractmethod
-    def write(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
+    def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         """Return the text that stands for `rows`, within `budget` tokens."""
 
     def compress(
@@ -46,10 +46,10 @@ class SummarisingEngine(ContextEngine):
         found = self._decided(held, force=force)
         match found:
             case Plan() as plan:
-                errand = self._errand(held, focus_topic=focus_topic, memory_context=memory_context)
+                brief = self._brief(held, focus_topic=focus_topic, memory_context=memory_context)
                 if plan.by_rule or (not force and self._is_cooling()):
-                    errand = replace(errand, model=None)
-                return self._summarised(held, plan, errand, force=force)
+                    brief = replace(brief, model=None)
+                return self._summarised(held, plan, brief, force=force)
             case Pruned():
                 self._count(found.saved / found.tokens_before, force=force)
             case Unchanged(reason=Why.NOTHING_TO_COMPRESS):
@@ -95,10 +95,10 @@ class SummarisingEngine(ContextEngine):
         before, after = held.total_of(repaired(held.messages)), held.total_of(messages)
         return Pruned(messages, through, head, before, after) if after < before else None
 
-    def _summarised(self, held: Measured, plan: Plan, errand: Errand, *, force: bool) -> Outcome:
+    def _summarised(self, held: Measured, plan: Plan, brief: Brief, *, force: bool) -> Outcome:
         covered = [held.rows[place] for place in plan.covered]
         frame = frame_tokens(held, plan, by_rule=True)
-        match self.write(covered, max(1, plan.summary_budget - frame), errand):
+        match self.write(covered, max(1, plan.summary_budget - frame), brief):
             case Unreachable(error):
                 self.pace = self.pace.after_outage(self.setup.clock.now().timestamp())
                 first = self.pace.failures == 1
@@ -138,9 +138,9 @@ class SummarisingEngine(ContextEngine):
     def _watched(self, model: Completes) -> Completes:
         return WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
 
-    def _errand(self, held: Measured, *, focus_topic: str, memory_context: str) -> Errand:
+    def _brief(self, held: Measured, *, focus_topic: str, memory_context: str) -> Brief:
         model = self.setup.model
-        return Errand(
+        return Brief(
             count=_text_count(held),
             redact=self.setup.redact,
             today=f"{self.setup.clock.now():%A, %B %d, %Y}",

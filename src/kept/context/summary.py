@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kept.context.citations import Sources, cited, sources
-from kept.context.fallback import extracted
+from kept.context.extracts import extracted
 from kept.context.marker import MARKER, body_of, is_summary, prompt
 from kept.context.sections import Sections, fitted, joined, parsed
 from kept.context.transcript import Redact, line_of, shortened
@@ -22,7 +22,7 @@ _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGN
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class Brief:
     """What the writing of a summary is given."""
 
     count: Callable[[str], int]
@@ -61,35 +61,34 @@ class _Material:
     rows: Sequence[StoredMessage]
     previous: Sections
     sources: Sources
-    lines: list[str] = field(default_factory=list)
 
 
-def written(rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
+def written(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
     """Return the summary of `rows`, which updates the newest earlier summary among them."""
     previous = _previous(rows)
     spoken = [row for row in rows if not is_summary(row.message)]
     known = cited("\n".join(line for lines in previous.values() for line in lines))
     material = _Material(spoken, previous, sources(spoken, known=known))
-    if errand.model is None:
-        return by_rule(material, budget, errand)
+    if brief.model is None:
+        return by_rule(material, budget, brief)
     try:
-        found = _asked(material, budget, errand, errand.model)
+        found = _asked(material, budget, brief, brief.model)
     except (ModelBusy, ModelRefused) as error:
-        if not errand.must_end:
+        if not brief.must_end:
             return Unreachable(error)
-        return by_rule(material, budget, errand, note=f"the summary model is out of reach ({error.message})")
+        return by_rule(material, budget, brief, note=f"the summary model is out of reach ({error.message})")
     except ModelError as error:
-        return by_rule(material, budget, errand, note=f"the summary model failed ({error.message})")
+        return by_rule(material, budget, brief, note=f"the summary model failed ({error.message})")
     if found is None:
-        return by_rule(material, budget, errand, note=f"{errand.model.name!r} gave no usable summary")
-    return Written(fitted(found, budget, count=errand.count))
+        return by_rule(material, budget, brief, note=f"{brief.model.name!r} gave no usable summary")
+    return Written(fitted(found, budget, count=brief.count))
 
 
-def by_rule(material: _Material, budget: int, errand: Errand, *, note: str = "") -> Written:
+def by_rule(material: _Material, budget: int, brief: Brief, *, note: str = "") -> Written:
     """Return the summary that rules extract, joined to the earlier one."""
-    sections = joined(material.previous, extracted(material.rows, redact=errand.redact))
+    sections = joined(material.previous, extracted(material.rows, redact=brief.redact))
     said = f"{note}; the summary was written by rule, the originals stay searchable" if note else ""
-    return Written(fitted(sections, budget, count=errand.count), by_rule=True, note=said)
+    return Written(fitted(sections, budget, count=brief.count), by_rule=True, note=said)
 
 
 def _previous(rows: Sequence[StoredMessage]) -> Sections:
@@ -103,44 +102,44 @@ def _previous(rows: Sequence[StoredMessage]) -> Sections:
     return found
 
 
-def _asked(material: _Material, budget: int, errand: Errand, model: Completes) -> Sections | None:
+def _asked(material: _Material, budget: int, brief: Brief, model: Completes) -> Sections | None:
     system = prompt("summary")
-    room = model.context_length * 9 // 10 - errand.count(system) - 2 * budget - _frame_tokens(errand)
-    whole = sum(errand.count(line_of(row, redact=errand.redact)) for row in material.rows)
+    room = model.context_length * 9 // 10 - brief.count(system) - 2 * budget - _frame_tokens(brief)
+    whole = sum(brief.count(line_of(row, redact=brief.redact)) for row in material.rows)
     for attempt in range(ATTEMPTS):
         try:
-            return _in_parts(material, budget, errand, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt))
+            return _in_parts(material, budget, brief, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt))
         except ContextOverflow:
             # the model's window is smaller than it says, so the parts are made smaller than what was sent
             continue
     return None
 
 
-def _in_parts(material: _Material, budget: int, errand: Errand, model: Completes, *, room: int) -> Sections | None:
+def _in_parts(material: _Material, budget: int, brief: Brief, model: Completes, *, room: int) -> Sections | None:
     running = material.previous
-    parts = split(material.rows, room, errand)
+    parts = split(material.rows, room, brief)
     if len(parts) > MOST_PARTS:
         return None
     for number, part in enumerate(parts, start=1):
-        text = _request(part, running, budget, errand, part=f"{number} of {len(parts)}" if len(parts) > 1 else "")
+        text = _request(part, running, budget, brief, part=f"{number} of {len(parts)}" if len(parts) > 1 else "")
         answer = model.complete(prompt("summary"), text, max_output_tokens=budget)
-        sections = _usable(answer, errand, material.sources)
+        sections = _usable(answer, brief, material.sources)
         if sections is None:
             return None
-        running = parsed(fitted(sections, budget, count=errand.count))
+        running = parsed(fitted(sections, budget, count=brief.count))
     return running
 
 
-def split(rows: Sequence[StoredMessage], room: int, errand: Errand) -> list[str]:
+def split(rows: Sequence[StoredMessage], room: int, brief: Brief) -> list[str]:
     """Return the transcript of `rows` in as few parts as fit `room` tokens each, none left out."""
     parts: list[list[str]] = [[]]
     held = 0
     for row in rows:
-        line = line_of(row, redact=errand.redact)
-        cost = errand.count(line)
+        line = line_of(row, redact=brief.redact)
+        cost = brief.count(line)
         if cost > room:
             line = shortened(line, max(80, len(line) * room // (cost * 2)))
-            cost = errand.count(line)
+            cost = brief.count(line)
         if parts[-1] and held + cost > room:
             parts.append([])
             held = 0
@@ -149,19 +148,19 @@ def split(rows: Sequence[StoredMessage], room: int, errand: Errand) -> list[str]
     return ["\n\n".join(part) for part in parts]
 
 
-def _frame_tokens(errand: Errand) -> int:
-    return errand.count(_request("", {}, 0, replace(errand, memory_context=errand.memory_context[:8_000])))
+def _frame_tokens(brief: Brief) -> int:
+    return brief.count(_request("", {}, 0, replace(brief, memory_context=brief.memory_context[:8_000])))
 
 
-def _request(part_text: str, running: Sections, budget: int, errand: Errand, part: str = "") -> str:
-    pieces = [f"Today is {errand.today}. Use at most {budget:,} tokens."]
-    if errand.focus_topic:
-        pieces.append(f"Give most room to this topic: {errand.focus_topic}")
-    if errand.memory_context:
-        shown = errand.redact(errand.memory_context[:8_000])
+def _request(part_text: str, running: Sections, budget: int, brief: Brief, part: str = "") -> str:
+    pieces = [f"Today is {brief.today}. Use at most {budget:,} tokens."]
+    if brief.focus_topic:
+        pieces.append(f"Give most room to this topic: {brief.focus_topic}")
+    if brief.memory_context:
+        shown = brief.redact(brief.memory_context[:8_000])
         pieces.append(f"<memory-notes>\n{shown}\n</memory-notes>")
     if running:
-        body = fitted(running, max(budget, 1), count=errand.count)
+        body = fitted(running, max(budget, 1), count=brief.count)
         pieces.append(
             "This is the record so far. Update it: keep what still holds with its ids, move what is done, "
             f"add what is new.\n<record>\n{body}\n</record>"
@@ -171,8 +170,8 @@ def _request(part_text: str, running: Sections, budget: int, errand: Errand, par
     return "\n\n".join(pieces)
 
 
-def _usable(answer: str, errand: Errand, sources_: Sources) -> Sections | None:
-    text = errand.redact(_THINKING.sub("", answer).replace(MARKER, ""))
+def _usable(answer: str, brief: Brief, sources_: Sources) -> Sections | None:
+    text = brief.redact(_THINKING.sub("", answer).replace(MARKER, ""))
     sections = parsed(text)
     if len(sections) < LEAST_SECTIONS or not any(sections.values()):
         return None

@@ -1,8 +1,7 @@
 """A transcript: stored messages as the text that a summary model reads, with their ids."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from kept.context.marker import is_summary
 from kept.core.messages import ImagePart, Role, StoredMessage
 
 Redact = Callable[[str], str]
@@ -11,20 +10,15 @@ LONGEST = {Role.USER: 4_000, Role.ASSISTANT: 2_400, Role.TOOL: 800, Role.SYSTEM:
 LONGEST_ARGUMENTS = 300
 
 
-def line_of(row: StoredMessage, *, redact: Redact, longest: int | None = None) -> str:
+def line_of(row: StoredMessage, *, redact: Redact) -> str:
     """Return one message as `#id role: text`, shortened in the middle and without secrets."""
     message = row.message
-    pieces = [shortened(redact(message.text).strip(), longest or LONGEST[message.role])]
+    pieces = [shortened(redact(message.text).strip(), LONGEST[message.role])]
     if not isinstance(message.content, str):
         pieces += ["[image]" for part in message.content if isinstance(part, ImagePart)]
     pieces += [f"→ {call.name}({shortened(redact(call.arguments), LONGEST_ARGUMENTS)})" for call in message.tool_calls]
     speaker = f"result of {message.tool_name or 'tool'}" if message.role is Role.TOOL else message.role.value
     return f"#{row.id} {speaker}: " + "\n".join(piece for piece in pieces if piece)
-
-
-def transcript(rows: Sequence[StoredMessage], *, redact: Redact) -> str:
-    """Return `rows` as text, one after the other; earlier summaries are left out."""
-    return "\n\n".join(line_of(row, redact=redact) for row in rows if not is_summary(row.message))
 
 
 def shortened(text: str, length: int) -> str:

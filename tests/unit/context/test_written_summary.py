@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kept.context.citations import cited, sources
 from kept.context.marker import MARKER, body_of, is_summary, prompt, summary_text, with_note
 from kept.context.sections import NAMES, clipped, fitted, joined, parsed, rendered
-from kept.context.summary import Errand, Unreachable, Written, written
+from kept.context.summary import Brief, Unreachable, Written, written
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from kept.core.messages import Message, Role, StoredMessage
 from kept.testing.context_contract import conversation, stored
@@ -52,8 +52,8 @@ def raising(error: ModelError) -> Callable[[str], str]:
     return answer
 
 
-def errand(model: Model | None = None, **more: object) -> Errand:
-    return Errand(
+def brief(model: Model | None = None, **more: object) -> Brief:
+    return Brief(
         count=words, redact=lambda text: text.replace("hunter2", "[redacted]"), today="Sunday", model=model, **more
     )
 
@@ -72,7 +72,7 @@ def talk() -> list[StoredMessage]:
 
 def test_a_good_answer_becomes_the_summary_with_every_line_cited() -> None:
     """Ids that were not shown are dropped, lines without one get the message they come from."""
-    done = written(talk(), 500, errand(Model(lambda _: GOOD)))
+    done = written(talk(), 500, brief(Model(lambda _: GOOD)))
 
     assert isinstance(done, Written)
     assert not done.by_rule
@@ -88,7 +88,7 @@ def test_a_good_answer_becomes_the_summary_with_every_line_cited() -> None:
 def test_the_request_holds_date_focus_notes_and_no_secret() -> None:
     """What the model reads is redacted and says what the providers want kept."""
     model = Model(lambda _: GOOD)
-    written(talk(), 500, errand(model, focus_topic="the lexer", memory_context="likes hunter2 tea"))
+    written(talk(), 500, brief(model, focus_topic="the lexer", memory_context="likes hunter2 tea"))
 
     (text,) = model.prompts
     assert "Today is Sunday" in text
@@ -104,7 +104,7 @@ def test_a_second_summary_updates_the_first() -> None:
     rows = [*stored([first], first_id=90), *talk()]
     model = Model(lambda _: GOOD.replace("[#1]", "[#77]"))
 
-    done = written(rows, 500, errand(model))
+    done = written(rows, 500, brief(model))
 
     assert "- the old goal [#77]" in model.prompts[0]
     assert isinstance(done, Written)
@@ -116,7 +116,7 @@ def test_a_second_summary_updates_the_first() -> None:
 )
 def test_nonsense_gives_a_summary_by_rule(answer: str) -> None:
     """Empty, chatty or shapeless answers are not taken; the person is told."""
-    done = written(talk(), 500, errand(Model(lambda _: answer)))
+    done = written(talk(), 500, brief(Model(lambda _: answer)))
 
     assert isinstance(done, Written)
     assert done.by_rule
@@ -128,7 +128,7 @@ def test_an_answer_that_is_too_long_is_cut_to_its_budget() -> None:
     """Lines are let go, headings stay."""
     long = GOOD + "".join(f"- step number {place} with some words [#3]\n" for place in range(500))
 
-    done = written(talk(), 200, errand(Model(lambda _: long)))
+    done = written(talk(), 200, brief(Model(lambda _: long)))
 
     assert isinstance(done, Written)
     assert words(done.body) <= 200
@@ -138,12 +138,12 @@ def test_an_answer_that_is_too_long_is_cut_to_its_budget() -> None:
 @pytest.mark.parametrize("error", [ModelBusy("429"), ModelRefused("401")])
 def test_key_quota_and_network_errors_abort(error: ModelError) -> None:
     """Nothing is written while the model may come back."""
-    assert written(talk(), 500, errand(Model(raising(error)))) == Unreachable(error)
+    assert written(talk(), 500, brief(Model(raising(error)))) == Unreachable(error)
 
 
 def test_near_the_end_of_the_window_nobody_waits() -> None:
     """When the request could overflow, rules write what the model cannot."""
-    done = written(talk(), 500, errand(Model(raising(ModelBusy("down"))), must_end=True))
+    done = written(talk(), 500, brief(Model(raising(ModelBusy("down"))), must_end=True))
 
     assert isinstance(done, Written)
     assert done.by_rule
@@ -151,7 +151,7 @@ def test_near_the_end_of_the_window_nobody_waits() -> None:
 
 def test_other_failures_give_a_summary_by_rule() -> None:
     """A model that breaks is replaced, and the note says so."""
-    done = written(talk(), 500, errand(Model(raising(ModelError("bad stream")))))
+    done = written(talk(), 500, brief(Model(raising(ModelError("bad stream")))))
 
     assert isinstance(done, Written)
     assert "bad stream" in done.note
@@ -162,7 +162,7 @@ def test_a_small_model_is_given_the_middle_in_parts() -> None:
     rows = conversation(40, words=40)
     model = Model(lambda _: GOOD, context_length=2_500)
 
-    done = written(rows, 100, errand(model))
+    done = written(rows, 100, brief(model))
 
     assert isinstance(done, Written)
     assert not done.by_rule
@@ -181,7 +181,7 @@ def test_a_window_smaller_than_it_says_makes_smaller_parts(claimed: int) -> None
             raise ContextOverflow("too long")
         return GOOD
 
-    done = written(conversation(60, words=40), 100, errand(Model(answer, context_length=claimed)))
+    done = written(conversation(60, words=40), 100, brief(Model(answer, context_length=claimed)))
 
     assert isinstance(done, Written)
     assert not done.by_rule
@@ -189,7 +189,7 @@ def test_a_window_smaller_than_it_says_makes_smaller_parts(claimed: int) -> None
 
 def test_the_summary_by_rule_finds_goals_preferences_files_and_errors() -> None:
     """Each rule puts its finds into its section, with the id."""
-    done = written(talk(), 500, errand())
+    done = written(talk(), 500, brief())
     assert isinstance(done, Written)
     found = parsed(done.body)
 

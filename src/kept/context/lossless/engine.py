@@ -11,7 +11,7 @@ from kept.context.lossless.tree import Node, NodesInMemory, Tree
 from kept.context.marker import is_summary
 from kept.context.sections import clipped
 from kept.context.summarising import SummarisingEngine
-from kept.context.summary import Errand, Unreachable, Writing, Written
+from kept.context.summary import Brief, Unreachable, Writing, Written
 from kept.core.errors import ModelBusy, ModelError, ModelRefused, StorageError
 from kept.core.ids import SessionId
 from kept.core.jsontypes import JSON
@@ -45,26 +45,26 @@ class Lossless(SummarisingEngine):
         self._unstored = NodesInMemory()
         self._detached = False
 
-    def write(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
+    def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         """Grow the tree over `rows`, and return the table of contents."""
         try:
-            return self._written(rows, budget, errand)
+            return self._written(rows, budget, brief)
         except StorageError:
             # the chat goes on without its store: from here on the tree lives in this process
             log.warning("the tree of %s cannot be stored", self._conversation, exc_info=True)
             self._detached = True
-            return self._written(rows, budget, errand)
+            return self._written(rows, budget, brief)
 
-    def _written(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> Writing:
+    def _written(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         try:
-            return Written(self._grown(rows, budget, errand), by_rule=errand.model is None)
+            return Written(self._grown(rows, budget, brief), by_rule=brief.model is None)
         except (ModelBusy, ModelRefused) as error:
-            if not errand.must_end:
+            if not brief.must_end:
                 return Unreachable(error)
             note = f"the summary model is out of reach ({error.message}); the summary was written by rule"
         except ModelError as error:
             note = f"the summary model failed ({error.message}); the summary was written by rule"
-        return Written(self._grown(rows, budget, replace(errand, model=None)), by_rule=True, note=note)
+        return Written(self._grown(rows, budget, replace(brief, model=None)), by_rule=True, note=note)
 
     def tree(self) -> Tree:
         """Return the conversation's tree as it stands."""
@@ -92,23 +92,23 @@ class Lossless(SummarisingEngine):
     def _conversation(self) -> SessionId:
         return self.session_id or UNSTORED
 
-    def _grown(self, rows: Sequence[StoredMessage], budget: int, errand: Errand) -> str:
+    def _grown(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> str:
         covered = self.tree().covered()
         new = [row for row in rows if row.id not in covered and not self._knows(row)]
         for part, tokens in self._leaves(new):
-            lines = leaf_lines(part, max(60, int(tokens * LEAF_TEXT_SHARE)), errand)
+            lines = leaf_lines(part, max(60, int(tokens * LEAF_TEXT_SHARE)), brief)
             self._add(0, lines, [int(row.id) for row in part])
         tree = self.tree()
-        while errand.count(contents(tree)) > budget and len(tree.roots) > 1:
+        while brief.count(contents(tree)) > budget and len(tree.roots) > 1:
             run = condensable(tree.roots)
-            room = max(60, sum(errand.count(node.text) for node in run) // 3)
+            room = max(60, sum(brief.count(node.text) for node in run) // 3)
             self._add(
                 1 + max(node.depth for node in run),
-                condensed_lines(run, room, errand),
+                condensed_lines(run, room, brief),
                 [node.id for node in run],
             )
             tree = self.tree()
-        return clipped(contents(tree), budget, count=errand.count)
+        return clipped(contents(tree), budget, count=brief.count)
 
     def _leaves(self, rows: Sequence[StoredMessage]) -> Iterator[tuple[list[StoredMessage], int]]:
         largest = max(LEAST_LEAF, int(self.limits.threshold * LEAF_SHARE))

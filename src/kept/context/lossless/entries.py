@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from kept.context.citations import Sources, cited, sources
-from kept.context.fallback import gist
+from kept.context.extracts import gist
 from kept.context.lossless.tree import Node
 from kept.context.marker import body_of, is_summary, prompt
-from kept.context.summary import Errand, split
+from kept.context.summary import Brief, split
 from kept.core.errors import ContextOverflow
 from kept.core.messages import Role, StoredMessage
 
@@ -16,32 +16,32 @@ LONGEST_LINE = 400
 FRAME_TOKENS = 100
 
 
-def leaf_lines(rows: Sequence[StoredMessage], budget: int, errand: Errand) -> list[str]:
+def leaf_lines(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list[str]:
     """Return the lines of a leaf over `rows`, or raise the ModelError of a model out of reach."""
-    ruled = [line for row in rows for line in _kept_summary(row)] + gist(rows, redact=errand.redact)
-    if errand.model is not None:
-        room = max(400, errand.model.context_length * 9 // 10 - budget - FRAME_TOKENS - errand.count(prompt("leaf")))
-        parts = split([row for row in rows if not is_summary(row.message)], room, errand)
-        answered = [_asked("leaf", part, budget, errand, sources(rows)) for part in parts if part]
+    ruled = [line for row in rows for line in _kept_summary(row)] + gist(rows, redact=brief.redact)
+    if brief.model is not None:
+        room = max(400, brief.model.context_length * 9 // 10 - budget - FRAME_TOKENS - brief.count(prompt("leaf")))
+        parts = split([row for row in rows if not is_summary(row.message)], room, brief)
+        answered = [_asked("leaf", part, budget, brief, sources(rows)) for part in parts if part]
         lines = [line for answer in answered for line in answer]
         if lines and all(answered):
-            return thinned(lines, budget, count=errand.count)
+            return thinned(lines, budget, count=brief.count)
     person = [line for line in ruled if f"- {Role.USER.value}:" in line[:8]]
-    rest = thinned([line for line in ruled if line not in set(person)], budget // 2, count=errand.count)
-    chosen = {*thinned(person, budget - _total(rest, errand.count), count=errand.count), *rest}
+    rest = thinned([line for line in ruled if line not in set(person)], budget // 2, count=brief.count)
+    chosen = {*thinned(person, budget - _total(rest, brief.count), count=brief.count), *rest}
     return [line for line in dict.fromkeys(ruled) if line in chosen]
 
 
-def condensed_lines(nodes: Sequence[Node], budget: int, errand: Errand) -> list[str]:
+def condensed_lines(nodes: Sequence[Node], budget: int, brief: Brief) -> list[str]:
     """Return the lines of a node over `nodes`."""
     lines = [line for node in nodes for line in node.text.splitlines() if line.strip()]
-    if errand.model is not None:
+    if brief.model is not None:
         known = cited("\n".join(lines))
-        text = "\n".join(thinned(lines, errand.model.context_length // 2, count=errand.count))
-        answer = _asked("condense", text, budget, errand, sources((), known=known))
+        text = "\n".join(thinned(lines, brief.model.context_length // 2, count=brief.count))
+        answer = _asked("condense", text, budget, brief, sources((), known=known))
         if answer:
-            return thinned(answer, budget, count=errand.count)
-    return thinned(lines, budget, count=errand.count)
+            return thinned(answer, budget, count=brief.count)
+    return thinned(lines, budget, count=brief.count)
 
 
 def thinned(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -> list[str]:
@@ -57,11 +57,11 @@ def thinned(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -
     return []
 
 
-def _asked(name: str, text: str, budget: int, errand: Errand, known: Sources) -> list[str]:
-    assert errand.model is not None
+def _asked(name: str, text: str, budget: int, brief: Brief, known: Sources) -> list[str]:
+    assert brief.model is not None
     request = f"Use at most {budget:,} tokens.\n\n<material>\n{text}\n</material>"
     try:
-        answer = errand.redact(errand.model.complete(prompt(name), request, max_output_tokens=budget))
+        answer = brief.redact(brief.model.complete(prompt(name), request, max_output_tokens=budget))
     except ContextOverflow:
         return []
     found = [match[1] for line in answer.splitlines() if (match := _BULLET.match(line))]
