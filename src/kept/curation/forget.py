@@ -27,6 +27,8 @@ class WholePlan:
     sessions: ForgetPlan
     entries: tuple[tuple[Target, str], ...]
     """Memory entries that the ledger traces to what goes, or that hold the words."""
+    gone_entries: tuple[tuple[Target, str], ...]
+    """Entries of what goes that no page shows any more: undone, removed or replaced since by someone else."""
     pending: tuple[Pending, ...]
     backups: tuple[Path, ...]
     """Copies of pages that show such an entry."""
@@ -86,20 +88,23 @@ class Forgetting:
 
     def plan(self, plan: ForgetPlan) -> WholePlan:
         """Return what goes beside what the session store would remove."""
-        entries = self._entries(plan)
-        texts = [text for _, text in entries]
-        return WholePlan(plan, tuple(entries), tuple(self._pending(plan, texts)), tuple(self._backups(texts)))
-
-    def _entries(self, plan: ForgetPlan) -> list[tuple[Target, str]]:
-        going = set(plan.sessions)
-        rows = self.memory.ledger.rows()
-        traced = {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
-        return [
+        traced = self._traced(plan)
+        entries = [
             (target, entry)
             for target in Target
             for entry in self.memory.entries(target)
             if (target, entry) in traced or _holds(entry, plan.texts)
         ]
+        gone = sorted(traced.difference(entries))
+        texts = [text for _, text in (*entries, *gone)]
+        return WholePlan(
+            plan, tuple(entries), tuple(gone), tuple(self._pending(plan, texts)), tuple(self._backups(texts))
+        )
+
+    def _traced(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
+        going = set(plan.sessions)
+        rows = self.memory.ledger.rows()
+        return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
 
     def _pending(self, plan: ForgetPlan, texts: Sequence[str]) -> list[Pending]:
         words = [*plan.texts, *(text.casefold() for text in texts)]
@@ -119,6 +124,8 @@ class Forgetting:
         blanked: set[int] = set()
         for session_id in plan.sessions.sessions:
             blanked.update(self.memory.ledger.blank(session_id))
+        for target, text in plan.gone_entries:
+            blanked.update(self.memory.ledger.blank_entry(target, text))
         texts = [text for _, text in plan.entries]
         blanked.update(self.memory.ledger.blank_holding([*texts, *plan.sessions.texts]))
         for waiting in plan.pending:
@@ -126,7 +133,7 @@ class Forgetting:
         for path in plan.backups:
             path.unlink(missing_ok=True)
         queued = self._unqueue(plan.sessions.sessions, [*texts, *plan.sessions.texts])
-        prompts = self.sessions.forgetting.scrub_entries(texts)
+        prompts = self.sessions.forgetting.scrub_entries([*texts, *(text for _, text in plan.gone_entries)])
         report = self.sessions.forgetting.carry_out(plan.sessions)
         self.memory.ledger.erase_log()
         return WholeReport(

@@ -222,6 +222,12 @@ class Ledger:
         with self._db.writing() as connection:
             return [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
 
+    def blank_entry(self, target: Target, entry: str) -> list[LedgerId]:
+        """Blank this very entry wherever a row of its page shows it; return the rows."""
+        with self._db.writing() as connection:
+            rows = connection.execute(SQL.blank_entry, {"target": target, "entry": entry})
+            return [LedgerId(row) for (row,) in rows]
+
     def blank_holding(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that holds any of `words`, in any case, keeping ids and hashes; return the rows."""
         folded = [word.casefold() for word in words if word.strip()]

@@ -35,6 +35,11 @@ UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
                  after = CASE WHEN after IS NULL THEN NULL ELSE '' END
 WHERE session_id = ? RETURNING id;
 
+-- name: blank_entry
+UPDATE edits SET before = CASE WHEN before = :entry THEN '' ELSE before END,
+                 after = CASE WHEN after = :entry THEN '' ELSE after END
+WHERE target = :target AND (before = :entry OR after = :entry) RETURNING id;
+
 -- name: texts
 SELECT id, before, after FROM edits;
 

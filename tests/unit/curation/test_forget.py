@@ -117,3 +117,20 @@ def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
     assert (nothing.is_empty, waiting.is_empty, on_a_page.is_empty, asked().is_empty) == (True, False, False, True)
     assert waiting.sessions.is_empty
     assert on_a_page.sessions.is_empty
+
+
+@pytest.mark.parametrize(
+    "later", [Remove("likes Quixotopia"), Replace("likes Quixotopia", "likes cake")], ids=["removed", "replaced"]
+)
+def test_an_entry_that_left_its_page_before_is_forgotten_too(filled, forget, home, later):
+    """What another removed or replaced since stands in the archive, and in answers that quoted it."""
+    filled.memory.apply(Target.MEMORY, later, Author(session_id=SessionId("later")))
+    quoting = Message(Role.ASSISTANT, "likes Quixotopia\n  — MEMORY.md, 2026-11-16")
+    filled.sessions.append(SessionId("later"), [NewMessage(quoting, 3.0, Origin.MODEL)])
+
+    forget.carry_out(forget.plan(filled.sessions.forgetting.plan_sessions([NAME])))
+
+    assert b"quixotopia" not in everything(home)
+    kept = [row.step.after for row in filled.memory.ledger.rows(Target.MEMORY)]
+    assert "likes tea" in kept
+    assert ("likes cake" in kept) == isinstance(later, Replace)
