@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.jsontypes import JSON, dumps
@@ -25,14 +25,47 @@ from kept.sessions.blobs import Blob, blob_of, cut, joined
 Row: TypeAlias = tuple[Any, ...]
 LoadBlob: TypeAlias = Callable[[str], str | None]
 
-MESSAGE_COLUMNS = (
-    "id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id, "
-    "reasoning, parts, token_count, api_content, external_id, interrupted"
-)
-SESSION_COLUMNS = (
-    "id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, "
-    "end_reason, archived, last_active, message_count, metadata"
-)
+
+class MessageRow(NamedTuple):
+    """The columns of a message as it is written; read back, its number stands before them."""
+
+    session_id: str
+    role: str
+    content: str
+    timestamp: float
+    state: str
+    origin: str | None
+    """None where the role says it already, so that it takes no room in the row."""
+    tool_name: str | None
+    tool_calls: str | None
+    tool_call_id: str | None
+    reasoning: str | None
+    parts: str | None
+    token_count: int | None
+    api_content: str | None
+    external_id: str | None
+    interrupted: int
+
+
+class SessionRow(NamedTuple):
+    """The columns of a session."""
+
+    id: str
+    source: str
+    started: float
+    user_id: str
+    profile: str | None
+    project: str | None
+    model: str | None
+    title: str | None
+    parent_session_id: str | None
+    link: str | None
+    ended: float | None
+    end_reason: str | None
+    archived: int
+    last_active: float
+    message_count: int
+    metadata: str | None
 
 
 def storable(text: str) -> str:
@@ -46,35 +79,30 @@ def storable(text: str) -> str:
     return text
 
 
-def message_row(session_id: SessionId, new: NewMessage) -> tuple[Row, list[Blob]]:
-    """Return the values to insert, in the order of MESSAGE_COLUMNS without the id, and the blobs cut out."""
+def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, list[Blob]]:
+    """Return the row of a new message, and the blobs cut out of it."""
     message = new.message
     content, parts, blobs = _flattened(message.content)
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
     api_content = new.api_content if new.api_content != message.content else None
-    row = (
-        session_id,
-        message.role.value,
-        content,
-        new.timestamp,
-        State.ACTIVE.value,
-        _origin(message.role, new.origin),
-        _clean(message.tool_name),
-        storable(dumps(calls)) if calls else None,
-        _clean(message.tool_call_id),
-        _clean(message.reasoning),
-        parts,
-        new.token_count,
-        _clean(api_content),
-        _clean(new.external_id),
-        int(new.interrupted),
+    row = MessageRow(
+        session_id=session_id,
+        role=message.role.value,
+        content=content,
+        timestamp=new.timestamp,
+        state=State.ACTIVE.value,
+        origin=None if Origin.usual(message.role) is new.origin else new.origin.value,
+        tool_name=_clean(message.tool_name),
+        tool_calls=storable(dumps(calls)) if calls else None,
+        tool_call_id=_clean(message.tool_call_id),
+        reasoning=_clean(message.reasoning),
+        parts=parts,
+        token_count=new.token_count,
+        api_content=_clean(api_content),
+        external_id=_clean(new.external_id),
+        interrupted=int(new.interrupted),
     )
     return row, blobs
-
-
-def _origin(role: Role, origin: Origin) -> str | None:
-    # what the role says already takes no room in the row
-    return None if Origin.usual(role) is origin else origin.value
 
 
 def _clean(text: str | None) -> str | None:
@@ -104,27 +132,28 @@ def _flattened(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[B
     return "\n".join(texts), dumps(shape), found
 
 
-def message_from(row: Row, load: LoadBlob) -> StoredMessage:
-    """Return the message of a row that was selected as MESSAGE_COLUMNS."""
-    role = _role(row[2])
+def message_from(values: Row, load: LoadBlob) -> StoredMessage:
+    """Return the message that was read: its number, then the columns of MessageRow."""
+    row = MessageRow._make(values[1:])
+    role = _role(row.role)
     return StoredMessage(
-        id=MessageId(row[0]),
-        session_id=SessionId(row[1]),
+        id=MessageId(values[0]),
+        session_id=SessionId(row.session_id),
         message=Message(
             role=role,
-            content=_content(row[3] or "", row[11], load),
-            tool_calls=_tool_calls(row[8]),
-            tool_call_id=row[9],
-            tool_name=row[7],
-            reasoning=row[10],
+            content=_content(row.content or "", row.parts, load),
+            tool_calls=_tool_calls(row.tool_calls),
+            tool_call_id=row.tool_call_id,
+            tool_name=row.tool_name,
+            reasoning=row.reasoning,
         ),
-        timestamp=float(row[4]),
-        origin=Origin(row[6]) if row[6] else Origin.usual(role),
-        state=State(row[5]),
-        token_count=row[12],
-        api_content=row[13],
-        external_id=row[14],
-        interrupted=bool(row[15]),
+        timestamp=float(row.timestamp),
+        origin=Origin(row.origin) if row.origin else Origin.usual(role),
+        state=State(row.state),
+        token_count=row.token_count,
+        api_content=row.api_content,
+        external_id=row.external_id,
+        interrupted=bool(row.interrupted),
     )
 
 
@@ -160,45 +189,46 @@ def _content(content: str, parts: str | None, load: LoadBlob) -> str | tuple[Par
     return tuple(restored)
 
 
-def session_row(session: Session) -> Row:
-    """Return the values to insert, in the order of SESSION_COLUMNS."""
-    return (
-        storable(session.id),
-        storable(session.source),
-        session.started,
-        storable(session.user_id),
-        _clean(session.profile),
-        _clean(session.project),
-        _clean(session.model),
-        _clean(session.title),
-        _clean(session.parent_session_id),
-        session.link.value if session.link else None,
-        session.ended,
-        _clean(session.end_reason),
-        int(session.archived),
-        session.last_active if session.last_active is not None else session.started,
-        session.message_count,
-        storable(dumps(session.metadata)) if session.metadata else None,
+def session_row(session: Session) -> SessionRow:
+    """Return the row of a session."""
+    return SessionRow(
+        id=storable(session.id),
+        source=storable(session.source),
+        started=session.started,
+        user_id=storable(session.user_id),
+        profile=_clean(session.profile),
+        project=_clean(session.project),
+        model=_clean(session.model),
+        title=_clean(session.title),
+        parent_session_id=_clean(session.parent_session_id),
+        link=session.link.value if session.link else None,
+        ended=session.ended,
+        end_reason=_clean(session.end_reason),
+        archived=int(session.archived),
+        last_active=session.last_active if session.last_active is not None else session.started,
+        message_count=session.message_count,
+        metadata=storable(dumps(session.metadata)) if session.metadata else None,
     )
 
 
-def session_from(row: Row) -> Session:
-    """Return the session of a row that was selected as SESSION_COLUMNS."""
+def session_from(values: Row) -> Session:
+    """Return the session that was read as the columns of SessionRow."""
+    row = SessionRow._make(values)
     return Session(
-        id=SessionId(row[0]),
-        source=row[1],
-        started=float(row[2]),
-        user_id=row[3],
-        profile=row[4],
-        project=row[5],
-        model=row[6],
-        title=row[7],
-        parent_session_id=SessionId(row[8]) if row[8] is not None else None,
-        link=Link(row[9]) if row[9] else None,
-        ended=row[10],
-        end_reason=row[11],
-        archived=bool(row[12]),
-        last_active=row[13],
-        message_count=row[14],
-        metadata=json.loads(row[15]) if row[15] else {},
+        id=SessionId(row.id),
+        source=row.source,
+        started=float(row.started),
+        user_id=row.user_id,
+        profile=row.profile,
+        project=row.project,
+        model=row.model,
+        title=row.title,
+        parent_session_id=SessionId(row.parent_session_id) if row.parent_session_id is not None else None,
+        link=Link(row.link) if row.link else None,
+        ended=row.ended,
+        end_reason=row.end_reason,
+        archived=bool(row.archived),
+        last_active=row.last_active,
+        message_count=row.message_count,
+        metadata=json.loads(row.metadata) if row.metadata else {},
     )

@@ -1,11 +1,13 @@
 """Text prepared for the word index: scripts without spaces cut up, identifiers in parts, word forms by their base."""
 
+import json
 import re
 import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.sessions.inflection import CYRILLIC, base
 from kept.sessions.words import CANONICAL, STOP_WORDS
 
@@ -20,6 +22,8 @@ STRONG: Final = "\ue0c4"
 """Marks the words of a short message, so that a very common word is found where it says most."""
 
 STRONG_WORDS: Final = 12
+RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
+"""Tools whose answers repeat other messages: found again, the echoes would stand before the originals."""
 TOOL_CHARACTERS: Final = 2_000
 TALK_CHARACTERS: Final = 200_000
 
@@ -55,6 +59,27 @@ class IndexedText:
     text: str
     tool_text: str = ""
     """Tool names, arguments and output; capped, noise removed."""
+
+
+def indexed_text(
+    message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
+) -> IndexedText:
+    """Return what of a row is to be found: talk at full weight, tools below it, echoes of other messages not."""
+    if origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER):
+        return IndexedText(message_id, "", "")
+    if role == "tool" and tool_name in RECALLS:
+        return IndexedText(message_id, "", tool_name)
+    if role == "tool":
+        return IndexedText(message_id, "", f"{tool_name or ''} {content}")
+    return IndexedText(message_id, content, _called(tool_calls) if tool_calls else "")
+
+
+def _called(tool_calls: str) -> str:
+    try:
+        calls = json.loads(tool_calls)
+        return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
+    except (ValueError, KeyError, TypeError):
+        return tool_calls  # another program's own form: its words are still worth finding
 
 
 @dataclass(frozen=True, slots=True)

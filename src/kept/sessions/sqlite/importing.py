@@ -11,7 +11,7 @@ from kept.core.messages import Session, State
 from kept.sessions.blobs import Blob
 from kept.sessions.identity import Print, Stored, fingerprint
 from kept.sessions.lines import BadLine, Line, MessageLine, NoConversation, SessionLine, parse
-from kept.sessions.records import Row, message_row
+from kept.sessions.records import MessageRow, message_row
 from kept.sessions.sqlite import context, life, notes, rows, tombstones
 from kept.sessions.sqlite.file import SessionFile
 from kept.sessions.transfer import ImportReport
@@ -21,7 +21,6 @@ from kept.storage.statements import statements
 SQL = statements("kept.sessions.sqlite", "transfer.sql")
 TASK = "importing messages"
 BATCH = 1_000
-_CONTENT, _PARTS, _CALLS, _EXTERNAL, _TIME, _STATE = 2, 10, 7, 13, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class _Ready:
     """A message line with its row prepared outside the transaction."""
 
     line: MessageLine
-    row: Row
+    row: MessageRow
     blobs: list[Blob]
     mark: Print
 
@@ -76,8 +75,8 @@ class Importing:
             return line
         row, blobs = message_row(line.session.id, self._file.redaction.message(line.new))
         if line.state is not State.ACTIVE:
-            row = (*row[:_STATE], line.state.value, *row[_STATE + 1 :])
-        return _Ready(line, row, blobs, fingerprint(row[1], row[_CONTENT], row[_PARTS], row[_CALLS]))
+            row = row._replace(state=line.state.value)
+        return _Ready(line, row, blobs, fingerprint(row.role, row.content, row.parts, row.tool_calls))
 
     def _take(self, connection: Connection, ready: Iterable[SessionLine | _Ready]) -> None:
         fresh: list[_Ready] = []
@@ -127,7 +126,7 @@ class Importing:
         if stored is None:
             self.report.forgotten += 1
             return False
-        external, moment = item.row[_EXTERNAL], item.row[_TIME]
+        external, moment = item.row.external_id, item.row.timestamp
         if stored.holds(external, item.mark, moment):
             self.report.known += 1
             return False
@@ -142,7 +141,7 @@ class Importing:
         session_id = item.line.session.id
         marks = {
             tombstones.of_message(self._salt or "", session_id, external_id=external, mark=item.mark)
-            for external in (item.row[_EXTERNAL], None)
+            for external in (item.row.external_id, None)
         }
         return any(tombstones.has(connection, mark) for mark in marks)
 
@@ -152,7 +151,7 @@ class Importing:
         first: dict[SessionId, float] = {}
         titles: dict[SessionId, Session] = {}
         for item in fresh:
-            session_id, moment = item.line.session.id, item.row[_TIME]
+            session_id, moment = item.line.session.id, item.row.timestamp
             counts[session_id] += 1
             latest[session_id] = max(latest.get(session_id, moment), moment)
             first[session_id] = min(first.get(session_id, moment), moment)

@@ -1,17 +1,15 @@
 """The seam between rows and index: what is written is indexed with it, what others wrote is caught up."""
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.search import Found, SearchRequest
-from kept.sessions.records import Row
+from kept.sessions.records import MessageRow, Row
 from kept.sessions.sqlite import index
-from kept.sessions.text import IndexedText
+from kept.sessions.text import IndexedText, indexed_text
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
@@ -20,48 +18,12 @@ if TYPE_CHECKING:
 
 SQL = statements("kept.sessions.sqlite", "queue.sql")
 BATCH = 500
-RECALLS = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
-"""Tools whose answers repeat other messages: found again, the echoes would stand before the originals."""
-_ROLE, _CONTENT, _ORIGIN, _TOOL_NAME, _TOOL_CALLS = 1, 2, 5, 6, 7
 
 
-def indexed_text(
-    message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
-) -> IndexedText:
-    """Return what of a row is to be found: talk at full weight, tools below it, echoes of other messages not."""
-    if origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER):
-        return IndexedText(message_id, "", "")
-    if role == "tool" and tool_name in RECALLS:
-        return IndexedText(message_id, "", tool_name)
-    if role == "tool":
-        return IndexedText(message_id, "", f"{tool_name or ''} {content}")
-    return IndexedText(message_id, content, _called(tool_calls) if tool_calls else "")
-
-
-def _called(tool_calls: str) -> str:
-    try:
-        calls = json.loads(tool_calls)
-        return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
-    except (ValueError, KeyError, TypeError):
-        return tool_calls  # another program's own form: its words are still worth finding
-
-
-def add(connection: Connection, rows: Sequence[tuple[int, Row]]) -> None:
-    """Index inserted rows, each given with its id and the values of `records.message_row`."""
-    index.add(
-        connection,
-        [
-            indexed_text(
-                number,
-                row[_ROLE],
-                content=row[_CONTENT],
-                origin=row[_ORIGIN],
-                tool_name=row[_TOOL_NAME],
-                tool_calls=row[_TOOL_CALLS],
-            )
-            for number, row in rows
-        ],
-    )
+def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
+    """Index inserted rows, each given with its id."""
+    read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
+    index.add(connection, _texts(read))
 
 
 def remove(connection: Connection, message_ids: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from kept.core.errors import NotFound
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import NewMessage, State, StoredMessage
 from kept.sessions.blobs import Blob, blob_text
-from kept.sessions.records import Row, message_from, message_row
+from kept.sessions.records import MessageRow, Row, message_from, message_row
 from kept.sessions.sqlite import indexing
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
@@ -30,7 +30,7 @@ def add(connection: Connection, session_id: SessionId, messages: Sequence[NewMes
     return insert(connection, [message_row(session_id, new) for new in messages])
 
 
-def insert(connection: Connection, rows: Sequence[tuple[Row, list[Blob]]]) -> list[MessageId]:
+def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
     """Insert prepared rows with their blobs and index rows, and return their ids."""
     connection.executemany(SQL.insert, [row for row, _ in rows])
     # nobody else writes inside an immediate transaction, so the ids of one statement follow each other
