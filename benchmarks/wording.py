@@ -3,7 +3,8 @@
     python benchmarks/wording.py --attacks FILE.jsonl... --benign FILE.jsonl... --ordinary FILE.jsonl... [--write]
 
 Each row is `{"text"}`. `--benign` are harmless texts that speak of the same things as attacks, `--ordinary` are
-messages of every day. The kinds of words in wording.tsv are written by hand and kept; the weights are replaced.
+messages of every day. A text of a file that is named twice counts twice: notes as short as an entry of the memory
+deserve it. The kinds of words in wording.tsv are written by hand and kept; the weights are replaced.
 The bars are set by the ordinary texts that the rules do not block: `--hold` and `--block` say how many per 10,000
 short and long ones may reach each bar when they were not learnt from (each third is scored by the other two).
 """
@@ -11,6 +12,7 @@ short and long ones may reach each bar when they were not learnt from (each thir
 import argparse
 import json
 import random
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,19 @@ from kept.security.scan import read, scan
 from kept.security.wording import SHORT, WINDOW, Wording
 
 FILE = Path(__file__).parent.parent / "src" / "kept" / "security" / "wording.tsv"
-NOT_TELLING = frozenset({".", "0", "\x7f", "example", "test", "evil", "mallory", "com", "org", "net"})
+NOT_TELLING = frozenset(
+    {".", "0", "\x7f", "test", "evil", "mallory", "com", "org", "net", "invalid", "local"}
+    | {"example", "exemple", "ejemplo", "beispiel"}
+)
 """Words that say how an example was made up, not what it wants."""
 FEWEST = 3
 """Stretches that a feature must occur in."""
 LONGEST = 2_000
-PENALTY, SPARSE = 0.5, 1.0
+STRENGTH, EXACTNESS = 0.2, 1e-3
+STEP = 5
+"""Weights are multiples of it, so that many features share one row of the file, which is then quick to read."""
+COUNTS = {"attacks": 2, "benign": 5, "ordinary": 1}
 PARTS = 3
-
 
 Windows = list[list[str]]
 
@@ -37,12 +44,12 @@ def main() -> None:
     options.add_argument("--ordinary", type=Path, nargs="+", required=True)
     options.add_argument("--hold", type=float, nargs=2, default=(10.0, 80.0))
     options.add_argument("--block", type=float, nargs=2, default=(2.0, 5.0))
-    options.add_argument("--most", type=int, default=3_000)
+    options.add_argument("--most", type=int, default=8_000)
     options.add_argument("--write", action="store_true")
     given = options.parse_args()
     wording = Wording(FILE.read_text(encoding="utf-8"))
     attacks, benign, ordinary = texts(given.attacks), texts(given.benign), texts(given.ordinary)
-    examples = Examples(wording, attacks, benign, ordinary)
+    examples = Examples(wording, {"attacks": attacks, "benign": benign, "ordinary": ordinary})
     print(f"{len(examples.texts)} texts, {len(examples.names)} features")
     unseen = [
         (sum(map(len, each[::2])), score)
@@ -68,9 +75,13 @@ def blocked(text: str) -> bool:
     return scan(text, allow=["wording"]).blocked
 
 
-def texts(paths: list[Path]) -> list[str]:
-    lines = (line for path in paths for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
-    return list(dict.fromkeys(str(json.loads(line)["text"]) for line in lines))
+def texts(paths: list[Path]) -> Counter[str]:
+    """Return each text, and how many of `paths` hold it."""
+    found: Counter[str] = Counter()
+    for path in paths:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        found.update(dict.fromkeys((str(json.loads(line)["text"]) for line in lines if line.strip()), 1))
+    return found
 
 
 def windows(text: str) -> Windows:
@@ -82,12 +93,12 @@ def windows(text: str) -> Windows:
 class Examples:
     """Texts as rows of features, one row for each stretch."""
 
-    def __init__(self, wording: Wording, attacks: list[str], benign: list[str], ordinary: list[str]) -> None:
+    def __init__(self, wording: Wording, given: dict[str, Counter[str]]) -> None:
         from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-not-found]
 
-        self.texts = texts = [windows(text) for text in (*attacks, *benign, *ordinary)]
-        self.answers = [place < len(attacks) for place in range(len(texts))]
-        self.counts = [2] * len(attacks) + [3] * len(benign) + [1] * len(ordinary)
+        self.texts = texts = [windows(text) for each in given.values() for text in each]
+        self.answers = [name == "attacks" for name, each in given.items() for _ in each]
+        self.counts = [COUNTS[name] * times for name, each in given.items() for times in each.values()]
         vectors = CountVectorizer(analyzer=lambda window: filter(telling, wording.features(window)), min_df=FEWEST)
         self.rows = vectors.fit_transform([window for each in texts for window in each])
         self.names = vectors.get_feature_names_out()
@@ -113,14 +124,14 @@ class Examples:
         answers = [self.answers[place] for place in places]
         counts = [self.counts[place] for place in places]
         heaviest = [self.ends[place] for place in places]
-        for _ in range(2):
-            scores = fit(self.rows[heaviest], answers, counts).decision_function(self.rows)
-            stretches = (range(self.ends[place], self.ends[place + 1]) for place in places)
-            heaviest = [max(stretch, key=scores.__getitem__) for stretch in stretches]
-        kept = strongest(fit(self.rows[heaviest], answers, counts, sparse=True).coef_[0], most)
-        model = fit(self.rows[heaviest][:, kept], answers, counts)
+        scores = fit(self.rows[heaviest], answers, counts).decision_function(self.rows)
+        stretches = (range(self.ends[place], self.ends[place + 1]) for place in places)
+        rows = self.rows[[max(stretch, key=scores.__getitem__) for stretch in stretches]]
+        kept = strongest(rows, fit(rows, answers, counts).coef_[0], most)
+        model = fit(rows[:, kept], answers, counts)
         weights = {
-            str(self.names[place]): round(100 * weight) for place, weight in zip(kept, model.coef_[0], strict=True)
+            str(self.names[place]): STEP * round(100 * weight / STEP)
+            for place, weight in zip(kept, model.coef_[0], strict=True)
         }
         return {"": round(100 * model.intercept_[0]), **{name: weight for name, weight in weights.items() if weight}}
 
@@ -130,17 +141,17 @@ def telling(name: str) -> bool:
     return NOT_TELLING.isdisjoint(words) and not (len(words) == 1 and len(name) == 1)
 
 
-def fit(rows: Any, answers: list[bool], counts: list[int], *, sparse: bool = False) -> Any:
+def fit(rows: Any, answers: list[bool], counts: list[int]) -> Any:
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-not-found]
 
-    strength = SPARSE if sparse else PENALTY
-    model = LogisticRegression(C=strength, l1_ratio=int(sparse), solver="liblinear", max_iter=300)
+    model = LogisticRegression(C=STRENGTH, solver="liblinear", tol=EXACTNESS)
     return model.fit(rows, answers, sample_weight=counts)
 
 
-def strongest(weights: Any, most: int) -> list[int]:
-    order = sorted(range(len(weights)), key=lambda place: -abs(weights[place]))
-    return sorted(place for place in order[:most] if weights[place])
+def strongest(rows: Any, weights: Any, most: int) -> list[int]:
+    """Return the places of the features that move the most texts the furthest."""
+    spread = abs(weights) * rows.sum(axis=0).A1 ** 0.5
+    return sorted(sorted(range(len(weights)), key=spread.__getitem__)[-most:])
 
 
 def bar(found: list[tuple[int, int]], share: float, sizes: range) -> int:
@@ -151,7 +162,10 @@ def bar(found: list[tuple[int, int]], share: float, sizes: range) -> int:
 def text_of(bars: list[tuple[int, int]], base: int, warm: int, weights: dict[str, int]) -> str:
     head = FILE.read_text(encoding="utf-8").rsplit("\n\n", 2)[0]
     limits = "".join(f"{name}\t{short}\t{long}\n" for name, (short, long) in zip(("hold", "block"), bars, strict=True))
-    rows = "".join(f"{name}\t{weight}\n" for name, weight in sorted(weights.items()))
+    shared = defaultdict(list)
+    for name, weight in sorted(weights.items()):
+        shared[weight].append(name)
+    rows = "".join("\t".join((str(weight), *names)) + "\n" for weight, names in sorted(shared.items(), reverse=True))
     return f"{head}\n\n{limits}base\t{base}\nwarm\t{warm}\n\n{rows}"
 
 

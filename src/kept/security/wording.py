@@ -29,7 +29,7 @@ class Wording:
     """Kinds of words in five languages, and what they weigh, in hundredths."""
 
     def __init__(self, source: str) -> None:
-        """Read the kinds (`name = word stem*`), the bars and the weights (`feature<TAB>weight`) of `source`."""
+        """Read the kinds (`name = word stem*`), the bars and the weights (`weight<TAB>feature<TAB>…`) of `source`."""
         kinds, bars, weights = source.split("\n\n")[-3:]
         rows = [[int(number) for number in line.split("\t")[1:]] for line in bars.split("\n")]
         self._holds, self._blocks, (self._base,), (self._warm,) = rows
@@ -38,7 +38,9 @@ class Wording:
         for line in kinds.strip().split("\n"):
             name, _, words = line.partition(" = ")
             self._add_kind(f"#{name}", words.split())
-        self.weights = {name: int(weight) for name, _, weight in (row.partition("\t") for row in weights.splitlines())}
+        self.weights: dict[str, int] = {}
+        for weight, _, features in (row.partition("\t") for row in weights.splitlines()):
+            self.weights.update(zip(features.split("\t"), repeat(int(weight)), strict=False))
         self._known: dict[str, tuple[str, str]] = {}
         self._heat: dict[str, int] = {}
 

@@ -19,11 +19,11 @@ block\t120\t200
 base\t-50
 warm\t30
 
-#send\t40
-#send~#secrets\t150
-. #send\t20
-password\t30
-calm\t-90
+150\t#send~#secrets
+40\t#send
+30\tpassword
+20\t. #send
+-90\tcalm
 """
 WORDS = ["send", "schicke", "password", "passwort", "calm", "not", "the", ".", "mail@x", "don't", "7"]
 
@@ -88,13 +88,14 @@ def test_the_shipped_weights_are_sound() -> None:
     used = {
         part
         for row in weights.splitlines()
-        for part in row.partition("\t")[0].replace("~", " ").split()
+        for feature in row.split("\t")[1:]
+        for part in feature.replace("~", " ").split()
         if part[0] == "#"
     }
 
     assert [line.partition("\t")[0] for line in bars.splitlines()] == ["hold", "block", "base", "warm"]
     assert all(hold < block for hold, block in map(wording().bars, range(50)))
-    assert len(wording().weights) <= 3_000
+    assert len(wording().weights) <= 8_000
     assert used <= names
 
 
