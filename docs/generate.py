@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.settings import Settings
-from kept.config.shape import fields, in_words, is_section
 from kept.core.jsontypes import JSON, dumps
+from kept.core.shape import fields, in_words, is_section
 from kept.core.tools import ToolSchema
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -9,9 +9,10 @@ from typing import Any
 from kept.config.home import Home
 from kept.config.load import from_text, parsed, put, read_document
 from kept.config.settings import Settings
-from kept.config.shape import Unfit, built, fields, known_keys, nearest
+from kept.config.shape import known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
 from kept.core.jsontypes import dumps
+from kept.core.shape import Unfit, built, fields
 from kept.core.text import encodable
 from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.locks import locked

@@ -9,8 +9,9 @@ from typing import Any
 
 from kept.config.home import Home
 from kept.config.settings import Settings
-from kept.config.shape import Unfit, built, fields, is_section, known_keys, nearest
+from kept.config.shape import known_keys, nearest
 from kept.core.errors import ConfigError, Unreadable
+from kept.core.shape import Unfit, built, fields, is_section
 from kept.storage.files import read_bytes
 
 ENV_PREFIX = "KEPT_"

@@ -12,9 +12,10 @@ from kept.config.file import set_value, unset_value
 from kept.config.home import Home
 from kept.config.load import load
 from kept.config.settings import Settings
-from kept.config.shape import Unfit, accepts, built, in_words, known_keys, nearest
+from kept.config.shape import known_keys, nearest
 from kept.core.bounds import Above, Between
 from kept.core.errors import ConfigError, Unreadable, UsageError
+from kept.core.shape import Unfit, accepts, built, in_words
 
 COMMENTED = """\
 # the head of the file

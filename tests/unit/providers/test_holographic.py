@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from kept.core.errors import ConfigError
+from kept.providers.config import load_settings
 from kept.providers.holographic import HolographicProvider
-from kept.providers.holographic.settings import HolographicSettings, settings_from
+from kept.providers.holographic.settings import HolographicSettings
 from kept.testing.clock import FixedClock
 
 FACTS = [
@@ -299,15 +300,20 @@ def test_a_new_vector_length_is_applied_to_all_facts(filled, tmp_path):
 @pytest.mark.parametrize(
     "values", [{"hrr_dim": "big"}, {"hrr_dim": 1}, {"auto_extract": 1}, {"default_trust": 2}, {"hrr_dim": 100.5}]
 )
-def test_wrong_settings_say_what_is_wanted(values):
+def test_wrong_settings_say_what_is_wanted(tmp_path, values):
     """The file, the setting and the accepted values are named."""
-    with pytest.raises(ConfigError, match=next(iter(values))):
-        settings_from(values)
+    (tmp_path / "holographic.json").write_text(json.dumps(values))
+
+    with pytest.raises(ConfigError, match=f"holographic.json: {next(iter(values))}") as caught:
+        load_settings(HolographicSettings, tmp_path, "holographic")
+    assert "accepted: " in caught.value.remedy
 
 
-def test_unknown_keys_are_passed_over():
+def test_unknown_keys_are_passed_over(tmp_path):
     """Another program may keep its own there."""
-    assert settings_from({"theirs": 1, "hrr_dim": 512}) == HolographicSettings(hrr_dim=512)
+    (tmp_path / "holographic.json").write_text('{"theirs": 1, "hrr_dim": 512}')
+
+    assert load_settings(HolographicSettings, tmp_path, "holographic") == HolographicSettings(hrr_dim=512)
 
 
 def test_other_scripts_are_found(provider):

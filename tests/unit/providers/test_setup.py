@@ -3,14 +3,18 @@
 import json
 import os
 import time
+from dataclasses import dataclass
+from typing import Annotated, Literal
 from unittest.mock import patch
 
 import pytest
 
 from kept.config.secrets import read_secrets, set_secret
+from kept.core.bounds import Between
 from kept.core.refusal import Refused
 from kept.providers.base import StartContext
 from kept.providers.choosing import chosen_names
+from kept.providers.config import questions
 from kept.providers.discovery import Found
 from kept.providers.loading import lend_variables
 from kept.providers.manifest import Manifest, manifest_of
@@ -165,3 +169,21 @@ def test_packages_and_programs_of_a_plugin(tmp_path):
 
     assert missing(manifest.requirements) == ["surely-not-installed>=2"]
     assert manifest.hints == ("needs brv; install: npm i -g brv; check: brv --version",)
+
+
+def test_what_setup_asks_is_read_from_the_settings():
+    """Defaults and choices stand in the dataclass, the words beside it."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Own:
+        mode: Literal["cloud", "local"] = "cloud"
+        quiet: bool = False
+        limit: Annotated[int, Between(1, 9)] = 6
+
+    asked = questions(Own, {"mode": "Where it runs", "quiet": "Say less", "limit": "How many"})
+
+    assert [(each["key"], each["default"], each["choices"]) for each in asked] == [
+        ("mode", "cloud", ["cloud", "local"]),
+        ("quiet", False, [False, True]),
+        ("limit", 6, []),
+    ]

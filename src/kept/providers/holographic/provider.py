@@ -9,10 +9,10 @@ from kept.core.errors import ProviderError
 from kept.core.jsontypes import JSON, dumps
 from kept.core.ports import Clock
 from kept.providers.base import MemoryAction, MemoryProvider, Messages, ProviderCommand
-from kept.providers.config import load_values
+from kept.providers.config import load_settings, questions
 from kept.providers.holographic.commands import commands
 from kept.providers.holographic.extract import stated_facts
-from kept.providers.holographic.settings import DESCRIPTIONS, HolographicSettings, settings_from
+from kept.providers.holographic.settings import QUESTIONS, HolographicSettings
 from kept.providers.holographic.store import FactStore
 from kept.providers.holographic.tools import FactTools, schemas
 from kept.security.scan import scan
@@ -51,7 +51,7 @@ class HolographicProvider(MemoryProvider):
     def initialize(self, session_id: str, **context: Any) -> None:
         """Open the store of the home and the user that `context` names."""
         home = Path(context["kept_home"])
-        self._settings = settings_from(load_values(home, NAME))
+        self._settings = load_settings(HolographicSettings, home, NAME)
         self._user_id = context.get("user_id") or "owner"
         self._writable = context.get("agent_context", "primary") == "primary"
         self._session_id = session_id
@@ -124,12 +124,7 @@ class HolographicProvider(MemoryProvider):
 
     def get_config_schema(self) -> Sequence[Mapping[str, JSON]]:
         """Return the fields that setup asks for."""
-        defaults = HolographicSettings()
-        fields: list[Mapping[str, JSON]] = [
-            {"key": key, "description": description, "default": getattr(defaults, key)}
-            for key, description in DESCRIPTIONS.items()
-        ]
-        return [{**each, "choices": [False, True]} if each["key"] == "auto_extract" else each for each in fields]
+        return questions(HolographicSettings, QUESTIONS)
 
     def get_status(self, *, kept_home: str = "") -> Mapping[str, JSON]:
         """Return how many facts there are; the home is needed only before it is initialised."""

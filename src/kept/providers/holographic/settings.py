@@ -1,12 +1,9 @@
 """Settings of the holographic provider, from `<home>/holographic.json`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated
 
 from kept.core.bounds import Between
-from kept.core.errors import ConfigError
-from kept.core.jsontypes import JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +24,7 @@ class HolographicSettings:
     """How much holographic similarity counts beside the words."""
 
 
-DESCRIPTIONS = {
+QUESTIONS = {
     "auto_extract": "Take facts from a session when it ends",
     "default_trust": "Trust of a new fact, 0 to 1",
     "min_trust_threshold": "Recall no facts below this trust",
@@ -36,24 +33,3 @@ DESCRIPTIONS = {
     "hrr_weight": "Weight of holographic similarity",
 }
 """What setup asks, by setting."""
-
-
-def settings_from(values: Mapping[str, JSON]) -> HolographicSettings:
-    """Return settings from the values of the file; keys of other programs are passed over."""
-    hints = get_type_hints(HolographicSettings, include_extras=True)
-    own = {each.name for each in fields(HolographicSettings)}
-    checked: dict[str, Any] = {
-        name: _checked(name, value, hints[name]) for name, value in values.items() if name in own
-    }
-    return HolographicSettings(**checked)
-
-
-def _checked(name: str, value: JSON, hint: object) -> JSON:
-    kind, bounds = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
-    right = isinstance(value, bool) if kind is bool else isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int and isinstance(value, float) and not value.is_integer():
-        right = False
-    if not right or (bounds is not None and isinstance(value, int | float) and not bounds.holds(value)):
-        wanted = f"a number {bounds}" if bounds is not None else "true or false"
-        raise ConfigError(f"holographic.json: {name} is {value!r}", f"set it to {wanted}")
-    return int(value) if kind is int and isinstance(value, float) else value
