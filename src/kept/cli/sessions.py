@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import MOST, JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
+from kept.cli.printable import printable
 from kept.cli.sessions_audit import show_audit
 from kept.cli.transcript import message_json, say_message, say_session, session_json
 from kept.core.errors import UsageError
@@ -98,7 +99,7 @@ def scroll(
             shown: list[JSON] = [{**message_json(one), "anchor": one.id == message} for one in around]
             print_json({"session_id": around[0].session_id, "messages": shown})
             return
-        say(f"session {around[0].session_id}")
+        say(f"session {printable(around[0].session_id)}")
         for one in around:
             say_message(one, mark=">" if one.id == message else " ")
 
@@ -112,7 +113,7 @@ def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.
         if as_json:
             print_json({"session_id": session_id, "title": given})
         else:
-            say(f"{session_id}  {given}")
+            say(printable(f"{session_id}  {given}"))
 
 
 @app.command()

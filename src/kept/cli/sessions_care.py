@@ -58,7 +58,7 @@ def prune(
             for session in plan.sessions:
                 active = local(session.last_active or session.started)
                 messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-                say(f"{session.id}  {active}  {messages}  {printable(session.title or '(no title)')}")
+                say(f"{printable(session.id)}  {active}  {messages}  {printable(session.title or '(no title)')}")
         answer: dict[str, JSON] = {
             "sessions": [session_json(session) for session in plan.sessions],
             "text_bytes": plan.text_bytes,

@@ -163,7 +163,7 @@ def _show(name: str, store: Sessions, request: SearchRequest) -> None:
     if found.abstained:
         note(f"{prefix}nothing matched well enough; the nearest:")
         for session in nearest(store, found):
-            note(f"  {session.id}  {local(session.started)}  {printable(session.title or '(no title)')}")
+            note(f"  {printable(session.id)}  {local(session.started)}  {printable(session.title or '(no title)')}")
         return
     _show_passages(prefix, store, found, limit=request.limit)
     if found.unchecked:
@@ -183,5 +183,5 @@ def _show_passages(prefix: str, store: Sessions, found: Found, *, limit: int) ->
         text = printable(" ".join(said(message).split()))
         passage = marker.around(text, width=PASSAGE_CHARS)
         title = printable(session.title or "(no title)")
-        say(f"{prefix}{local(message.timestamp)}  {title}  {session.id} [{message.id}]")
+        say(f"{prefix}{local(message.timestamp)}  {title}  {printable(session.id)} [{message.id}]")
         say(highlighted(indented(f"{message.message.role.value}: {passage}"), found.terms))

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from kept.cli.frame import note, say
 from kept.cli.memory import show_page
-from kept.cli.printable import printable
+from kept.cli.printable import indented, printable
 from kept.cli.screen import Screen
 from kept.cli.talk import Talk
 from kept.core.clock import from_epoch
 from kept.core.errors import StorageError, Unreadable, UsageError
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
+from kept.core.quotation import quotation
 from kept.core.refusal import Refused
 from kept.core.search import SearchRequest
 from kept.memory.edits import Target
@@ -96,11 +97,11 @@ class Slash:
             self.talk.portal.call(self.talk.agent.resume, self.kept.sessions.resolve(rest))
             agent = self.talk.agent
             count = len(agent.live.record.rows)
-            say(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages.")
+            say(printable(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."))
             return
         for session in self.kept.sessions.recent(limit=10):
             when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
-            say(f"{session.id}  {when}  {session.title or 'untitled'}")
+            say(printable(f"{session.id}  {when}  {session.title or 'untitled'}"))
 
     def do_branch(self, _rest: str) -> None:
         """Go on in a branch."""
@@ -198,13 +199,14 @@ class Slash:
             raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")
         passages = look_up(self.kept.sessions, rest)
         for passage in passages:
-            say(f"{passage.text}\n  — {passage.source}")
+            say(indented(printable(quotation(passage.text, passage.source)), ""))
         if not passages:
             found = self.kept.sessions.search(SearchRequest(rest, limit=3))
             say("Nothing fits well." + (" Nearest: " if found.sessions else ""))
             for hit in found.sessions[:3]:
                 session = self.kept.sessions.session(hit.session_id)
-                say(f"  {hit.session_id}  {session.title if session and session.title else 'untitled'}")
+                title = session.title if session and session.title else "untitled"
+                say(printable(f"  {hit.session_id}  {title}"))
 
     def do_model(self, rest: str) -> None:
         """Show or change the model of this conversation."""
@@ -236,7 +238,9 @@ class Slash:
     def do_status(self, _rest: str) -> None:
         """Show where things stand."""
         agent = self.talk.agent
-        say(f"session {agent.session.id}, {len(agent.live.record.rows)} messages, model {self._model_name()}")
+        say(
+            f"session {printable(agent.session.id)}, {len(agent.live.record.rows)} messages, model {self._model_name()}"
+        )
         say(self.status_line())
         if agent.live.record.trouble:
             note(f"not stored: {agent.live.record.trouble}")

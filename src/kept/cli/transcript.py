@@ -41,7 +41,7 @@ def say_session(session: Session, *, preview: str = "") -> None:
     flags = " archived" if session.archived else ""
     when_active = local(session.last_active or session.started)
     messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-    say(f"{session.id}  {when_active}  {messages}  {printable(session.source)}{flags}")
+    say(f"{printable(session.id)}  {when_active}  {messages}  {printable(session.source)}{flags}")
     say(f"    {title}")
 
 

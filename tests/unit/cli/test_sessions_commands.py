@@ -284,3 +284,33 @@ def test_the_doctor_names_the_repair_of_a_file_that_is_no_database(run, home):
 def test_a_question_needs_no_quotes(kept):
     """Words that stand alone in the line are one query."""
     assert "conv1" in kept("sessions", "search", "When", "did", "Caroline", "go", "to", "the", "support", "group").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sessions", "list"),
+        ("sessions", "search", "llama"),
+        ("sessions", "show", "a"),
+        ("sessions", "scroll", "1"),
+        ("sessions", "prune", "--days", "1", "--dry-run"),
+        ("sessions", "rename", "a", "named"),
+    ],
+)
+def test_nothing_stored_steers_the_terminal(run, tmp_path, command):
+    """Ids and titles come from files of other people as well."""
+    line = {
+        "session_id": "a\x1b]0;b\x07",
+        "role": "user",
+        "content": "\x1b[2Jllama",
+        "timestamp": 1,
+        "title": "\x1b[5m",
+    }
+    (tmp_path / "esc.jsonl").write_text(json.dumps(line))
+    run("sessions", "import", str(tmp_path / "esc.jsonl"))
+
+    ran = run(*command)
+
+    assert ran.code == 0
+    assert "\x1b" not in ran.out + ran.err
+    assert "\x07" not in ran.out + ran.err
