@@ -359,8 +359,8 @@ def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_
     assert any("vectors" in what for what in report.done)
     store = store_at(path)
     store.meaning = meaning_of(store.database)
-    kept = store.meaning.coverage()
+    kept = store.keeping.coverage()
     assert 0 < kept.waiting < 200
     assert store.meaning.embed_all() == kept.waiting
-    assert store.meaning.coverage().waiting == 0
+    assert store.keeping.coverage().waiting == 0
     store.database.close()

@@ -29,7 +29,6 @@ def embed(
                 "run: kept config set sessions.embeddings.provider local",
                 code=2,
             )
-        _ = kept.sessions
         made = meaning.embed_all(anew=anew)
         found = vectors_json(kept)
     if as_json:
@@ -52,7 +51,7 @@ def vectors_json(kept: "App") -> dict[str, JSON]:
 
 def waiting_vectors(kept: "App") -> int:
     """Return how many messages wait for their vectors; none do while vectors are off."""
-    return 0 if kept.meaning is None else kept.meaning.coverage().waiting
+    return 0 if kept.meaning is None else kept.sessions.keeping.coverage().waiting
 
 
 def vectors_line(found: JSON) -> str:

@@ -15,7 +15,6 @@ from kept.sessions.embedding.backfill import Backfill
 from kept.sessions.embedding.batches import embedded
 from kept.sessions.embedding.calm import CalmModel
 from kept.sessions.embedding.passages import passages
-from kept.sessions.keeping import Coverage
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
 from kept.sessions.sqlite.matrix import NEAREST, Matrix, compared
@@ -161,11 +160,6 @@ class Meaning:
             self._lease()
         self._release()
         return done
-
-    def coverage(self) -> Coverage:
-        """Return how far the vectors go."""
-        with self._database.reading() as connection:
-            return vectors.coverage(connection)
 
     def _begin(self) -> str:
         owner = vectors.mark(self.model.name)
