@@ -3,6 +3,7 @@
 import codecs
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -66,10 +67,12 @@ def search(
         stores = _stores(kept, profile)
         if batch is not None:
             for line in _lines(batch):
-                say(dumps(_answer(stores, _with_query(base, line))))
+                request = replace(base, query=line)
+                say(dumps(_answer(request, [store.search(request) for _, store in stores])))
             return
         if as_json:
-            print_json({**_answer(stores, base), "passages": _passages(stores, base)})
+            found = [(store, store.search(base)) for _, store in stores]
+            print_json({**_answer(base, [answer for _, answer in found]), "passages": _passages(base, found)})
             return
         for name, store in stores:
             _show(name, store, base)
@@ -123,14 +126,7 @@ def _lines(name: str) -> Iterator[str]:
         yield line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-def _with_query(base: SearchRequest, query: str) -> SearchRequest:
-    from dataclasses import replace
-
-    return replace(base, query=query)
-
-
-def _answer(stores: list[tuple[str, Sessions]], request: SearchRequest) -> dict[str, JSON]:
-    founds = [store.search(request) for _, store in stores]
+def _answer(request: SearchRequest, founds: Sequence[Found]) -> dict[str, JSON]:
     sessions = sorted((one for found in founds for one in found.sessions), key=lambda one: -one.score)
     messages = sorted((one for found in founds for one in found.messages), key=lambda one: -one.score)
     return {
@@ -144,8 +140,7 @@ def _answer(stores: list[tuple[str, Sessions]], request: SearchRequest) -> dict[
     }
 
 
-def _passages(stores: list[tuple[str, Sessions]], request: SearchRequest) -> list[JSON]:
-    found = [(store, store.search(request)) for _, store in stores]
+def _passages(request: SearchRequest, found: Sequence[tuple[Sessions, Found]]) -> list[JSON]:
     return [
         {**message_json(message), "score": round(hit.score, 6), "parts": dict(hit.parts)}
         for store, answer in found
