@@ -16,12 +16,12 @@ from kept.agent.parts import Parts
 from kept.agent.project import project_root
 from kept.agent.record import Record
 from kept.agent.review import Review, review
+from kept.agent.title import named_by
 from kept.agent.turn import take_turn
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import Link, Role, Session
-from kept.core.resources import shipped_text
 from kept.providers.conversation import plain_messages
 
 log = logging.getLogger(__name__)
@@ -108,12 +108,11 @@ class Agent:
 
     def _name(self) -> None:
         assert self.parts.titler is not None and self.parts.sessions is not None  # noqa: PT018 - one condition
-        order = shipped_text("kept.agent", "title.md").strip()
-        said = "\n".join(f"{row.message.role.value}: {row.message.text[:1_000]}" for row in self.live.record.rows[:4])
         try:
-            named = self.parts.titler.complete(order, said, max_output_tokens=60)
-            self.parts.sessions.rename(self.session.id, named.strip().strip('"').splitlines()[0][:80])
-        except (KeptError, IndexError):
+            title = named_by(self.parts.titler, self.live.record.rows)
+            if title:
+                self.parts.sessions.rename(self.session.id, title)
+        except KeptError:
             log.info("the session keeps its first words as a title", exc_info=True)
 
     async def compress(self, focus: str = "") -> Outcome:

@@ -16,6 +16,7 @@ from kept.agent.parts import Parts
 from kept.agent.prompting import Frozen, delta, frozen_from, frozen_now, session_prompt
 from kept.agent.record import Record
 from kept.agent.statements import is_correction
+from kept.agent.title import first_words
 from kept.agent.turn import Turn
 from kept.context.marker import is_summary, with_note
 from kept.context.outcome import Outcome, Unchanged
@@ -30,7 +31,6 @@ from kept.core.ports import EventSink
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
-TITLE_CHARS = 60
 RECALLED_TEXTS = 500
 
 
@@ -284,11 +284,9 @@ class Live:
         """Give the session a title from its first words."""
         if self.parts.sessions is None or not self.record.exists or self.turns != 1 or self.record.session.title:
             return
-        words = " ".join(turn.text.split())
-        short = words[:TITLE_CHARS]
-        title = words if len(words) <= TITLE_CHARS else f"{short.rpartition(' ')[0] or short}…"
+        title = first_words(turn.text)
         try:
-            if title.strip("… "):
+            if title:
                 self.parts.sessions.rename(self.record.session.id, title)
         except StorageError:
             return

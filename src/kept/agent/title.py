@@ -1,0 +1,28 @@
+"""The title of a session: its first words, or the name that a model gives it."""
+
+from collections.abc import Sequence
+
+from kept.core.messages import StoredMessage
+from kept.core.ports import Completes
+from kept.core.resources import shipped_text
+
+FIRST_CHARS = 60
+NAME_CHARS = 80
+_MESSAGES = 4
+_MESSAGE_CHARS = 1_000
+
+
+def first_words(text: str) -> str:
+    """Return the beginning of what was said, cut at a word; nothing when it has no words."""
+    words = " ".join(text.split())
+    short = words[:FIRST_CHARS]
+    title = words if len(words) <= FIRST_CHARS else f"{short.rpartition(' ')[0] or short}…"
+    return title if title.strip("… ") else ""
+
+
+def named_by(model: Completes, rows: Sequence[StoredMessage]) -> str:
+    """Return what `model` calls a conversation that begins with `rows`, or raise a ModelError."""
+    order = shipped_text("kept.agent", "title.md").strip()
+    said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
+    lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()
+    return lines[0][:NAME_CHARS] if lines else ""
