@@ -137,6 +137,8 @@ class Examples:
 
 
 def telling(name: str) -> bool:
+    if "@" in name[1:]:
+        return False  # somebody's address
     words = name.removeprefix(". ").split(" ")
     return NOT_TELLING.isdisjoint(words) and not (len(words) == 1 and len(name) == 1)
 
