@@ -197,9 +197,8 @@ def _neighbours(
     """Return what the messages stored next to each one say, where they say anything."""
     if len(terms) <= _FEW:
         # of few terms the lists themselves can be asked, and they know more
-        sets = [(1 << bit, held.members) for bit, held in enumerate(terms)]
-        beside = {near for number in looked for near in range(number - 2, number + 3)} - masks.keys()
-        masks = {**masks, **{number: _mask(number, sets) for number in beside}}
+        beside = {number + step for step in (-2, -1, 1, 2) for number in looked}
+        masks = {**_held_by(terms, beside.difference(masks)), **masks}
     get, gain = masks.get, ranking.neighbours
     near = {}
     for number in looked:
@@ -207,14 +206,6 @@ def _neighbours(
         if before or after or around:
             near[number] = gain(masks[number], before, after, around=around)
     return near
-
-
-def _mask(number: int, sets: Sequence[tuple[int, Container[int]]]) -> int:
-    mask = 0
-    for flag, members in sets:
-        if number in members:
-            mask |= flag
-    return mask
 
 
 def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
