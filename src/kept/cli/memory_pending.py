@@ -6,11 +6,11 @@ from typing import Annotated, TypeVar
 import typer
 
 from kept.app import App
-from kept.cli.frame import JsonFlag, fail, opened, print_json, say
+from kept.cli.frame import JsonFlag, opened, print_json, say
 from kept.cli.memory_frame import TargetOption, show_outcome
 from kept.cli.printable import printable
 from kept.core.clock import from_epoch
-from kept.core.refusal import Refused
+from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Target
 from kept.memory.pending import Pending
 
@@ -64,12 +64,12 @@ def _waiting(kept: App, target: Target | None) -> list[Pending]:
 
 
 def _decide(
-    kept: App, which: str, target: Target | None, decide: Callable[[str], T], show: Callable[[T], None]
+    kept: App, which: str, target: Target | None, decide: Callable[[str], T], show: Callable[[T | Refused], None]
 ) -> None:
     """Decide each chosen write and show how it went; one that is refused does not keep the others waiting."""
     chosen = [item.id for item in _waiting(kept, target)] if which == "all" else [which]
     if not chosen:
-        fail("nothing waits for approval", code=1)
+        show(Refused(Reason.NO_MATCH, "Nothing waits for approval.", "`kept memory pending` lists what waits."))
     worst = 0
     for one in chosen:
         try:

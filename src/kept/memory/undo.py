@@ -23,6 +23,7 @@ def undo(
 
     Taking back an undo brings the edit back. Refused, with the reason, when the page has moved on.
     """
+    _settle(store, target)
     rows = _chosen(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
@@ -49,6 +50,12 @@ def restore(store: MemoryStore, row: Entered) -> Outcome | Refused:
     allow = store.allowed(row.target, row.step.before)
     author = Author(reason=f"restored from edit {row.id}", allow=allow)
     return store.apply(row.target, Add(row.step.before), author)
+
+
+def _settle(store: MemoryStore, target: Target | None) -> None:
+    """Let the ledger know of edits by hand, so that they count as the newest, as they are."""
+    for page in Target if target is None else (target,):
+        store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 
 
 def _chosen(

@@ -185,6 +185,14 @@ def test_a_poisoned_entry_is_shown_only_on_request(run, home):
     assert "evil.example" in run("memory", "show", "--raw").out
 
 
+def test_deciding_on_all_of_nothing_says_so_and_what_to_do(run):
+    """A refusal like any other, in JSON too."""
+    for command in ("approve", "reject"):
+        told = run("memory", command, "all")
+        assert (told.code, "next:" in told.err) == (1, True)
+        assert json.loads(run("memory", command, "all", "--json").out)["success"] is False
+
+
 def test_waiting_writes_are_listed_approved_and_rejected(run, home):
     """A held tool call waits; the person decides."""
     held = as_json(run("tool", "memory", json.dumps({"action": "add", "target": "memory", "content": ORDER})))

@@ -90,6 +90,17 @@ def test_undo_refuses_when_the_page_moved_on(store):
     assert texts(store) == ["two"]
 
 
+def test_an_edit_by_hand_is_the_newest_and_is_taken_back_first(store, folder):
+    """Even where nothing was written through the store since."""
+    store.apply("memory", Add("one"))
+    (folder / "MEMORY.md").write_text("one, better", encoding="utf-8")
+
+    assert not isinstance(undo(store), Refused)
+    assert texts(store) == ["one"]
+    assert not isinstance(undo(store), Refused)
+    assert texts(store) == []
+
+
 def test_an_undone_edit_is_not_undone_twice(store):
     """Naming it again is refused with the way to bring it back."""
     store.apply("memory", Add("one"))

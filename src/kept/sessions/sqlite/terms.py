@@ -1,7 +1,7 @@
 """The terms of a question as this store knows them: spelt, counted, and with the messages that hold them."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kept.sessions.query import Kind, Query, Term
@@ -15,6 +15,9 @@ PREFIX_LIMIT = 40_000
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
 _SAME_START = 3
+_UMLAUTS = (("ä", "ae"), ("ö", "oe"), ("ü", "ue"))
+_LEAST_GERMAN = 5
+_LEAST_JOINED, _MOST_JOINED = 4, 24
 _SHORT_PREFIX = 3
 _MANY = 20_000
 """Messages from which on the list of a short prefix is too long to be read."""
@@ -118,15 +121,44 @@ def _word(postings: Postings, term: Term) -> Held | None:
         return None
     held = Held(term.text, quoted(term.text), term.weight, postings.holding(stem), names_date=term.names_date)
     held.speaking = postings.holding(postings.stem(SPEAKER + term.text))
-    if held.holding or held.speaking or WHOLE in term.text:
+    if held.holding or held.speaking:
         return held
+    return _otherwise(postings, term, stem) or held
+
+
+def _otherwise(postings: Postings, term: Term, stem: str) -> Held | None:
+    """Return a term that no message holds as another spelling of it, inside of words, or as a slip."""
+    for other in _other_spellings(term.text):
+        count = postings.holding(postings.stem(other))
+        if count:
+            return Held(other, quoted(other), term.weight, count, names_date=term.names_date)
+    if WHOLE in term.text:
+        return None
     inside = postings.containing(term.text, SUBSTRING_LIMIT)
     if inside:
         return Held(term.text, quoted(term.text), term.weight, len(inside), ids=inside)
     spelling = _spelling(postings, stem)
     if spelling is None:
-        return held
+        return None
     return Held(spelling[0], quoted(spelling[0]), term.weight * MISSPELT_WEIGHT, spelling[1])
+
+
+def _other_spellings(word: str) -> Iterator[str]:
+    """Yield other ways to write a word that no message holds: ß or ss, ü or ue, with a hyphen or without."""
+    if WHOLE in word:
+        yield word.replace(WHOLE, "")
+        return
+    for written, other in (("ss", "ß"), ("ß", "ss"), *_UMLAUTS):
+        if written in word:
+            yield word.replace(written, other)
+    without = word
+    for plain, written in (("a", "ae"), ("o", "oe"), ("u", "ue")):
+        without = without.replace(written, plain)
+    if without != word and len(word) >= _LEAST_GERMAN:
+        yield without
+        yield without.replace("ss", "ß")
+    if word.isalpha() and _LEAST_JOINED <= len(word) <= _MOST_JOINED:
+        yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
 
 
 def _spoken(postings: Postings, held: Held) -> Held:

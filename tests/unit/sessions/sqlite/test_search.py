@@ -99,6 +99,28 @@ def test_scripts_identifiers_and_parts_are_found(store: SqliteSessionStore, said
     assert best(store, asked) == said
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("my e-mail is down", "email"),
+        ("the email is down", "e-mail"),
+        ("the wi-fi is slow", "wifi"),
+        ("co-operation is needed", "cooperation"),
+        ("die Straße ist gesperrt", "Strasse"),
+        ("die Strasse ist gesperrt", "Straße"),
+        ("Herr Müller wartet", "Mueller"),
+        ("Herr Mueller wartet", "Müller"),
+        ("die Größe passt", "Groesse"),
+    ],
+)
+def test_another_spelling_of_a_word_is_found(store: SqliteSessionStore, said: str, asked: str) -> None:
+    """A hyphen, an umlaut or an ß that is written otherwise hides nothing."""
+    say(store, "a", ["we talked of gardens", said, "how was it?"])
+
+    assert not search(store, asked).abstained
+    assert best(store, asked) == said
+
+
 def test_a_phrase_is_exact(store: SqliteSessionStore) -> None:
     """The words in another order do not match."""
     say(store, "a", ["red green blue", "green red blue", "blue red greenish"])
