@@ -51,8 +51,9 @@ def _joined(shape: re.Pattern[str], text: str, decode: Callable[[str], str]) -> 
 
 def _reads_as_text(plain: str) -> bool:
     sample = plain[:120]
-    readable = sum(char.isalpha() or char == " " for char in sample)
-    return " " in sample and readable > len(sample) * _TEXT_SHARE
+    if " " not in sample:
+        return False
+    return sum(char.isalpha() or char == " " for char in sample) > len(sample) * _TEXT_SHARE
 
 
 def _base64(run: str) -> str:
