@@ -20,7 +20,7 @@ _TEXT_SHARE = 0.7
 
 def payloads(text: str) -> Iterator[str]:
     """Yield the texts that encoded runs of `text` decode to, one joined text per encoding."""
-    long_words = " ".join([word for word in dict.fromkeys(text.split()) if len(word) >= _SHORTEST])
+    long_words = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
     if not long_words:
         return
     for decoded in (_joined(_BASE64, long_words, _base64), _joined(_HEX, long_words, _hex), *_escaped(long_words)):
@@ -57,7 +57,8 @@ def _reads_as_text(plain: str) -> bool:
 
 
 def _base64(run: str) -> str:
-    whole = run.translate(_URL_SAFE)[: len(run) - (len(run) % 4 == 1)]
+    plain = run.translate(_URL_SAFE) if "-" in run or "_" in run else run
+    whole = plain[: len(run) - (len(run) % 4 == 1)]
     try:
         return binascii.a2b_base64(whole + "=" * (-len(whole) % 4)).decode("utf-8", "ignore")
     except binascii.Error:

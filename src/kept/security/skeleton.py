@@ -132,12 +132,19 @@ class Lexicon:
                 word
                 for word in words
                 if word[:head] in heads
-                or not 1 < len(word) < _SHORTEST_RUN
-                or not (word.isalpha() or (word.isalnum() and _is_number(word)))
+                or (not (word.isalpha() and 1 < len(word) < _SHORTEST_RUN) and self._is_odd(word))
             ]
         )
         known = {word: self._memo[word] for word in telling}
         return map(known.get, tokens, repeat(FILLER))
+
+    def _is_odd(self, word: str) -> bool:
+        """Tell whether more than its letters must be looked at: a sign, a disguise, or words run together."""
+        if not word.isalnum():
+            return True
+        if len(word) > _LONGEST_KEY:
+            return word[:_HEAD].translate(_LEET_I) in self._heads
+        return not (1 < len(word) < _SHORTEST_RUN and _is_number(word))
 
     @cached_property
     def _slips(self) -> frozenset[str]:
