@@ -49,12 +49,14 @@ class Budget:
     asked: int = 30_000
     """Messages for which an explicit condition may hold that are considered, newest first."""
 
-    def fitting(self, limit: int, documents: int, *, terms: int = _FEW) -> "Budget":
+    def fitting(self, limit: int, documents: int, *, held: Sequence[int] = ()) -> "Budget":
         """Return a budget that fills lists of this length from a store of this size.
 
-        What holds one term differs by little, so that more of it is looked at.
+        `held` says how many messages hold each term. What holds one common term differs by little, so that more of it
+        is looked at.
         """
-        large = min(1.0, documents * (1 if terms > 1 else 4) / LARGE)
+        is_one_common = len(held) == 1 and held[0] > self.per_list
+        large = min(1.0, documents * (4 if is_one_common else 1) / LARGE)
         return replace(
             self,
             looked=round(self.looked * (0.33 + 0.67 * large)),

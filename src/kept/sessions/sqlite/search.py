@@ -1,5 +1,6 @@
 """The search over sessions: a question in, ranked sessions and messages out."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ def find(
     likeness = asks(without_names(request.query, terms)) if asks is not None and postings.documents else None
     if not terms and likeness is None:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
-    budget = budget or Budget().fitting(request.limit, postings.documents, terms=len(terms))
+    budget = budget or Budget().fitting(request.limit, postings.documents, held=[term.holding for term in terms])
     return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness)
 
 
@@ -180,13 +181,12 @@ class _Search:
             session.likeness = of_session(session.lines, self._ranking.weights)
 
     def _lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
-        place = {number: index for index, number in enumerate(ids)}
         masks: dict[int, int] = {}
         counts = [0] * len(self._terms)
         for bit, held in enumerate(self._terms):
             for number in held.between(self._postings, ids[0], ids[-1]):
-                index = place.get(number)
-                if index is not None:
+                index = bisect_left(ids, number)
+                if ids[index] == number:
                     masks[index] = masks.get(index, 0) | 1 << bit
                     counts[bit] += 1
         spoken: set[int] = set()

@@ -128,23 +128,31 @@ def _word(postings: Postings, term: Term) -> Held | None:
 
 def _otherwise(postings: Postings, term: Term, stem: str) -> Held | None:
     """Return a term that no message holds as another spelling of it, inside of words, or as a slip."""
-    for other in _other_spellings(term.text):
-        count = postings.holding(postings.stem(other))
-        if count:
-            return Held(other, quoted(other), term.weight, count, names_date=term.names_date)
-    if WHOLE in term.text:
-        return None
+    known = _first_known(postings, term, _other_letters(term.text))
+    if known is not None or WHOLE in term.text:
+        return known
     inside = postings.containing(term.text, SUBSTRING_LIMIT)
     if inside:
         return Held(term.text, quoted(term.text), term.weight, len(inside), ids=inside)
+    known = _first_known(postings, term, _hyphenated(term.text))
+    if known is not None:
+        return known
     spelling = _spelling(postings, stem)
     if spelling is None:
         return None
     return Held(spelling[0], quoted(spelling[0]), term.weight * MISSPELT_WEIGHT, spelling[1])
 
 
-def _other_spellings(word: str) -> Iterator[str]:
-    """Yield other ways to write a word that no message holds: ß or ss, ü or ue, with a hyphen or without."""
+def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> Held | None:
+    for other in spellings:
+        count = postings.holding(postings.stem(other))
+        if count:
+            return Held(other, quoted(other), term.weight, count, names_date=term.names_date)
+    return None
+
+
+def _other_letters(word: str) -> Iterator[str]:
+    """Yield other ways to write a word: without its hyphen, with ß or ss, ü or ue."""
     if WHOLE in word:
         yield word.replace(WHOLE, "")
         return
@@ -157,6 +165,10 @@ def _other_spellings(word: str) -> Iterator[str]:
     if without != word and len(word) >= _LEAST_GERMAN:
         yield without
         yield without.replace("ss", "ß")
+
+
+def _hyphenated(word: str) -> Iterator[str]:
+    """Yield a word parted by a hyphen, at every place."""
     if word.isalpha() and _LEAST_JOINED <= len(word) <= _MOST_JOINED:
         yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
 
