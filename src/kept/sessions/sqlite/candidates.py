@@ -23,6 +23,8 @@ _ALL_ASKED = 6_000
 """Messages up to which all for which an explicit condition holds are considered."""
 _TOO_LONG = 60_000
 """Length from which on a list is not read whole beside rarer ones."""
+_RARE = 400
+"""Messages up to which those that hold a term are told apart with as little as those that hold several."""
 _FEW = 2
 _SHORT = 8
 """Length that a short message is taken to have before its own is looked up."""
@@ -55,7 +57,7 @@ class Budget:
         `held` says how many messages hold each term. What holds one common term differs by little, so that more of it
         is looked at.
         """
-        is_one_common = len(held) == 1 and held[0] > self.per_list
+        is_one_common = len(held) == 1 and held[0] > _RARE
         large = min(1.0, documents * (4 if is_one_common else 1) / LARGE)
         return replace(
             self,
