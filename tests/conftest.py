@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import socket
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -77,3 +78,13 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@pytest.fixture
+def in_shanghai(monkeypatch):
+    """Run as a person whose clock is eight hours ahead of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -1,7 +1,5 @@
 """Moments as a person types them."""
 
-import time
-
 import pytest
 
 from kept.cli.when import moment
@@ -9,15 +7,6 @@ from kept.core.errors import UsageError
 
 NOW = 1_773_568_800.0
 """2026-03-15T10:00:00Z, 18:00 in Shanghai."""
-
-
-@pytest.fixture
-def in_shanghai(monkeypatch):
-    monkeypatch.setenv("TZ", "Asia/Shanghai")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("in_shanghai")

@@ -1,6 +1,5 @@
 """Moments as people write them, in five languages."""
 
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -11,15 +10,6 @@ from kept.core.moment import moment
 
 NOW = datetime(2026, 1, 2, 20, tzinfo=UTC).timestamp()
 """A Friday; the third of January, a Saturday, in Shanghai."""
-
-
-@pytest.fixture
-def in_shanghai(monkeypatch):
-    monkeypatch.setenv("TZ", "Asia/Shanghai")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("in_shanghai")
