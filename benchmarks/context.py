@@ -36,9 +36,9 @@ from kept.context.repair import faults
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import dumps
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
 from kept.core.search import SearchRequest
+from kept.core.text import dumps
 from kept.core.tools import ToolContext
 from kept.llm.pricing import price_of
 from kept.llm.tokens import message_tokens, text_tokens

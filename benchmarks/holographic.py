@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kept.core.jsontypes import JSON
 from kept.core.search import SearchRequest
+from kept.core.text import JSON
 from kept.providers.holographic import HolographicProvider
 from kept.sessions.sqlite.search import find
 from kept.sessions.sqlite.store import SqliteSessionStore

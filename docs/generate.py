@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.settings import Settings
-from kept.core.jsontypes import JSON, dumps
-from kept.core.shape import fields, in_words, is_section
+from kept.core.settings import describe, fields, is_section
+from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -129,7 +129,7 @@ def _sections(section: type, prefix: str, values: Any) -> Iterator[str]:
     meanings = attribute_docstrings(section)
     hints = fields(section)
     rows = [
-        (f"`{prefix}{name}`", _cell(in_words(hint)), _default(getattr(values, name)), meanings.get(name, ""))
+        (f"`{prefix}{name}`", _cell(describe(hint)), _default(getattr(values, name)), meanings.get(name, ""))
         for name, hint in hints.items()
         if not is_section(hint)
     ]

@@ -20,7 +20,7 @@ _HOMES = {
     "Opening": "kept.agent.agent:Opening",
     "Origin": "kept.core.messages:Origin",
     "Outcome": "kept.memory.store:Outcome",
-    "Refused": "kept.core.refusal:Refused",
+    "Refused": "kept.core.errors:Refused",
     "Remove": "kept.memory.edits:Remove",
     "Replace": "kept.memory.edits:Replace",
     "Role": "kept.core.messages:Role",

@@ -10,9 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.core.chat import ChatRequest, ChatResponse, Delta, ReasoningDelta, TextDelta
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
-from kept.core.messages import Message, Role, ToolCall, Usage
+from kept.core.messages import (
+    ChatRequest,
+    ChatResponse,
+    Delta,
+    Message,
+    ReasoningDelta,
+    Role,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
 from kept.core.ports import ChatModel
 from kept.core.tools import ToolSchema
 from kept.llm.anthropic import AnthropicModel

@@ -12,9 +12,9 @@ from kept.agent.offload import offload
 from kept.agent.schema import mismatch
 from kept.agent.toolbox import Toolbox
 from kept.core.events import ToolFinished, ToolStarted
-from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Message, Role, ToolCall
 from kept.core.ports import EventSink
+from kept.core.text import JSON, dumps
 from kept.core.tools import Tool, ToolContext
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from kept.context.measure import sent
 from kept.context.prune import pruned_as_marked
-from kept.core.chat import ChatRequest
-from kept.core.jsontypes import JSON
-from kept.core.messages import Message, NewMessage, Origin, Role, StoredMessage
+from kept.core.messages import ChatRequest, Message, NewMessage, Origin, Role, StoredMessage
+from kept.core.text import JSON
 from kept.core.tools import ToolSchema
 from kept.security.fence import build_memory_context_block
 

@@ -8,10 +8,9 @@ from kept.agent.answer import Kept
 from kept.agent.relevance import relevances
 from kept.agent.statements import Kind, Statement, asks_everything, is_question, statements, to_forget
 from kept.core.clock import from_epoch
-from kept.core.errors import KeptError
+from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import SessionId
-from kept.core.quotation import quotation
-from kept.core.refusal import Reason, Refused
+from kept.core.text import quote
 from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Target
 from kept.memory.files import NAMES
@@ -134,7 +133,7 @@ class Assistant:
 
     def _everything(self) -> Reply:
         pages = self._on_pages()
-        lines = [quotation(passage.text, passage.source) for passage in pages]
+        lines = [quote(passage.text, passage.source) for passage in pages]
         return Reply("\n".join(lines) or EMPTY, passages=tuple(pages))
 
     def _how_to_forget(self, unwanted: str) -> Reply:
@@ -142,7 +141,7 @@ class Assistant:
         for passage in self._from_pages(unwanted)[:1]:
             target = next(target for target in Target if passage.source.startswith(NAMES[target]))
             command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
-            return Reply(f"{quotation(passage.text, passage.source)}\n  take it off: {command}\n{SAID}")
+            return Reply(f"{quote(passage.text, passage.source)}\n  take it off: {command}\n{SAID}")
         return Reply(SAID)
 
     def _answer(self, said: str, session_id: SessionId | None, heard: str) -> Reply:
@@ -157,7 +156,7 @@ class Assistant:
         if not passages:
             kept = heard if self._writes else INCOGNITO
             return Reply(hint or (NOTHING if is_question(question) else kept))
-        lines = [quotation(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
+        lines = [quote(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 
     def _on_pages(self) -> list[Passage]:

@@ -13,8 +13,7 @@ from kept.agent.parts import Parts
 from kept.agent.toolbox import Toolbox
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.llm.retry import close
 
@@ -63,7 +62,7 @@ class Delegation:
         opening = Opening(
             platform=context.platform,
             user_id=context.user_id,
-            system_message=shipped_text("kept.agent", "subagent.md").strip(),
+            system_message=resource_text("kept.agent", "subagent.md").strip(),
             source="subagent",
             parent=context.session_id,
             approve=self.approve,

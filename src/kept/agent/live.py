@@ -22,11 +22,10 @@ from kept.context.marker import is_summary, with_note
 from kept.context.outcome import Outcome, Unchanged
 from kept.context.prune import pruned_as_marked
 from kept.context.window import Window
-from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import NewMessage, StoredMessage, Usage
+from kept.core.messages import ChatRequest, ChatResponse, NewMessage, StoredMessage, Usage
 from kept.core.ports import EventSink
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 

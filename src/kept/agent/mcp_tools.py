@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.events import Warned
-from kept.core.jsontypes import JSON
 from kept.core.ports import EventSink
+from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 SKILL_CALLS = 5
 """From so many tool calls in one turn on, its procedure may be worth keeping."""

@@ -11,7 +11,7 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from kept.core.errors import GivenUp
-from kept.core.jobs import begun
+from kept.core.threads import start_job
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05
@@ -33,7 +33,7 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
 
 def attended(work: Callable[[], T]) -> T:
     """Run what may hang, in a thread that is left behind with GivenUp when nobody waits for it any more."""
-    job = begun(work, name="kept-attended")
+    job = start_job(work, name="kept-attended")
     while not job.wait(LOOK_SECONDS):
         if given_up():
             raise GivenUp("nobody waits for it any more")

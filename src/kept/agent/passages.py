@@ -7,8 +7,8 @@ from kept.core.errors import StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Role, StoredMessage
 from kept.core.ports import SessionStore
-from kept.core.quotation import message_source
 from kept.core.search import SearchRequest
+from kept.core.text import message_source
 from kept.sessions.snippet import Marker
 
 MOST = 3

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from kept.agent.settings import Approvals
 from kept.agent.workspace import Workspace
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.core.tools import Tool
 
 

@@ -8,7 +8,7 @@ from kept.agent.project import project_files
 from kept.core.clock import from_epoch
 from kept.core.errors import StorageError, Unreadable
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.memory.delta import delta_notice
 from kept.memory.edits import Target
 from kept.memory.history import History

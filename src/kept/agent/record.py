@@ -8,9 +8,9 @@ from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink, SessionStore, UnitOfWork
+from kept.core.text import JSON
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,12 @@ from kept.agent.offload import offload
 from kept.agent.think import Heard, think
 from kept.agent.toolbox import Toolbox
 from kept.context.repair import repaired
-from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from kept.core.ids import SessionId, new_group_id, new_session_id
-from kept.core.jsontypes import JSON
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
+from kept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
@@ -61,11 +59,11 @@ class Review:
 def instruction(*, memory: bool, skills: bool) -> str:
     """Return what the fork is asked."""
     tasks = [
-        shipped_text("kept.agent", name).strip()
+        resource_text("kept.agent", name).strip()
         for name, wanted in (("review_memory.md", memory), ("review_skills.md", skills))
         if wanted
     ]
-    return shipped_text("kept.agent", "review.md").replace("{tasks}", "\n\n".join(tasks)).strip()
+    return resource_text("kept.agent", "review.md").replace("{tasks}", "\n\n".join(tasks)).strip()
 
 
 async def review(live: "Live", *, memory: bool, skills: bool) -> Review | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),

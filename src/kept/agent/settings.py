@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from kept.core.bounds import Above, Between
+from kept.core.settings import Above, Between
 
 Approvals = Literal["ask", "auto", "deny"]
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 from kept.memory.edits import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
@@ -93,7 +93,7 @@ class _Table:
 
 @cache
 def _table() -> _Table:
-    rows = tomllib.loads(shipped_text("kept.agent", "statements.toml"))
+    rows = tomllib.loads(resource_text("kept.agent", "statements.toml"))
     of = {kind: "|".join(row["pattern"] for row in rows[kind]) for kind in ("lead", "forget", "everything")}
     return _Table(
         tuple(

@@ -5,12 +5,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled, TextStreamed
-from kept.core.jsontypes import JSON, dumps
-from kept.core.messages import Message, Role
+from kept.core.messages import ChatRequest, ChatResponse, Message, ReasoningDelta, Restarted, Role, TextDelta
 from kept.core.ports import ChatModel, EventSink
+from kept.core.text import JSON, dumps
 from kept.security.fence import looks_fenced
 from kept.security.scrub import StreamingContextScrubber, scrubbed
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 FIRST_CHARS = 60
 NAME_CHARS = 80
@@ -22,7 +22,7 @@ def first_words(text: str) -> str:
 
 def named_by(model: Completes, rows: Sequence[StoredMessage]) -> str:
     """Return what `model` calls a conversation that begins with `rows`, or raise a ModelError."""
-    order = shipped_text("kept.agent", "title.md").strip()
+    order = resource_text("kept.agent", "title.md").strip()
     said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
     lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()
     return lines[0][:NAME_CHARS] if lines else ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
 
 STATES = ("pending", "in_progress", "done", "cancelled")

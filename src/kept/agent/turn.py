@@ -14,10 +14,9 @@ from kept.agent.limits import Spent, reached, where_it_stands
 from kept.agent.offload import offload
 from kept.agent.settle import settle
 from kept.agent.think import Heard, think
-from kept.core.chat import ChatResponse
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
-from kept.core.messages import Message, NewMessage, Origin, Role
+from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role
 from kept.core.tools import ToolContext
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.jsontypes import JSON
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.storage.files import write_atomically
 
@@ -41,7 +40,7 @@ class Workspace:
             "search_files": self.search,
             "terminal": self.terminal,
         }
-        rows = json.loads(shipped_text("kept.agent", "workspace.json"))
+        rows = json.loads(resource_text("kept.agent", "workspace.json"))
         return [
             Tool(
                 ToolSchema(row["name"], row["description"], row["parameters"], row["toolset"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kept.core.events import Event, ModelCalled, Warned, ignore
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening

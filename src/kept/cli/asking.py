@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kept.cli.echo import seen
 from kept.cli.frame import note
 from kept.cli.printable import printable
-from kept.core.jsontypes import JSON, dumps
+from kept.core.text import JSON, dumps
 
 if TYPE_CHECKING:
     from kept.agent.settings import Approvals

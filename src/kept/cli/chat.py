@@ -180,7 +180,7 @@ def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
 
 
 def _settle_in() -> None:
-    from kept.core.heap import share_one_heap
+    from kept.core.threads import share_one_heap
     from kept.security.table import table
 
     share_one_heap()

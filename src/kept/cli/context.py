@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, chosen_home, fail, note, opened, print_json, say
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.app import App

@@ -7,8 +7,8 @@ import typer
 from kept.app import App
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
 from kept.cli.skills import NameArgument, told
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
+from kept.core.text import JSON
 from kept.curation.curator import Curator
 
 app = typer.Typer(no_args_is_help=True, help="Tidy skills that are not used.", rich_markup_mode=None)

@@ -11,7 +11,7 @@ from kept.cli.frame import JsonFlag, note, opened, print_json, say
 from kept.cli.sessions_transfer import written
 from kept.core.errors import NotFound
 from kept.core.ids import OWNER, UserId
-from kept.core.jsontypes import JSON, dumps
+from kept.core.text import JSON, dumps
 
 
 def register(program: typer.Typer) -> None:

@@ -7,7 +7,7 @@ import typer
 from kept.app import App
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.printable import counted
-from kept.core.jsontypes import JSON, dumps
+from kept.core.text import JSON, dumps
 from kept.curation.forget import Forgetting, WholePlan, WholeReport
 from kept.sessions.forget import ForgetPlan
 from kept.storage.files import explained, make_folder, write_atomically

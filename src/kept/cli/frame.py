@@ -11,10 +11,9 @@ import typer
 
 from kept.app import App, open_app
 from kept.config.home import Home, find_home
-from kept.core.errors import UsageError
+from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
-from kept.core.jsontypes import JSON, dumps
-from kept.core.refusal import Refused
+from kept.core.text import JSON, dumps
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -13,9 +13,8 @@ from kept.cli.memory_frame import TargetOption, asked_if_held, pages, show_outco
 from kept.cli.printable import printable
 from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
-from kept.core.errors import Unreadable, UsageError
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused, Unreadable, UsageError
+from kept.core.text import JSON
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 from kept.memory.history import History, Story
 from kept.memory.ledger import Author

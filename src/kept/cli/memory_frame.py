@@ -9,8 +9,8 @@ import typer
 
 from kept.cli.frame import confirmed, note, print_json, refuse, say
 from kept.cli.printable import printable
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
 from kept.memory.edits import Target
 from kept.memory.store import Outcome
 

@@ -10,9 +10,8 @@ from kept.cli.memory_frame import TargetOption, outcome_json, pages, show_outcom
 from kept.cli.printable import printable
 from kept.cli.when import moment
 from kept.core.clock import from_epoch
-from kept.core.errors import Unreadable, UsageError
+from kept.core.errors import Refused, Unreadable, UsageError
 from kept.core.ids import LedgerId
-from kept.core.refusal import Refused
 from kept.memory.edits import Target
 from kept.memory.history import History, edit_json
 from kept.memory.ledger import Entered, undone

@@ -9,9 +9,8 @@ import typer
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
 from kept.cli.memory_frame import TargetOption, asked_if_held, outcome_json, pages, show_outcome
 from kept.cli.printable import counted, printable
-from kept.core.errors import UsageError
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Refused
+from kept.core.errors import Refused, UsageError
+from kept.core.text import JSON
 from kept.memory.edits import Target
 from kept.memory.ledger import Author
 from kept.memory.page import ENTRY_DELIMITER, parse

@@ -10,7 +10,7 @@ from kept.cli.frame import JsonFlag, opened, print_json, say
 from kept.cli.memory_frame import TargetOption, show_outcome
 from kept.cli.printable import printable
 from kept.core.clock import from_epoch
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.edits import Target
 from kept.memory.pending import Pending
 

@@ -8,9 +8,8 @@ import typer
 
 from kept.app import App
 from kept.cli.frame import JsonFlag, opened, print_json, say
-from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import UsageError
-from kept.core.messages import Message, Role
+from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 from kept.core.ports import ChatModel
 
 app = typer.Typer(no_args_is_help=True, help="Which models can be used: list, choose, try.", rich_markup_mode=None)

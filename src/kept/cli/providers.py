@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.app import App

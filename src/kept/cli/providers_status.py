@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kept.cli.frame import JsonFlag, opened, print_json, say
 from kept.core.clock import from_epoch, iso
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.app import App

@@ -8,7 +8,7 @@ import typer
 
 from kept.cli.frame import JsonFlag, note, print_json, read_input, say
 from kept.core.errors import UsageError
-from kept.core.jsontypes import JSON, dumps
+from kept.core.text import JSON, dumps
 from kept.security.scan import Finding, Verdict
 from kept.security.scan import scan as scan_text
 

@@ -11,8 +11,8 @@ from kept.cli.sessions_audit import show_audit
 from kept.cli.transcript import message_json, say_message, say_session, session_json
 from kept.core.errors import UsageError
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Session
+from kept.core.text import JSON
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 

@@ -6,7 +6,7 @@ from kept.cli.frame import note, print_json, say
 from kept.cli.printable import printable
 from kept.cli.transcript import local
 from kept.core.clock import from_epoch, iso
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.app import App

@@ -10,7 +10,7 @@ from kept.cli.printable import counted, printable
 from kept.cli.sessions_embed import vectors_json, vectors_line, waiting_vectors
 from kept.cli.transcript import local, session_json
 from kept.core.errors import KeptError, UsageError
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.app import App

@@ -17,9 +17,9 @@ from kept.cli.when import moment
 from kept.config.shape import nearest as nearest_word
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
+from kept.core.text import JSON, dumps
 from kept.sessions.absence import nearest, why
 from kept.sessions.discovery import unchecked
 from kept.sessions.ports import Sessions

@@ -12,7 +12,7 @@ from kept.cli.printable import counted
 from kept.cli.sessions_embed import waiting_vectors
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
-from kept.core.jsontypes import dumps
+from kept.core.text import dumps
 from kept.storage.files import explained
 
 MOST_SHOWN = 20

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
-from kept.core.errors import UsageError
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Refused
+from kept.core.errors import Refused, UsageError
+from kept.core.text import JSON
 from kept.skills.changes import Create, Delete, Edit
 from kept.skills.document import composed
 from kept.skills.editor import Author, Changed

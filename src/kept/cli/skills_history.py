@@ -6,8 +6,8 @@ import typer
 
 from kept.cli.frame import JsonFlag, fail, note, opened, print_json, refuse, say
 from kept.cli.skills import PERSON, NameArgument, told
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
+from kept.core.text import JSON
 from kept.skills.library import SkillLibrary
 from kept.skills.outcomes import Stats
 from kept.skills.undo import undo as take_back

@@ -8,8 +8,8 @@ import typer
 from kept.app import App
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, note, opened, print_json, refuse, say
 from kept.cli.skills import NameArgument, told
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
+from kept.core.text import JSON
 
 if TYPE_CHECKING:
     from kept.skills.hub.hub import Audited, Hub, Prepared

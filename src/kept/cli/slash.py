@@ -12,12 +12,11 @@ from kept.cli.printable import indented, printable
 from kept.cli.screen import Screen
 from kept.cli.talk import Talk
 from kept.core.clock import from_epoch
-from kept.core.errors import StorageError, Unreadable, UsageError
+from kept.core.errors import Refused, StorageError, Unreadable, UsageError
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
-from kept.core.quotation import quotation
-from kept.core.refusal import Refused
 from kept.core.search import SearchRequest
+from kept.core.text import quote
 from kept.memory.edits import Target
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ class Slash:
             raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")
         passages = look_up(self.kept.sessions, rest)
         for passage in passages:
-            say(indented(printable(quotation(passage.text, passage.source)), ""))
+            say(indented(printable(quote(passage.text, passage.source)), ""))
         if not passages:
             found = self.kept.sessions.search(SearchRequest(rest, limit=3))
             say("Nothing fits well." + (" Nearest: " if found.sessions else ""))

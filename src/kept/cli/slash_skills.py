@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kept.cli.frame import say
 from kept.cli.printable import indented, printable
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 
 if TYPE_CHECKING:
     from kept.cli.slash import Slash

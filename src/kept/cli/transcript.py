@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from kept.cli.frame import is_styled, say
 from kept.cli.printable import indented, printable
 from kept.core.clock import from_epoch
-from kept.core.jsontypes import JSON
 from kept.core.messages import Session, StoredMessage
+from kept.core.text import JSON
 from kept.sessions import snippet
 from kept.sessions.recall import said, when
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kept.cli.frame import MOST_DAYS, JsonFlag, note, opened, print_json, say
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.sessions.usage import Total, UsageRow, totals
 
 By = Literal["day", "model", "task", "session"]

@@ -1,12 +1,12 @@
 """A moment as a person types it into a command."""
 
-from kept.core import moment as moments
+from kept.core.clock import parse_moment
 from kept.core.errors import UsageError
 
 
 def moment(text: str, *, now: float) -> float:
     """Return the moment that `text` means; raises UsageError for what is no date."""
-    found = moments.moment(text, now=now)
+    found = parse_moment(text, now=now)
     if found is None:
         raise UsageError(
             f"{text!r} is not a date that can be read",

@@ -11,9 +11,8 @@ from kept.config.load import from_text, parsed, put, read_document
 from kept.config.settings import Settings
 from kept.config.shape import known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
-from kept.core.jsontypes import dumps
-from kept.core.shape import Unfit, built, fields
-from kept.core.text import encodable
+from kept.core.settings import InvalidSetting, build, fields
+from kept.core.text import dumps, is_encodable
 from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.locks import locked
 
@@ -25,10 +24,10 @@ def set_value(home: Home, key: str, text: str) -> Any:
     values: dict[str, Any] = {}
     put(values, key, value)
     try:
-        built(Settings, values)
-    except Unfit as unfit:
+        build(Settings, values)
+    except InvalidSetting as unfit:
         raise ConfigError(str(unfit), f"accepted: {unfit.accepted}") from None
-    if not encodable(dumps(value)):
+    if not is_encodable(dumps(value)):
         raise ConfigError(f"{key} cannot be half of a surrogate pair", "accepted: text in UTF-8")
     with _locked_document(home) as (path, document):
         put(document, key, value)

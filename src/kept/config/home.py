@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
-from kept.core.text import encodable
+from kept.core.text import is_encodable
 from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.marks import APPLICATION_MARK
 
@@ -105,7 +105,7 @@ def _is_foreign(database: Path) -> bool:
 def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str]) -> Home:
     """Return the home that `--home`, `$KEPT_HOME` or the default names, in the chosen profile."""
     chosen = flag or environ.get("KEPT_HOME") or "~/.kept"
-    if "\0" in chosen or not encodable(chosen):
+    if "\0" in chosen or not is_encodable(chosen):
         raise UsageError(f"the home {chosen!r} is no path in UTF-8", "give another path with --home")
     try:
         root = Path(chosen).expanduser().absolute()

@@ -11,7 +11,7 @@ from kept.config.home import Home
 from kept.config.settings import Settings
 from kept.config.shape import known_keys, nearest
 from kept.core.errors import ConfigError, Unreadable
-from kept.core.shape import Unfit, built, fields, is_section
+from kept.core.settings import InvalidSetting, build, fields, is_section
 from kept.storage.files import read_bytes
 
 ENV_PREFIX = "KEPT_"
@@ -47,8 +47,8 @@ def load(home: Home, environ: Mapping[str, str]) -> Loaded:
         _take_section(home.config_file, document, Settings, gathered=gathered, into=gathered.values)
     _take_environment(environ, gathered)
     try:
-        settings = built(Settings, gathered.values)
-    except Unfit as unfit:
+        settings = build(Settings, gathered.values)
+    except InvalidSetting as unfit:
         origin = _nearest_origin(unfit.key, gathered.origins)
         where = str(home.path / origin) if ":" in origin else origin or str(home.config_file)
         raise ConfigError(f"{where}: {unfit}", f"accepted: {unfit.accepted}") from None
@@ -120,8 +120,8 @@ def _take_foreign(path: Path, gathered: _Gathered) -> None:
         if not isinstance(memory, dict) or name not in memory:
             continue
         try:
-            built(Settings, {"memory": {name: memory[name]}})
-        except Unfit:
+            build(Settings, {"memory": {name: memory[name]}})
+        except InvalidSetting:
             continue
         put(gathered.values, f"memory.{name}", memory[name])
         gathered.origins[f"memory.{name}"] = f"{path.name}:{_line(memory, name)}"
@@ -164,8 +164,8 @@ def from_text(key: str, text: str) -> Any:
     for value in readings:
         values: dict[str, Any] = {}
         put(values, key, value)
-        with suppress(Unfit):
-            built(Settings, values)
+        with suppress(InvalidSetting):
+            build(Settings, values)
             return value
     return readings[0]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
-from kept.core.toolsets import Toolset
+from kept.core.tools import Toolset
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings
 from kept.providers.settings import ProviderSettings

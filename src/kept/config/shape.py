@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from kept.config.settings import Settings
-from kept.core.shape import fields, is_section
+from kept.core.settings import fields, is_section
 
 
 def known_keys(section: type = Settings, prefix: str = "") -> Iterator[str]:

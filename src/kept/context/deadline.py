@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from kept.core.errors import GivenUp, KeptError, ModelBusy, ModelError
-from kept.core.jobs import begun
 from kept.core.ports import Completes
+from kept.core.threads import start_job
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class WithDeadline:
         """Return the answer; raise ModelBusy when none came in time, GivenUp when nobody waits for it."""
         self._check()
         ask = partial(self._model.complete, system, prompt, max_output_tokens=max_output_tokens)
-        job = begun(ask, name="kept-summary")
+        job = start_job(ask, name="kept-summary")
         deadline = time.monotonic() + self._seconds
         while not job.wait(min(LOOK_SECONDS, deadline - time.monotonic())):
             self._check()

@@ -43,9 +43,9 @@ from kept.context.transcript import Redact
 from kept.context.window import Limits, Window, limits
 from kept.core.errors import ContextOverflow
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage, Usage
 from kept.core.ports import Clock, Completes, NodeStore
+from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
 
 Originals = Callable[[Sequence[MessageId]], Sequence[StoredMessage]]

@@ -12,9 +12,9 @@ from kept.context.repair import faults
 from kept.context.window import Window
 from kept.core.errors import GivenUp
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Message, StoredMessage, Usage
 from kept.core.ports import Completes
+from kept.core.text import JSON
 from kept.core.tools import ToolContext, ToolSchema
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from kept.context.engine import ContextEngine
 from kept.context.guarded import Guarded
 from kept.context.lossless import Lossless
 from kept.context.settings import DEFAULT_ENGINE
-from kept.core.plugins import entry_points, imported, packages
+from kept.core.plugins import entry_points, import_package, packages
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _fallen_back(why: str, home: Path | None) -> Chosen:
 def _loader(name: str, home: Path | None) -> Callable[[], object] | None:
     for path in _plugin_folders(home):
         if path.name == name:
-            return lambda: _from_module(imported(path, f"kept_context_engine_{name}"))
+            return lambda: _from_module(import_package(path, f"kept_context_engine_{name}"))
     for point in entry_points(ENTRY_POINTS):
         if point.name == name:
             return lambda: _made(point.load())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from kept.core.messages import SUMMARY_MARKER, Message, Role, StoredMessage
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 MARKER = SUMMARY_MARKER
 BY_RULE = "(Written by rule, without a model: extracts, not conclusions.)"
@@ -15,7 +15,7 @@ _BODY = re.compile(r"^## ", re.MULTILINE)
 @cache
 def prompt(name: str) -> str:
     """Return the text of `prompts/<name>.md`, without its last newline."""
-    return shipped_text("kept.context", "prompts", f"{name}.md").rstrip("\n")
+    return resource_text("kept.context", "prompts", f"{name}.md").rstrip("\n")
 
 
 def summary_text(body: str, *, covered: Sequence[StoredMessage], by_rule: bool = False) -> str:

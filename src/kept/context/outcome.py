@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Message
+from kept.core.text import JSON
 
 
 class Why(StrEnum):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 COOL_DOWNS = (60.0, 300.0, 900.0)
 INEFFECTIVE_SHARE = 0.10

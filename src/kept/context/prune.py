@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from kept.core.ids import MessageId
-from kept.core.jsontypes import JSON
 from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
+from kept.core.text import JSON
 
 CLEARED = "[Old tool output cleared to save context space]"
 REPEATED = "[Same output as an earlier call]"

@@ -1,21 +1,65 @@
-"""The system's clock, and how moments are written."""
+"""The system clock, and timestamps as programs and people write them."""
 
+import math
 from datetime import UTC, datetime
+
+_END = ("until ", "by ")
 
 
 class SystemClock:
     """The clock of this machine, in UTC."""
 
     def now(self) -> datetime:
-        """Return the present moment."""
+        """Return the current time."""
         return datetime.now(UTC)
 
 
-def iso(moment: datetime) -> str:
-    """Return `moment` in UTC as ISO 8601 with milliseconds and a trailing Z."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def iso(time: datetime) -> str:
+    """Return `time` in UTC as ISO 8601 with milliseconds and a trailing Z."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def from_epoch(seconds: float) -> datetime:
-    """Return the moment `seconds` after the epoch."""
+    """Return the time `seconds` after the epoch."""
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def parse_moment(text: str, *, now: float) -> float | None:
+    """Return the epoch seconds that `text` means, or None if it is not a date.
+
+    Accepts epoch seconds, ISO dates and phrases like "last week", which means its start; "until last week" means
+    its end. Dates without a time zone are local, because all dates are shown in local time.
+    """
+    number = _parse_number(text)
+    if number is not None:
+        return number
+    if text.strip().lower() == "now":
+        return now
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        return _parse_words(text, now)
+
+
+def _parse_number(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    is_year = len(text.strip()) == 4 and text.strip().isdigit()
+    return seconds if math.isfinite(seconds) and "_" not in text and not is_year else None
+
+
+def _parse_words(text: str, now: float) -> float | None:
+    # lazy: compiling the expressions takes longer than most commands that import this module
+    from kept.core.dates import parse_date, translate_date
+
+    english = translate_date(text)
+    try:
+        span = parse_date(english, datetime.fromtimestamp(now, UTC).astimezone().replace(tzinfo=UTC).timestamp())
+        if span is None:
+            return None
+        edge = span.end if english.strip().lower().startswith(_END) else span.start
+        return datetime.fromtimestamp(edge, UTC).replace(tzinfo=None).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -2,9 +2,13 @@
 
 import re
 from calendar import isleap, monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Final
+
+from kept.core.date_words import LANGUAGES, Language
 
 DAY_SECONDS = 86_400.0
 
@@ -210,7 +214,7 @@ def _at(now: float) -> datetime:
     return datetime.fromtimestamp(now, UTC)
 
 
-def when(text: str, now: float) -> Span | None:
+def parse_date(text: str, now: float) -> Span | None:
     """Return what `text` as a whole means ("last week", "in March", "2024-05-01"), or None.
 
     For a filter, `after` takes the start and `before` the end of "until X", the start of any other.
@@ -225,7 +229,7 @@ def when(text: str, now: float) -> Span | None:
     return None
 
 
-def mentioned(text: str, now: float) -> tuple[tuple[Span, str], ...]:
+def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates that a question mentions, each with the words that say it."""
     folded = text.lower()
     taken: list[tuple[int, int]] = []
@@ -239,3 +243,85 @@ def mentioned(text: str, now: float) -> tuple[tuple[Span, str], ...]:
                 taken.append(match.span())
                 found.append((span, match[0]))
     return tuple(found)
+
+
+_UNITS: Final = ("minute", "hour", "day", "week", "month", "year")
+
+
+_DEPTH: Final = 2
+_SLOT: Final = re.compile("[NUMWDY]")
+
+
+def translate_date(text: str) -> str:
+    """Return a date in English words, or `text` as it is when it is in none of these languages."""
+    folded = " ".join(text.lower().split())
+    return _translated(folded, _DEPTH) or text
+
+
+def _translated(text: str, depth: int) -> str | None:
+    for rule in _rules():
+        match = rule.pattern.fullmatch(text)
+        if match is None:
+            continue
+        groups = {name: value for name, value in match.groupdict().items() if value is not None}
+        rest = groups.get("rest") or groups.get("before")
+        if rest is None:
+            return rule.english(groups)
+        said = _translated(rest, depth - 1) if depth else None
+        if said is not None:
+            return f"{rule.said} {said}".strip()
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    pattern: re.Pattern[str]
+    said: str
+    words: Mapping[str, Sequence[tuple[re.Pattern[str], str]]]
+
+    def english(self, groups: Mapping[str, str]) -> str:
+        """Return what a match says; what was left out is left out."""
+        slots = {slot: self._word(slot, value) for slot, value in groups.items()}
+        return " ".join(
+            " ".join(slots.get(word, "" if word in "NUMWDY" else word) for word in self.said.split()).split()
+        )
+
+    def _word(self, slot: str, value: str) -> str:
+        for pattern, word in self.words.get(slot, ()):
+            if pattern.fullmatch(value):
+                return word
+        return value
+
+
+@cache
+def _rules() -> tuple[_Rule, ...]:
+    return tuple(rule for language in LANGUAGES for rule in _rules_of(language))
+
+
+def _rules_of(language: Language) -> list[_Rule]:
+    tables = {
+        "N": _table(language.counts, [str(number) for number in range(1, 11)]),
+        "U": _table(language.units, _UNITS),
+        "M": _table(language.months, MONTHS),
+        "W": _table(language.weekdays, WEEKDAYS),
+    }
+    slots = {slot: "|".join(pattern.pattern for pattern, _ in table) for slot, table in tables.items()}
+    slots["N"] += r"|\d{1,4}"
+    slots |= {"D": r"[0-3]?\d", "Y": r"(?:19|20)\d\d"}
+    return [_Rule(_expression(rule, slots), said, tables) for rule, said in language.rules]
+
+
+def _table(expressions: str, words: Sequence[str]) -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(each), word) for each, word in zip(expressions.split(), words, strict=True)]
+
+
+def _expression(rule: str, slots: Mapping[str, str]) -> re.Pattern[str]:
+    seen: set[str] = set()
+
+    def group(match: re.Match[str]) -> str:
+        slot = match[0]
+        named = f"?P<{slot}>" if slot not in seen else "?:"
+        seen.add(slot)
+        return f"({named}{slots[slot]})"
+
+    return re.compile(_SLOT.sub(group, rule))

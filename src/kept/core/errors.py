@@ -16,10 +16,16 @@ KeptError
 ├── ProviderError         an external memory failed     exit 69 · counted, never ends a turn
 └── GivenUp               the caller waits no longer    exit 130 · what was under way is left as it was
 
-A refusal that the caller is expected to handle is a value, not an error: see `refusal`.
+A refusal that the caller is expected to handle is a value, not an error: `Refused`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
 from typing import ClassVar
+
+from kept.core.text import JSON
 
 
 class KeptError(Exception):
@@ -114,3 +120,43 @@ class ProviderError(KeptError):
 
     exit_code = 69
     http_status = 502
+
+
+class Reason(StrEnum):
+    """Why something was refused; stable words that callers may match on."""
+
+    INVALID = "invalid"
+    EMPTY = "empty"
+    DELIMITER = "delimiter"
+    OVER_BUDGET = "over_budget"
+    NO_MATCH = "no_match"
+    AMBIGUOUS = "ambiguous"
+    BLOCKED = "blocked"
+    HELD = "held"
+    STAGED = "staged"
+    DRIFT = "drift"
+    DISABLED = "disabled"
+    BATCH = "batch"
+    MOVED_ON = "moved_on"
+    NOT_ALLOWED = "not_allowed"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer no: `error` says why, `remedy` is an instruction, `detail` what helps to follow it."""
+
+    reason: Reason
+    error: str
+    remedy: str = ""
+    detail: Mapping[str, JSON] = field(default_factory=lambda: MappingProxyType({}))
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the refusal as a tool or a command answers it."""
+        return {
+            "success": False,
+            "error": self.error,
+            "reason": self.reason.value,
+            "remedy": self.remedy,
+            **self.detail,
+        }

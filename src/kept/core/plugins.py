@@ -26,7 +26,7 @@ def entry_points(group: str) -> list[EntryPoint]:
     return sorted(installed(group=group), key=lambda point: point.name)
 
 
-def imported(package: Path, name: str) -> ModuleType:
+def import_package(package: Path, name: str) -> ModuleType:
     """Import a package that stands on no path, as `name`; one that fails leaves nothing behind."""
     spec = importlib.util.spec_from_file_location(
         name, package / "__init__.py", submodule_search_locations=[str(package)]

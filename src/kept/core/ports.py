@@ -11,12 +11,11 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from kept.core.chat import ChatRequest, Delta
 from kept.core.events import Event
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
-from kept.core.messages import Message, NewMessage, Session, State, StoredMessage, Usage
+from kept.core.messages import ChatRequest, Delta, Message, NewMessage, Session, State, StoredMessage, Usage
 from kept.core.search import Found, SearchRequest
+from kept.core.text import JSON
 from kept.core.tools import Tool
 
 

@@ -1,11 +1,14 @@
-"""Tools: what an agent can call, and what a call is told."""
+"""Tools that an agent can call, and the context of a call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.jsontypes import JSON
-from kept.core.toolsets import Toolset
+from kept.core.text import JSON
+
+Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
+"""The groups in which tools are switched on and off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class ToolSchema:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Who calls, from where, in which turn."""
+    """The caller of a tool: user, session, turn and platform."""
 
     session_id: SessionId | None = None
     user_id: UserId = OWNER
@@ -29,7 +32,7 @@ class ToolContext:
     turn: int = 0
     group_id: str | None = None
     active_message_ids: tuple[int, ...] = ()
-    """The messages in the model's context now; search leaves exactly these out."""
+    """The messages in the model's context now; search excludes exactly these."""
     incognito: bool = False
     extras: Mapping[str, JSON] = field(default_factory=dict)
 
@@ -38,15 +41,15 @@ class ToolContext:
 class Tool:
     """A schema and the function behind it.
 
-    `call` gets arguments as the model gave them (any JSON object) and answers with a JSON object;
+    `call` receives the model's arguments unchecked (any JSON object) and returns a JSON object;
     `success: false` marks a refusal. It never raises for bad arguments.
     """
 
     schema: ToolSchema
     call: Callable[[Mapping[str, JSON], ToolContext], Mapping[str, JSON]]
     parallel: bool = True
-    """Whether calls of one answer may run beside each other."""
+    """Whether several calls of one answer may run concurrently."""
     asks: bool = False
-    """Whether a person is asked before it runs, unless approvals say otherwise."""
+    """Whether the user must confirm each call, unless `approvals` says otherwise."""
     only_reads: bool = False
-    """Whether it says of itself that it changes nothing; a person may wave such calls through."""
+    """Whether the tool declares that it changes nothing; the user may approve such calls in advance."""

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.ports import Completes
-from kept.core.refusal import Reason, Refused
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
 from kept.skills.changes import Create, Edit
 from kept.skills.document import Document, bad_name, composed, strictly
@@ -59,7 +59,7 @@ def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]
         return Refused(
             Reason.EMPTY, "there are fewer than two skills to merge", "pinned, hub and external skills are left alone"
         )
-    system = shipped_text("kept.curation", "texts", "consolidate.md")
+    system = resource_text("kept.curation", "texts", "consolidate.md")
     prompt = _listing(editor, list(eligible.values()), model.context_length)
     answer = _parsed(model.complete(system, prompt, max_output_tokens=_MOST_OUTPUT_TOKENS))
     if answer is None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from kept.core.clock import iso
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 from kept.curation.backup import CURATOR_FOLDER, Backups, RolledBack
 from kept.curation.report import Move, Report, newest, write
 from kept.skills.editor import Author, Changed, SkillEditor

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kept.core.errors import KeptError
+from kept.core.errors import KeptError, Refused
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.refusal import Refused
 from kept.core.search import SearchRequest
 from kept.memory.approval import unreadable_pending
 from kept.memory.drift import drifted

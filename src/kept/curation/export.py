@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kept.core.ids import OWNER, UserId
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target
 from kept.memory.history import History, edit_json

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON, dumps
+from kept.core.text import JSON, dumps
 from kept.memory.approval import Approvals
 from kept.memory.edits import Remove, Target
 from kept.memory.ledger import Author

@@ -4,9 +4,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, StopReason, TextDelta
-from kept.core.jsontypes import dumps
-from kept.core.messages import ImagePart, Message, Part, Role, TextPart, Usage
+from kept.core.messages import (
+    ChatRequest,
+    ChatResponse,
+    ImagePart,
+    Message,
+    Part,
+    ReasoningDelta,
+    Role,
+    StopReason,
+    TextDelta,
+    TextPart,
+    Usage,
+)
+from kept.core.text import dumps
 from kept.llm.endpoint import Sending
 from kept.llm.wire import PartialCall, WireMessage, merged_neighbours, parsed_arguments
 

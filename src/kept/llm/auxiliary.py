@@ -6,10 +6,9 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled
-from kept.core.messages import Message, Role
+from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 from kept.core.ports import ChatModel, EventSink
 from kept.llm.retry import close
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 NO_KEY = "not-needed"
 """What servers on this machine are sent in place of a key."""

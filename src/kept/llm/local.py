@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kept.core.chat import ChatRequest, Delta
 from kept.core.errors import ModelRefused
+from kept.core.messages import ChatRequest, Delta
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import Failure, as_error, broke_off, empty_answer
 from kept.llm.openai_wire import Answer, body

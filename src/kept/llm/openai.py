@@ -3,7 +3,7 @@
 from types import ModuleType
 from typing import Any
 
-from kept.core.chat import ChatRequest
+from kept.core.messages import ChatRequest
 from kept.llm.openai_wire import Answer, body
 from kept.llm.served import Answering, ServedModel
 

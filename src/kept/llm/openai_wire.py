@@ -4,8 +4,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kept.core.chat import ChatRequest, ChatResponse, ReasoningDelta, StopReason, TextDelta
-from kept.core.messages import ImagePart, Message, Part, Role, TextPart, Usage
+from kept.core.messages import (
+    ChatRequest,
+    ChatResponse,
+    ImagePart,
+    Message,
+    Part,
+    ReasoningDelta,
+    Role,
+    StopReason,
+    TextDelta,
+    TextPart,
+    Usage,
+)
 from kept.core.tools import ToolSchema
 from kept.llm.endpoint import Sending
 from kept.llm.wire import PartialCall, WireMessage, sound_arguments

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from kept.core.messages import Usage
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 DEFAULT_CONTEXT_LENGTH = 128_000
 """The window that is assumed of a model nobody knows; `model.context_length` corrects it."""
@@ -116,4 +116,4 @@ def _price(known: Mapping[str, Any]) -> Price:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(shipped_text("kept.llm", "models.toml"))
+    return tomllib.loads(resource_text("kept.llm", "models.toml"))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import anyio
 
-from kept.core.chat import ChatRequest, Delta, Restarted, TextDelta
 from kept.core.errors import ModelBusy
 from kept.core.events import Warned
+from kept.core.messages import ChatRequest, Delta, Restarted, TextDelta
 from kept.core.ports import ChatModel, EventSink
 
 REST_SECONDS = 60.0

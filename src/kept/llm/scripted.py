@@ -8,10 +8,20 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from kept.core.chat import ChatRequest, ChatResponse, Delta, ReasoningDelta, StopReason, TextDelta
 from kept.core.errors import ModelError, ModelRefused, UsageError
-from kept.core.jsontypes import JSON, dumps
-from kept.core.messages import Message, Role, ToolCall, Usage
+from kept.core.messages import (
+    ChatRequest,
+    ChatResponse,
+    Delta,
+    Message,
+    ReasoningDelta,
+    Role,
+    StopReason,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from kept.core.text import JSON, dumps
 
 _SOME_USAGE = Usage(input_tokens=100, output_tokens=10)
 

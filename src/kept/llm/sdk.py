@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 
-from kept.core.chat import ChatRequest
 from kept.core.errors import ModelError
+from kept.core.messages import ChatRequest
 from kept.llm.endpoint import Endpoint
 from kept.llm.failures import Failure, as_error, broke_off, retry_after, timed_out, unreachable
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from kept.core.chat import ChatRequest, ChatResponse, Delta
 from kept.core.events import Warned, ignore
+from kept.core.messages import ChatRequest, ChatResponse, Delta
 from kept.core.ports import EventSink
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.failures import broke_off, empty_answer

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from kept.core.chat import ChatRequest
-from kept.core.jsontypes import dumps
-from kept.core.messages import ImagePart, Message
+from kept.core.messages import ChatRequest, ImagePart, Message
+from kept.core.text import dumps
 from kept.core.tools import ToolSchema
 from kept.llm.remembered import Remembered
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from kept.core.jsontypes import dumps
 from kept.core.messages import ToolCall
+from kept.core.text import dumps
 
 WireMessage: TypeAlias = dict[str, Any]
 """One message as the API takes it; a JSON edge."""

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kept.core.errors import NotFound, StorageError
+from kept.core.errors import NotFound, Refused, StorageError
 from kept.core.events import MemoryStaged
 from kept.core.ids import SessionId, UserId, random_hex
-from kept.core.jsontypes import dumps
-from kept.core.refusal import Refused
+from kept.core.text import dumps
 from kept.memory.edits import Edit, Target
 from kept.memory.ledger import Author
 from kept.memory.objection import held_rules

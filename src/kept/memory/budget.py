@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.edits import Edit, Step
 from kept.memory.ledger import Change
 from kept.memory.page import ENTRY_DELIMITER, Page

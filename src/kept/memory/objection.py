@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.security.scan import scan
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from kept.core.refusal import Reason, Refused
-from kept.core.text import encodable
+from kept.core.errors import Reason, Refused
+from kept.core.text import is_encodable
 from kept.memory.edits import Add, Edit, Remove, Replace, Step
 
 ENTRY_DELIMITER = "\n§\n"
@@ -50,7 +50,7 @@ def clean(text: str) -> str | Refused:
             "A line of the content is only '§', which separates entries.",
             "Remove that line, or add the parts as separate entries.",
         )
-    if (control := CONTROL.search(entry)) is not None or not encodable(entry):
+    if (control := CONTROL.search(entry)) is not None or not is_encodable(entry):
         what = f"the control character U+{ord(control[0]):04X}" if control else "half of a surrogate pair"
         return Refused(Reason.INVALID, f"The content holds {what}.", "Send it again as plain text without it.")
     return entry

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from kept.core.clock import from_epoch, iso
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 from kept.memory.page import preview
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kept.core.errors import StorageError
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused, StorageError
 from kept.memory.edits import Step, Target, steps_between
 from kept.memory.ledger import Author, Change
 from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse

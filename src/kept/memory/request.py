@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
 from kept.memory.budget import in_batch
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 

@@ -1,6 +1,6 @@
 """A whole page at once: written anew by a person, or emptied."""
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Target, steps_between
 from kept.memory.ledger import Author, Change
 from kept.memory.objection import held_rules

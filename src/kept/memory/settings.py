@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from kept.core.bounds import Above, Between
+from kept.core.settings import Above, Between
 
 DEFAULT_MEMORY_CHAR_LIMIT = 2_200
 DEFAULT_USER_CHAR_LIMIT = 1_375

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.core.clock import SystemClock
-from kept.core.errors import StorageError, Unreadable
+from kept.core.errors import Reason, Refused, StorageError, Unreadable
 from kept.core.events import Event, Warned, ignore
 from kept.core.ids import LedgerId
-from kept.core.refusal import Reason, Refused
 from kept.memory.budget import changed, in_batch, too_long
 from kept.memory.edits import Add, Edit, Replace, Step, Target
 from kept.memory.files import PageFiles

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from functools import cache
 
-from kept.core.errors import KeptError, StorageError
+from kept.core.errors import KeptError, Reason, Refused, StorageError
 from kept.core.ids import new_group_id
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target
@@ -167,7 +165,7 @@ def schema(*, may_read: bool) -> ToolSchema:
     }
     return ToolSchema(
         "memory",
-        shipped_text("kept.memory", "tool.md").strip(),
+        resource_text("kept.memory", "tool.md").strip(),
         {
             "type": "object",
             "properties": {

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kept.core.errors import UsageError
+from kept.core.errors import Reason, Refused, UsageError
 from kept.core.ids import new_group_id
-from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Target
 from kept.memory.ledger import Author
 from kept.memory.objection import named_rules

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from kept.core.errors import NotFound, UsageError
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import NotFound, Reason, Refused, UsageError
 from kept.memory.edits import Add, Step, Target
 from kept.memory.history import History
 from kept.memory.ledger import Author, Change, Entered, undone

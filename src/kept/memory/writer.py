@@ -5,10 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from kept.core.errors import StorageError
+from kept.core.errors import Reason, Refused, StorageError
 from kept.core.events import MemoryWritten, Warned
 from kept.core.ids import LedgerId
-from kept.core.refusal import Reason, Refused
 from kept.memory.drift import drifted
 from kept.memory.edits import Target
 from kept.memory.files import NAMES, PageFiles

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
@@ -65,4 +65,4 @@ def _volatile(inputs: PromptInputs) -> list[str]:
 @cache
 def guidance(name: str) -> str:
     """Return one guidance text, byte-stable."""
-    return shipped_text("kept.prompt", "guidance", f"{name}.md").strip("\n")
+    return resource_text("kept.prompt", "guidance", f"{name}.md").strip("\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from kept.core.errors import ProviderError
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 BUILTIN = "builtin"
 """The name of built-in memory; it is not external and does not count as a provider."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kept.core.errors import KeptError, ProviderError
-from kept.core.jobs import begun
+from kept.core.threads import start_job
 from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand, StartContext
 from kept.providers.calling import call_hook, overrides
 from kept.providers.loading import load
@@ -59,7 +59,7 @@ def answered(asked: Offered, words: Sequence[str], context: StartContext) -> Com
 
 def _done(what: str, work: Callable[[], T]) -> T:
     """Return what foreign code came to; it is given a time, and whatever it raises is one line."""
-    job = begun(work, name="kept-provider-command")
+    job = start_job(work, name="kept-provider-command")
     if not job.wait(COMMAND_SECONDS):
         raise ProviderError(f"{what} did not end within {COMMAND_SECONDS:g} s", _LOOK)
     if job.error is not None and not isinstance(job.error, KeptError):

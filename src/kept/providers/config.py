@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal, TypeVar, get_args, get_origin
 
 from kept.core.errors import ConfigError
-from kept.core.jsontypes import JSON, dumps
-from kept.core.shape import Unfit, built, fields
+from kept.core.settings import InvalidSetting, build, fields
+from kept.core.text import JSON, dumps
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 T = TypeVar("T")
@@ -39,8 +39,8 @@ def load_settings(kind: type[T], home: Path, provider: str) -> T:
     section: type = kind
     own = {key: value for key, value in load_values(home, provider).items() if key in fields(section)}
     try:
-        settings: T = built(section, own)
-    except Unfit as unfit:
+        settings: T = build(section, own)
+    except InvalidSetting as unfit:
         raise ConfigError(f"{provider}.json: {unfit}", f"accepted: {unfit.accepted}") from None
     return settings
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Message
+from kept.core.text import JSON, dumps
 from kept.providers.base import Messages
 from kept.security.fence import sanitize_context
 from kept.security.secrets import redact

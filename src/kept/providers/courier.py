@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.guarded import Answered, Guarded, Outcome
 from kept.providers.outbox import Item, Outbox, new_holder
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from kept.core.jobs import Job
+from kept.core.threads import Job
 
 
 class Crew:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from kept.core.plugins import entry_points, packages
-from kept.core.resources import shipped
+from kept.core.text import resource_path
 from kept.providers.base import BUILTIN
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Found:
         """Return where its files are; None where only an import would tell."""
         match self.kind:
             case "bundled":
-                return shipped("kept.providers", self.name)
+                return resource_path("kept.providers", self.name)
             case "entry point":
                 return None
             case "folder":

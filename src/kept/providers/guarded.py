@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from kept.core.jobs import Job
 from kept.core.ports import Clock
+from kept.core.threads import Job
 from kept.providers.audit import Audit, CallRecord
 from kept.providers.base import MemoryProvider
 from kept.providers.breaker import Breaker

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kept.core.errors import ConfigError, NotFound, ProviderError
-from kept.core.plugins import imported
+from kept.core.plugins import import_package
 from kept.providers.base import MemoryProvider
 from kept.providers.discovery import ENTRY_POINTS, Found, discover
 from kept.providers.setup import declared_fields
@@ -65,7 +65,7 @@ def _loaded(found: Found) -> MemoryProvider:
                 return _made(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
             case "folder":
                 folder = Path(found.place)
-                return _made(imported(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}"))
+                return _made(import_package(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}"))
 
 
 def _made(target: object) -> MemoryProvider:

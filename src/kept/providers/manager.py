@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kept.core.events import Warned
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
 from kept.providers.audit import Audit
 from kept.providers.base import BUILTIN, MemoryProvider, Messages

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.discovery import Found
 
 log = logging.getLogger(__name__)

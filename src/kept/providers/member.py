@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from kept.core.ids import OWNER
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
 from kept.providers.base import StartContext
 from kept.providers.courier import Courier

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.crew import Crew
 from kept.providers.guarded import Outcome
 from kept.providers.member import Member

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kept.core.ids import OWNER
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.base import LedgerReader, LedgerRow
 from kept.providers.outbox import Outbox, Write
 from kept.security.secrets import redact

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kept.core.ids import random_hex
-from kept.core.jsontypes import JSON, dumps
 from kept.core.ports import Clock, UnitOfWork
+from kept.core.text import JSON, dumps
 from kept.storage.files import is_alive
 from kept.storage.sqlite import Database
 from kept.storage.statements import statements

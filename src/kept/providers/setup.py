@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.jobs import begun
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
+from kept.core.threads import start_job
 from kept.providers.base import MemoryProvider, StartContext
 from kept.providers.calling import call_hook, overrides
 
@@ -102,7 +102,7 @@ def tried(provider: MemoryProvider, context: StartContext) -> Refused | None:
                 provider.shutdown()
         return None
 
-    job = begun(attempt, name="kept-provider-test")
+    job = start_job(attempt, name="kept-provider-test")
     if not job.wait(TEST_SECONDS):
         return Refused(
             Reason.UNAVAILABLE, f"it did not answer within {TEST_SECONDS:g} s", "check its address and server"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from kept.core.errors import KeptError
-from kept.core.jobs import begun
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
+from kept.core.threads import start_job
 from kept.providers.audit import Audit
 from kept.providers.base import MemoryProvider
 from kept.providers.breaker import Health
@@ -139,7 +139,7 @@ def _together(name: str, lanes: Sequence[Lane]) -> Lane:
 
 
 def _unavailable(provider: MemoryProvider) -> str | None:
-    job = begun(provider.is_available, name="kept-provider-check")
+    job = start_job(provider.is_available, name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
         return f"it did not say within {_CHECK_SECONDS:g} s whether it is available"
     if job.error is not None:
@@ -150,7 +150,7 @@ def _unavailable(provider: MemoryProvider) -> str | None:
 def _facts(provider: MemoryProvider, home: Path) -> dict[str, JSON]:
     """Return what the provider tells of itself, in short words; one that cannot tell is told of."""
     asked = {"kept_home": str(home), "hermes_home": str(home)}
-    job = begun(lambda: call_hook(provider, "get_status", (), asked), name="kept-provider-check")
+    job = start_job(lambda: call_hook(provider, "get_status", (), asked), name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
         return {"status": f"get_status did not answer within {_CHECK_SECONDS:g} s"}
     if job.error is not None:

@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.core.tools import ToolSchema
 
 log = logging.getLogger(__name__)

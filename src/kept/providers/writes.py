@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from kept.core.errors import KeptError
-from kept.core.jsontypes import JSON
 from kept.core.ports import UnitOfWork
+from kept.core.text import JSON
 from kept.providers.base import Messages
 from kept.providers.conversation import clean_messages, clean_text
 from kept.providers.members import Members

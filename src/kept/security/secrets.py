@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.security.credentials import SHAPES, Shape
 
 _BARE = r"(?i)(?:^|[^a-z])$"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 from kept.security.document import Document, parsed
 from kept.security.expression import Anchors, Places, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
@@ -141,7 +141,7 @@ def _pairs(translations: str) -> list[tuple[str, str]]:
 @cache
 def table() -> Table:
     """Return the shipped table; read once per process."""
-    return Table(parsed(shipped_text("kept.security", "rules.toml")))
+    return Table(parsed(resource_text("kept.security", "rules.toml")))
 
 
 def _rule(row: Mapping[str, str], lexicon: Lexicon) -> Rule:

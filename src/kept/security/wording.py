@@ -6,7 +6,7 @@ from functools import cache
 from itertools import accumulate, repeat
 from operator import sub
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 WINDOW = 40
 """What is weighed at once, so that a long text gathers no more than a short one."""
@@ -140,4 +140,4 @@ class Wording:
 @cache
 def wording() -> Wording:
     """Return the shipped weights; read once per process, with the first text."""
-    return Wording(shipped_text("kept.security", "wording.tsv"))
+    return Wording(resource_text("kept.security", "wording.tsv"))

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+from kept.core.clock import parse_moment
+from kept.core.errors import Reason, Refused
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
-from kept.core.moment import moment
-from kept.core.refusal import Reason, Refused
+from kept.core.text import JSON
 from kept.sessions import moments
 from kept.sessions.records import storable
 
@@ -141,7 +141,7 @@ def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | 
     if text is None:
         return None
     number = moments.from_program(value) if isinstance(value, (int, float)) else None
-    found = number if number is not None else moment(text, now=now)
+    found = number if number is not None else parse_moment(text, now=now)
     if found is None:
         raise _Unreadable(
             f"{name} is {_shown(text)}, which is not a date that can be read",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kept.core.jsontypes import JSON, dumps
+from kept.core.text import JSON, dumps
 
 _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 0.75, 0.35, 0.45, 0.85, 2.5
 

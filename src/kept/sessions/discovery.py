@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
 from kept.core.search import Found, SearchRequest
+from kept.core.text import JSON
 from kept.sessions import absence
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted

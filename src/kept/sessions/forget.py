@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 BLANK = "[forgotten]"
 

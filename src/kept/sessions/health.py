@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 
 @dataclass(frozen=True, slots=True)

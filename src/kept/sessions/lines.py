@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import (
     ImagePart,
     Link,
@@ -21,6 +20,7 @@ from kept.core.messages import (
     TextPart,
     ToolCall,
 )
+from kept.core.text import JSON
 from kept.security.thoughts import shown_thinking
 from kept.sessions.moments import from_program
 from kept.sessions.records import storable

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 _MILLISECONDS_FROM = 100_000_000_000

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kept.core.ids import MessageId, SessionId
-    from kept.core.jsontypes import JSON
     from kept.core.messages import Session, StoredMessage
     from kept.core.search import Found, SearchRequest
+    from kept.core.text import JSON
     from kept.sessions.forget import ForgetPlan, ForgetReport
     from kept.sessions.health import Finding
     from kept.sessions.keeping import Coverage, Pruned, Removed

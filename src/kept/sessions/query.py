@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from kept.core.dates import DATE_NAMES, Span, mentioned
+from kept.core.dates import DATE_NAMES, Span, find_dates
 from kept.sessions.inflection import base
 from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, WORD, clean, compounds, pieces
 from kept.sessions.words import ASKING, CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
@@ -80,7 +80,7 @@ _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))
 def parse(text: str, now: float = 0.0) -> Query:
     """Return what `text` asks for. Nothing raises: syntax that does not hold is read as plain words."""
     text = clean(text[:MAX_CHARACTERS])
-    dates = tuple(mentioned(text, now)) if now > 0 else ()
+    dates = tuple(find_dates(text, now)) if now > 0 else ()
     spans = tuple(span for span, _ in dates)
     date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
     condition = _condition(text)

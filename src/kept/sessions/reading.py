@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from kept.core.errors import Reason, Refused
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Session, StoredMessage
-from kept.core.refusal import Reason, Refused
+from kept.core.text import JSON
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
 from kept.sessions.discovery import Asker

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
 from kept.core.ids import MessageId
-from kept.core.jsontypes import JSON
 from kept.core.messages import ImagePart, Session, StoredMessage
+from kept.core.text import JSON
 from kept.sessions.budget import Caps
 from kept.sessions.ports import Readable
 from kept.sessions.snippet import Marker

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import (
     ImagePart,
     Link,
@@ -20,6 +19,7 @@ from kept.core.messages import (
     TextPart,
     ToolCall,
 )
+from kept.core.text import JSON, dumps
 from kept.sessions.blobs import Blob, blob_of, cut, joined
 
 Row: TypeAlias = tuple[Any, ...]

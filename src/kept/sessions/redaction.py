@@ -3,8 +3,8 @@
 import json
 from dataclasses import dataclass, replace
 
-from kept.core.jsontypes import dumps
 from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
+from kept.core.text import dumps
 from kept.security.secrets import redact, redact_json
 
 

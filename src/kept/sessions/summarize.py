@@ -7,10 +7,9 @@ from functools import cache
 
 from kept.core.errors import ModelError
 from kept.core.ids import MessageId
-from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.sessions.ports import Readable
 from kept.sessions.recall import said, when
 
@@ -26,7 +25,7 @@ _CITED = re.compile(r"\[(\d{1,18})\]")
 @cache
 def instructions() -> str:
     """Return what the model is told."""
-    return shipped_text("kept.sessions", "prompts/summary.md").strip()
+    return resource_text("kept.sessions", "prompts/summary.md").strip()
 
 
 def summarized(answer: Mapping[str, JSON], store: Readable, *, query: str, model: Completes | None) -> dict[str, JSON]:

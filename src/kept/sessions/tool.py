@@ -3,11 +3,9 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from kept.core.errors import KeptError, StorageError
-from kept.core.jsontypes import JSON
+from kept.core.errors import KeptError, Refused, StorageError
 from kept.core.ports import Clock, Completes
-from kept.core.refusal import Refused
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.sessions import discovery, reading, summarize
 from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, read
@@ -22,7 +20,7 @@ NAME = "session_search"
 @cache
 def schema() -> ToolSchema:
     """Return the tool's schema; its text never changes within a session."""
-    text = shipped_text("kept.sessions", "prompts/session_search.md").strip()
+    text = resource_text("kept.sessions", "prompts/session_search.md").strip()
     return ToolSchema(NAME, text, _PARAMETERS, "session_search")
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 MOST_REPORTED = 200
 

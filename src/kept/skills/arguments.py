@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
-from kept.core.text import encodable
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON, is_encodable
 from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import composed
 from kept.skills.places import MAIN
@@ -82,7 +81,7 @@ def unfit(arguments: Arguments, allowed: tuple[str, ...], *, required: tuple[str
         if not isinstance(value, wanted):
             kind = "true or false" if wanted is bool else "text"
             return Refused(Reason.INVALID, f"{key} is {type(value).__name__}", f"give {key} as {kind}")
-        if isinstance(value, str) and (len(value) > _MOST_CHARS or not encodable(value)):
+        if isinstance(value, str) and (len(value) > _MOST_CHARS or not is_encodable(value)):
             return Refused(Reason.INVALID, f"{key} is too long or not valid Unicode", "give shorter, valid text")
     for key in required:
         if arguments.get(key) is None or (key not in _MAY_BE_EMPTY and arguments[key] == ""):

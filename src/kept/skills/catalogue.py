@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 from kept.skills.index import Skill
 from kept.skills.roots import Kind
 from kept.skills.usage import Use
@@ -48,7 +48,7 @@ def catalogue(
 
 
 def _header() -> str:
-    return shipped_text("kept.skills", "texts", "catalogue.md").strip()
+    return resource_text("kept.skills", "texts", "catalogue.md").strip()
 
 
 def _by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.skills.document import strictly
 from kept.skills.patch import patched
 from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.errors import UsageError
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused, UsageError
 from kept.skills.frontmatter import BadHead, Field, read, render
 from kept.skills.places import MAIN, read_regular
 

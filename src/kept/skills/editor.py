@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kept.core.clock import iso
-from kept.core.errors import StorageError
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused, StorageError
 from kept.skills.changes import Change, Create, Delete, Edit, Made, Patch, RemoveFile, WriteFile, Writing, made
 from kept.skills.document import bad_name
 from kept.skills.guard.verdict import Level, Policy, Trust, policy

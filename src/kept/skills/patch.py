@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 
 _MOST_CHARS = 50_000
 _PREVIEW = 80

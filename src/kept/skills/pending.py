@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from kept.core.clock import iso
+from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.ports import Clock
-from kept.core.refusal import Reason, Refused
 from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.storage.files import explained, make_folder, read_bytes, write_atomically

@@ -6,8 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from kept.core.errors import UsageError
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused, UsageError
 
 SUPPORT_FOLDERS = ("references", "templates", "scripts", "assets")
 MAIN = "SKILL.md"

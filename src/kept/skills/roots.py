@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kept.core.resources import shipped
+from kept.core.text import resource_path
 from kept.skills.places import read_regular
 from kept.storage.files import read_bytes, write_atomically
 from kept.storage.locks import locked
@@ -64,7 +64,7 @@ def standard_roots(
 
 def bundled_folder() -> Path:
     """Return the folder of the skills that come with kept."""
-    return shipped("kept.skills", "bundled")
+    return resource_path("kept.skills", "bundled")
 
 
 def plugin_roots() -> Iterator[Root]:

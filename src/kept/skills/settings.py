@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from kept.core.bounds import Above, Between
+from kept.core.settings import Above, Between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from kept.core.errors import StorageError
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
-from kept.core.resources import shipped_text
+from kept.core.errors import Reason, Refused, StorageError
+from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.skills.arguments import Arguments, read_change, text_of, unfit
 from kept.skills.catalogue import catalogue
@@ -249,6 +247,6 @@ def _categories(skills: list[Skill]) -> dict[str, JSON]:
 @cache
 def _schema(name: str) -> ToolSchema:
     """Return a tool's schema from its resource: the description, then the parameters as JSON."""
-    text = shipped_text("kept.skills", "texts", f"{name}.md")
+    text = resource_text("kept.skills", "texts", f"{name}.md")
     description, _, parameters = text.partition("```json\n")
     return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), "skills")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.skills.document import bad_name
 from kept.skills.editor import ARCHIVE_FOLDER, Author, Changed, SkillEditor, moved
 from kept.skills.usage import Status

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
 from kept.skills.frontmatter import BadHead
 from kept.skills.guard.verdict import Danger, Level, Report
 from kept.skills.index import Skill

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import apsw
 
-from kept.core.resources import shipped
+from kept.core.text import resource_path
 
 Step: TypeAlias = str | Callable[[apsw.Connection], None]
 
@@ -26,7 +26,7 @@ class Migration:
 def sql_migrations(package: str, folder: str = "migrations") -> tuple[Migration, ...]:
     """Return the migrations of `package`, files `NNNN_name.sql`; a first line `-- rewrites` asks for a backup."""
     found = []
-    for file in shipped(package, folder).iterdir():
+    for file in resource_path(package, folder).iterdir():
         number, _, rest = file.name.partition("_")
         if number.isdigit() and rest.endswith(".sql"):
             text = file.read_text(encoding="utf-8")

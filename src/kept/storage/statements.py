@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
@@ -26,4 +26,4 @@ class Statements:
 @cache
 def statements(package: str, file: str) -> Statements:
     """Return the statements of `file` in `package`, each begun by a line `-- name: NAME`."""
-    return Statements(f"{package}/{file}", shipped_text(package, file))
+    return Statements(f"{package}/{file}", resource_text(package, file))

@@ -12,8 +12,8 @@ from kept.context.repair import faults
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import dumps
 from kept.core.messages import ImagePart, Message, Origin, Role, StoredMessage, TextPart, ToolCall
+from kept.core.text import dumps
 from kept.testing.clock import FixedClock
 
 IMAGE_TOKENS = 1_600

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.base import MemoryProvider, Messages
 
 Fault = Callable[[], Any]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from kept.core.events import Event, Progressed
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, TextPart, ToolCall
+from kept.core.text import JSON, dumps
 from kept.sessions.ports import Sessions
 from kept.sessions.transfer import ImportReport
 from kept.testing.session_store_contract import SessionStoreContract, Summarised, said, session, texts

@@ -13,9 +13,8 @@ from kept.config.home import Home
 from kept.config.load import load
 from kept.config.settings import Settings
 from kept.config.shape import known_keys, nearest
-from kept.core.bounds import Above, Between
 from kept.core.errors import ConfigError, Unreadable, UsageError
-from kept.core.shape import Unfit, accepts, built, in_words
+from kept.core.settings import Above, Between, InvalidSetting, accepts, build, describe
 
 COMMENTED = """\
 # the head of the file
@@ -321,7 +320,7 @@ class Outer:
 def test_the_shape_is_read_off_the_dataclasses():
     """Keys are dotted, values are checked by their annotations, whole numbers may stand for fractions."""
     assert list(known_keys(Outer)) == ["inner.ratio", "inner.names", "inner.table", "inner.mode", "count"]
-    assert built(Outer, {"inner": {"ratio": 1, "names": ["x"]}, "count": 2}) == Outer(
+    assert build(Outer, {"inner": {"ratio": 1, "names": ["x"]}, "count": 2}) == Outer(
         inner=Inner(ratio=1.0, names=["x"]), count=2
     )
 
@@ -341,8 +340,8 @@ def test_the_shape_is_read_off_the_dataclasses():
 )
 def test_what_does_not_fit_is_unfit(values):
     """The complaint carries what would be accepted."""
-    with pytest.raises(Unfit) as caught:
-        built(Outer, values)
+    with pytest.raises(InvalidSetting) as caught:
+        build(Outer, values)
     assert caught.value.accepted
 
 
@@ -366,7 +365,7 @@ def test_no_value_breaks_the_check(value):
         Annotated[float, Above(0)],
     ):
         assert accepts(annotation, value) in {True, False}
-        assert in_words(annotation)
+        assert describe(annotation)
 
 
 def test_the_nearest_name():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.dates import mentioned, when
+from kept.core.dates import find_dates, parse_date
 
 NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
 
@@ -40,7 +40,7 @@ def day(text: str) -> float:
 )
 def test_a_date_is_a_stretch_of_time(text: str, start: str, end: str) -> None:
     """Each way of writing a date means these days."""
-    span = when(text, NOW)
+    span = parse_date(text, NOW)
 
     assert span is not None
     assert (span.start, span.end) == (day(start), day(end))
@@ -49,19 +49,19 @@ def test_a_date_is_a_stretch_of_time(text: str, start: str, end: str) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "31 February 2023", "9999-99", "99999 years ago"])
 def test_what_is_no_date_is_none(text: str) -> None:
     """Impossible days and other words are not dates."""
-    assert when(text, NOW) is None
+    assert parse_date(text, NOW) is None
 
 
 def test_a_question_may_mention_dates() -> None:
     """The words that say the date come with it; "may" alone is no month."""
-    found = mentioned("What did Tim finish on 8th December, 2023, and may I know why?", NOW)
+    found = find_dates("What did Tim finish on 8th December, 2023, and may I know why?", NOW)
 
     assert [said for _, said in found] == ["8th december, 2023"]
 
 
 def test_distance_is_zero_inside_and_grows_outside() -> None:
     """A moment inside a span is at no distance."""
-    span = when("2024-01-10", NOW)
+    span = parse_date("2024-01-10", NOW)
 
     assert span is not None
     assert span.distance(day("2024-01-10")) == 0.0
@@ -71,5 +71,5 @@ def test_distance_is_zero_inside_and_grows_outside() -> None:
 @given(st.text(max_size=60), st.floats(0, 4e9))
 def test_no_text_raises(text: str, now: float) -> None:
     """Whatever is written, it is a date or none."""
-    when(text, now)
-    mentioned(text, now)
+    parse_date(text, now)
+    find_dates(text, now)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kept.core.heap import share_one_heap
+from kept.core.threads import share_one_heap
 
 _COUNT_HEAPS = """
 import ctypes, re, sys, threading

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.plugins import entry_points, imported, packages
+from kept.core.plugins import entry_points, import_package, packages
 
 
 def package(folder: Path, body: str = "") -> Path:
@@ -30,7 +30,7 @@ def test_a_package_is_imported_with_its_parts(tmp_path: Path) -> None:
     place = package(tmp_path / "whole", "from .part import VALUE")
     (place / "part.py").write_text("VALUE = 7")
 
-    assert imported(place, "kept_test_whole").VALUE == 7
+    assert import_package(place, "kept_test_whole").VALUE == 7
 
 
 def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     place = package(tmp_path / "broken", "raise SystemExit('no')")
 
     with pytest.raises(SystemExit):
-        imported(place, "kept_test_broken")
+        import_package(place, "kept_test_broken")
 
     assert "kept_test_broken" not in sys.modules
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core import errors
-from kept.core.bounds import Above, Between
 from kept.core.clock import SystemClock, from_epoch, iso
 from kept.core.ids import new_group_id, new_session_id
-from kept.core.jsontypes import dumps
 from kept.core.messages import ImagePart, Message, Role, TextPart, Usage
+from kept.core.settings import Above, Between
+from kept.core.text import dumps
 
 
 def tree(kind):

@@ -5,7 +5,7 @@ import json
 import pytest
 from skills_ref.validator import validate
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.curation import consolidate
 from kept.curation.backup import Backups
 from kept.skills.changes import Create, Patch

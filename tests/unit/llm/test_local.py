@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.chat import ChatRequest, ChatResponse, TextDelta
 from kept.core.errors import ContextOverflow, ModelRefused
-from kept.core.messages import Message, Role
+from kept.core.messages import ChatRequest, ChatResponse, Message, Role, TextDelta
 from kept.core.tools import ToolSchema
 from kept.llm.endpoint import Sending
 from kept.llm.local import LocalModel

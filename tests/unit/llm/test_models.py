@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ModelBusy, ModelRefused, UsageError
 from kept.core.events import ModelCalled
-from kept.core.messages import Message, Role, Usage
+from kept.core.messages import ChatRequest, ChatResponse, Message, Role, Usage
 from kept.llm.auxiliary import Errand
 from kept.llm.caching import caching_for
 from kept.llm.endpoint import Endpoint

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from kept.core.chat import ChatRequest, ChatResponse
 from kept.core.errors import ModelRefused
 from kept.core.events import Warned
-from kept.core.messages import Message, Role
+from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 from kept.llm.models import Configured, Models
 from kept.llm.settings import ModelSettings
 from kept.testing.loopback import Status

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.chat import ChatRequest, ChatResponse, Restarted
 from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
-from kept.core.messages import Message, Role
+from kept.core.messages import ChatRequest, ChatResponse, Message, Restarted, Role
 from kept.llm.endpoint import Endpoint
 from kept.llm.failures import unreachable
 from kept.llm.retry import REST_SECONDS, RetryingModel, RetryPolicy

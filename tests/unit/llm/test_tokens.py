@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.chat import ChatRequest
-from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
+from kept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
 from kept.core.tools import ToolSchema
 from kept.llm.remembered import MOST, Remembered
 from kept.llm.tokens import IMAGE_TOKENS, Calibration, message_tokens, request_tokens, text_tokens

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.chat import ChatRequest
-from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
+from kept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
 from kept.core.tools import ToolSchema
 from kept.llm.anthropic import AnthropicModel
 from kept.llm.endpoint import Endpoint, Sending

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kept.core.errors import NotFound, StorageError
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import NotFound, Reason, Refused, StorageError
 from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.history import History

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.budget import changed
 from kept.memory.edits import Add, Remove, Replace
 from kept.memory.ledger import Author

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from kept.core.errors import NotFound, Unreadable
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import NotFound, Reason, Refused, Unreadable
 from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.history import History, edit_json
 from kept.memory.ledger import Author, Change, page_hash

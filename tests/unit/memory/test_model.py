@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.history import History
 from kept.memory.ledger import page_hash

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.drift import drifted
 from kept.memory.edits import Add, Remove, Replace
 from kept.memory.page import ENTRY_DELIMITER, Edited, Page, clean, has_delimiter_line, parse, preview

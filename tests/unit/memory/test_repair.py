@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
 from kept.memory.repair import propose, repair

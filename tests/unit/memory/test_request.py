@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.request import ArchiveRequest, ReadRequest, WriteRequest, read_request
 

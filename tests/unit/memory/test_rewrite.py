@@ -2,8 +2,7 @@
 
 import pytest
 
-from kept.core.errors import StorageError
-from kept.core.refusal import Reason
+from kept.core.errors import Reason, StorageError
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
 from kept.memory.ledger import Author

@@ -5,9 +5,8 @@ import stat
 
 import pytest
 
-from kept.core.errors import Unreadable
+from kept.core.errors import Reason, Refused, Unreadable
 from kept.core.events import MemoryWritten, Warned
-from kept.core.refusal import Reason, Refused
 from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.history import History
 from kept.memory.ledger import Author

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from kept.config.secrets import read_secrets, set_secret
-from kept.core.bounds import Between
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
+from kept.core.settings import Between
 from kept.providers.base import StartContext
 from kept.providers.choosing import chosen_names
 from kept.providers.config import questions

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 from kept.sessions.arguments import Asked, read
 
 NOW = 1_750_000_000.0

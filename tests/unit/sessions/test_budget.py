@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.jsontypes import dumps
+from kept.core.text import dumps
 from kept.sessions.budget import Caps, fitted, tokens
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skills_ref.validator import validate
 
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 from kept.skills.document import Document, parse, strictly, words
 from kept.skills.frontmatter import BadHead
 from kept.skills.roots import bundled_folder

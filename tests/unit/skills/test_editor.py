@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.skills.changes import Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import composed
 from kept.skills.editor import Author, Changed, SkillEditor

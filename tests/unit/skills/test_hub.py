@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import Unreadable
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused, Unreadable
 from kept.skills.changes import Patch
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.guard.verdict import Danger, Policy

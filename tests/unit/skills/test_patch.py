@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.skills.patch import Patched, patched
 
 text = st.text(st.sampled_from("ab \n\tcd"), max_size=60)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 from kept.skills.places import bad_path, read_regular, support_file
 
 HOSTILE = [

@@ -14,9 +14,9 @@ from kept.context.summarising import SummarisingEngine
 from kept.context.summary import Brief, Unreachable, Writing, Written
 from kept.core.errors import ModelBusy, ModelError, ModelRefused, StorageError
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import StoredMessage
 from kept.core.ports import NodeStore
+from kept.core.text import JSON
 from kept.core.tools import ToolContext, ToolSchema
 
 log = logging.getLogger(__name__)

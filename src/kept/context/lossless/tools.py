@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from kept.context.engine import Setup
 from kept.context.lossless.tree import Node, Tree
 from kept.core.ids import MessageId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Message, Role, StoredMessage
+from kept.core.text import JSON
 from kept.core.tools import ToolSchema
 
 DEFAULT_TOKENS = 2_000

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.base import CommandAnswer, ProviderCommand
 
 RunsTool: TypeAlias = Callable[[Mapping[str, JSON]], Mapping[str, Any]]

@@ -2,7 +2,7 @@
 
 import re
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 from kept.providers.base import Messages
 
 MAX_FACTS = 20

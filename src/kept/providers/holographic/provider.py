@@ -6,8 +6,8 @@ from typing import Any
 
 from kept.core.clock import SystemClock
 from kept.core.errors import ProviderError
-from kept.core.jsontypes import JSON, dumps
 from kept.core.ports import Clock
+from kept.core.text import JSON, dumps
 from kept.providers.base import MemoryAction, MemoryProvider, Messages, ProviderCommand
 from kept.providers.config import load_settings, questions
 from kept.providers.holographic.commands import commands

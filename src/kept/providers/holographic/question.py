@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from kept.core.dates import DATE_NAMES, Span, mentioned
+from kept.core.dates import DATE_NAMES, Span, find_dates
 from kept.providers.holographic.words import asking_words, framing_words
 
 MAX_WORDS = 24
@@ -39,7 +39,7 @@ class Reading:
 
 def read(question: str, now: float) -> Reading:
     """Return what is asked, seen from the moment `now`."""
-    dates = mentioned(question, now)
+    dates = find_dates(question, now)
     date_words = frozenset(word for _, said in dates for word in _WORD.findall(said))
     terms = tuple(_term(word, date_words) for word in asking_words(question)[:MAX_WORDS])
     return Reading(terms, tuple(span for span, _ in dates))

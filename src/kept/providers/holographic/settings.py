@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from kept.core.bounds import Between
+from kept.core.settings import Between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kept.core.jsontypes import dumps
 from kept.core.ports import Clock, UnitOfWork
+from kept.core.text import dumps
 from kept.providers.holographic.entities import entities_in, entity_key, speaker_of
 from kept.providers.holographic.vectors import fact_vector
 from kept.providers.holographic.words import content_words, words

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kept.core.jsontypes import JSON
-from kept.core.resources import shipped_text
+from kept.core.text import JSON, resource_text
 from kept.providers.holographic.contradict import contradictions
 from kept.providers.holographic.settings import HolographicSettings
 from kept.providers.holographic.store import Fact, FactStore
@@ -216,7 +215,7 @@ class FactTools:
 
 
 def _schema(name: str, properties: Mapping[str, JSON], required: list[str]) -> Mapping[str, JSON]:
-    text = shipped_text("kept.providers.holographic", f"{name}.md").strip()
+    text = resource_text("kept.providers.holographic", f"{name}.md").strip()
     parameters: Mapping[str, JSON] = {"type": "object", "properties": properties, "required": required}
     return {"name": name, "description": text, "parameters": parameters}
 

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -78,4 +78,4 @@ def _cut(run: re.Match[str]) -> str:
 
 
 def _resource(name: str) -> str:
-    return shipped_text("kept.providers.holographic", name)
+    return resource_text("kept.providers.holographic", name)

@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.jsontypes import dumps
-from kept.core.quotation import quoted_messages
+from kept.core.text import dumps, find_quoted_messages
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -33,7 +32,7 @@ class Citations:
 
     def are_quoted_in(self, text: str) -> bool:
         """Whether `text` names any of them as the source of a quotation."""
-        return any(owner in self.sessions or number in self.messages for owner, number in quoted_messages(text))
+        return any(owner in self.sessions or number in self.messages for owner, number in find_quoted_messages(text))
 
 
 def _names(text: str, session_id: SessionId) -> bool:

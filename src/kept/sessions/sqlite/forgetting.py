@@ -7,8 +7,8 @@ from itertools import islice
 
 from kept.core.errors import Busy
 from kept.core.ids import MessageId, SessionId
-from kept.core.quotation import quotes_a_page
 from kept.core.search import SearchRequest
+from kept.core.text import quotes_a_page
 from kept.sessions.forget import BLANK, ForgetPlan, ForgetReport
 from kept.sessions.identity import fingerprint
 from kept.sessions.records import Row

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import Session
+from kept.core.text import JSON
 from kept.sessions.health import Finding
 from kept.sessions.keeping import Coverage, Pruned, Removed
 from kept.sessions.records import session_from

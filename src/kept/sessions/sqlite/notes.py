@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON, dumps
 from kept.core.messages import Usage
+from kept.core.text import JSON, dumps
 from kept.sessions.records import storable
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection

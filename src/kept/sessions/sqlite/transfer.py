@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Iterator
 
 from kept.core.ids import SessionId
-from kept.core.jsontypes import JSON
 from kept.core.messages import State
+from kept.core.text import JSON
 from kept.sessions.lines import DEFAULT_SOURCE, SessionLine, message_line, session_line
 from kept.sessions.records import session_from
 from kept.sessions.sqlite import life, rows

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 from kept.skills.guard.verdict import Level
 
 
@@ -29,7 +29,7 @@ class Rule:
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the table, compiled."""
-    rows = tomllib.loads(shipped_text("kept.skills.guard", "rules.toml"))["rule"]
+    rows = tomllib.loads(resource_text("kept.skills.guard", "rules.toml"))["rule"]
     flags = re.IGNORECASE | re.MULTILINE
     return tuple(
         Rule(

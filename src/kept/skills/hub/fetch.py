@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote, urljoin
 
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
 from kept.skills.document import NAME
 from kept.skills.hub.repository import clone, has_git
 from kept.skills.hub.sources import Archive, Distribution, Download, Fetched, Folder, Git, Source, WellKnown

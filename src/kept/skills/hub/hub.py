@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.clock import iso
+from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.text import JSON
 from kept.skills.document import bad_name
 from kept.skills.editor import Author, Changed, SkillEditor
 from kept.skills.guard.abilities import abilities

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kept.core.jsontypes import JSON
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
 from kept.skills.document import MOST_NAME, NAME, Document, parse, read_skill
 from kept.skills.frontmatter import BadHead
 from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES, bad_path, files_of

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.skills.hub.sources import Fetched, Git
 
 _MOST_PACK_BYTES = 256 * 1_048_576

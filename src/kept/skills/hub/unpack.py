@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from kept.core.refusal import Reason, Refused
+from kept.core.errors import Reason, Refused
 from kept.skills.places import MOST_FILE_BYTES, bad_path
 
 MOST_ENTRIES = 2_000

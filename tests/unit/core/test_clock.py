@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.moment import moment
+from kept.core.clock import parse_moment
 
 NOW = datetime(2026, 1, 2, 20, tzinfo=UTC).timestamp()
 """A Friday; the third of January, a Saturday, in Shanghai."""
@@ -44,21 +44,21 @@ def test_a_date_in_any_of_five_languages_is_that_day_here(day, texts):
     """Days begin at the midnight of who writes, also over the turn of a year."""
     wanted = datetime.fromisoformat(f"{day}T00:00+08:00").timestamp()
 
-    assert {text: moment(text, now=NOW) for text in texts} == dict.fromkeys(texts, wanted)
+    assert {text: parse_moment(text, now=NOW) for text in texts} == dict.fromkeys(texts, wanted)
 
 
 def test_hours_are_counted_back_from_now():
     """What happened this morning can be named."""
-    assert [moment(text, now=NOW) for text in ("2 hours ago", "vor 2 Stunden", "2小时前")] == [NOW - 7200.0] * 3
+    assert [parse_moment(text, now=NOW) for text in ("2 hours ago", "vor 2 Stunden", "2小时前")] == [NOW - 7200.0] * 3
 
 
 @pytest.mark.parametrize("text", ["", "soon", "bald", "bis bis bis", "31. Februar 2025", "昨", "\0", "1_000", "nan"])
 def test_what_is_no_date_is_none(text):
     """Nothing is guessed."""
-    assert moment(text, now=NOW) is None
+    assert parse_moment(text, now=NOW) is None
 
 
 @given(st.text(max_size=40), st.floats(0, 4e9))
 def test_no_text_raises(text, now):
     """Whatever a person types is a moment or nothing."""
-    assert isinstance(moment(text, now=now), float | None)
+    assert isinstance(parse_moment(text, now=now), float | None)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.quotation import message_source, quotation, quoted_messages, quotes_a_page
+from kept.core.text import find_quoted_messages, message_source, quote, quotes_a_page
 
 names = st.text(st.characters(exclude_categories=["Cs", "Zl", "Zp", "Cc"]), min_size=1, max_size=30)
 
@@ -13,18 +13,18 @@ names = st.text(st.characters(exclude_categories=["Cs", "Zl", "Zp", "Cc"]), min_
 @given(names, st.integers(1, 10**12), names, st.sampled_from(["you", "assistant"]))
 def test_what_is_quoted_is_known_again(session, number, text, who):
     """Whatever an import called its session."""
-    answer = quotation(text, message_source(who, "2026-11-16", SessionId(session), MessageId(number)))
+    answer = quote(text, message_source(who, "2026-11-16", SessionId(session), MessageId(number)))
 
-    assert quoted_messages(f"{answer}\n{answer}") == [(session, number)] * 2
+    assert find_quoted_messages(f"{answer}\n{answer}") == [(session, number)] * 2
 
 
 @pytest.mark.parametrize("text", ["session s1, message 5", "— you, 2026-11-16, session s1, message 5", "x.md", ""])
 def test_words_that_only_look_alike_are_no_quotation(text):
     """The dash stands alone at the beginning of its line."""
-    assert quoted_messages(text) == []
+    assert find_quoted_messages(text) == []
     assert not quotes_a_page(text)
 
 
 def test_an_entry_of_a_page_is_known():
     """By the name of its file."""
-    assert quotes_a_page(quotation("I deploy on Fridays", "USER.md, 2026-11-16"))
+    assert quotes_a_page(quote("I deploy on Fridays", "USER.md, 2026-11-16"))

@@ -7,13 +7,12 @@ costs a third of the time that a command may take to start.
 import dataclasses
 import types
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kept.core.bounds import Above, Between
 
-
-class Unfit(Exception):
+class InvalidSetting(Exception):
     """A value that its setting does not accept."""
 
     def __init__(self, key: str, value: object, accepted: str) -> None:
@@ -34,15 +33,15 @@ def is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 
-def built(section: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """Return the section with `values` in it, or raise Unfit for the first that is not accepted."""
+def build(section: type, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """Return the section with `values` in it, or raise InvalidSetting for the first that is not accepted."""
     checked = {}
     for name, value in values.items():
         annotation, key = fields(section)[name], f"{prefix}{name}"
         if is_section(annotation):
             if not isinstance(value, Mapping):
-                raise Unfit(key, value, "a block of settings: " + ", ".join(fields(annotation)))
-            checked[name] = built(annotation, value, f"{key}.")
+                raise InvalidSetting(key, value, "a block of settings: " + ", ".join(fields(annotation)))
+            checked[name] = build(annotation, value, f"{key}.")
         else:
             checked[name] = _fitted(key, value, annotation)
     return section(**checked)
@@ -52,7 +51,7 @@ def _fitted(key: str, value: Any, annotation: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and _plain_type(annotation) is float:
         value = float(value)
     if not accepts(annotation, value):
-        raise Unfit(key, value, in_words(annotation))
+        raise InvalidSetting(key, value, describe(annotation))
     return value
 
 
@@ -87,19 +86,50 @@ def _is_plain(annotation: Any, value: Any) -> bool:
     return isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool))
 
 
-def in_words(annotation: Any) -> str:
+def describe(annotation: Any) -> str:
     """Return in words what a setting accepts."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return ", ".join([in_words(arguments[0]), *(str(bound) for bound in arguments[1:])])
+        return ", ".join([describe(arguments[0]), *(str(bound) for bound in arguments[1:])])
     if origin in (Union, types.UnionType):
-        return " or ".join(in_words(option) for option in arguments)
+        return " or ".join(describe(option) for option in arguments)
     if origin is Literal:
         return " | ".join(str(option) for option in arguments)
     if origin in (list, tuple):
-        return f"a list of {in_words(arguments[0])}"
+        return f"a list of {describe(arguments[0])}"
     if origin in (dict, Mapping):
-        inside = in_words(arguments[1])
+        inside = describe(arguments[1])
         return "a block of names and values" if inside == "any value" else f"a block of names, each with {inside}"
     words = {bool: "true | false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, getattr(annotation, "__name__", "any value"))
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number from `low` to `high`, both included; None is no bound."""
+
+    low: float | None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f"at least {self.low:g}"
+        return f"from {self.low:g} to {self.high:g}" if self.low is not None else f"at most {self.high:g}"
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies inside."""
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """A number greater than `low`."""
+
+    low: float
+
+    def __str__(self) -> str:
+        return f"greater than {self.low:g}"
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies inside."""
+        return value > self.low

@@ -1,29 +1,26 @@
-"""Dates in German, Spanish, French and Chinese, put into the English words that `dates` reads."""
+"""Words for dates in German, Spanish, French and Chinese, with the English phrases that they stand for."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
-
-from kept.core.dates import MONTHS, WEEKDAYS
-
-_UNITS: Final = ("minute", "hour", "day", "week", "month", "year")
 
 
 @dataclass(frozen=True, slots=True)
-class _Language:
-    """Each word as an expression, in the order of its number; the rules name them N, U, M and W."""
+class Language:
+    """The date words of one language; each field lists regular expressions in the order of what they number.
+
+    In `rules`, N stands for a count, U for a unit, M for a month, W for a weekday, D for a day and Y for a year.
+    """
 
     counts: str
     units: str
     months: str
     weekdays: str
     rules: Sequence[tuple[str, str]]
-    """What is said, and how it is said in English."""
+    """Pairs of a phrase in this language and the same phrase in English."""
 
 
-_GERMAN: Final = _Language(
+GERMAN: Final = Language(
     counts="eine?[mnrs]? zwei drei vier fünf sechs sieben acht neun zehn",
     units="minuten? stunden? tage?n? wochen? monate?n? jahre?n?",
     months="januar|jänner februar märz|maerz april mai juni juli august september oktober november dezember",
@@ -44,7 +41,7 @@ _GERMAN: Final = _Language(
         ("(?:seit|ab|vor|nach|von)(?: dem)? (?P<rest>.+)", ""),
     ),
 )
-_SPANISH: Final = _Language(
+SPANISH: Final = Language(
     counts="una? dos tres cuatro cinco seis siete ocho nueve diez",
     units="minutos? horas? d[ií]as? semanas? mes(?:es)? años?",
     months="enero febrero marzo abril mayo junio julio agosto sep?tiembre octubre noviembre diciembre",
@@ -64,7 +61,7 @@ _SPANISH: Final = _Language(
         ("(?:desde|antes de|despu[eé]s de) (?P<rest>.+)", ""),
     ),
 )
-_FRENCH: Final = _Language(
+FRENCH: Final = Language(
     counts="une? deux trois quatre cinq six sept huit neuf dix",
     units="minutes? heures? jours? semaines? mois ans?|années?",
     months="janvier f[eé]vrier mars avril mai juin juillet ao[uû]t septembre octobre novembre d[eé]cembre",
@@ -84,7 +81,7 @@ _FRENCH: Final = _Language(
         ("(?:depuis|avant|apr[eè]s)(?: le)? (?P<rest>.+)", ""),
     ),
 )
-_CHINESE: Final = _Language(
+CHINESE: Final = Language(
     counts="一 [二两兩] 三 四 五 六 七 八 九 十",
     units="分[钟鐘] [个個]?小[时時] [天日] (?:[个個]?(?:星期|[礼禮]拜)|[周週]) [个個]?月 年",
     months=" ".join(
@@ -110,80 +107,4 @@ _CHINESE: Final = _Language(
         ("(?:[从從]|自)(?P<rest>.+?)(?:起|以[来來])?", ""),
     ),
 )
-_DEPTH: Final = 2
-_SLOT: Final = re.compile("[NUMWDY]")
-
-
-def in_english(text: str) -> str:
-    """Return a date in English words, or `text` as it is when it is in none of these languages."""
-    folded = " ".join(text.lower().split())
-    return _translated(folded, _DEPTH) or text
-
-
-def _translated(text: str, depth: int) -> str | None:
-    for rule in _rules():
-        match = rule.pattern.fullmatch(text)
-        if match is None:
-            continue
-        groups = {name: value for name, value in match.groupdict().items() if value is not None}
-        rest = groups.get("rest") or groups.get("before")
-        if rest is None:
-            return rule.english(groups)
-        said = _translated(rest, depth - 1) if depth else None
-        if said is not None:
-            return f"{rule.said} {said}".strip()
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    pattern: re.Pattern[str]
-    said: str
-    words: Mapping[str, Sequence[tuple[re.Pattern[str], str]]]
-
-    def english(self, groups: Mapping[str, str]) -> str:
-        """Return what a match says; what was left out is left out."""
-        slots = {slot: self._word(slot, value) for slot, value in groups.items()}
-        return " ".join(
-            " ".join(slots.get(word, "" if word in "NUMWDY" else word) for word in self.said.split()).split()
-        )
-
-    def _word(self, slot: str, value: str) -> str:
-        for pattern, word in self.words.get(slot, ()):
-            if pattern.fullmatch(value):
-                return word
-        return value
-
-
-@cache
-def _rules() -> tuple[_Rule, ...]:
-    return tuple(rule for language in (_GERMAN, _SPANISH, _FRENCH, _CHINESE) for rule in _rules_of(language))
-
-
-def _rules_of(language: _Language) -> list[_Rule]:
-    tables = {
-        "N": _table(language.counts, [str(number) for number in range(1, 11)]),
-        "U": _table(language.units, _UNITS),
-        "M": _table(language.months, MONTHS),
-        "W": _table(language.weekdays, WEEKDAYS),
-    }
-    slots = {slot: "|".join(pattern.pattern for pattern, _ in table) for slot, table in tables.items()}
-    slots["N"] += r"|\d{1,4}"
-    slots |= {"D": r"[0-3]?\d", "Y": r"(?:19|20)\d\d"}
-    return [_Rule(_expression(rule, slots), said, tables) for rule, said in language.rules]
-
-
-def _table(expressions: str, words: Sequence[str]) -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(each), word) for each, word in zip(expressions.split(), words, strict=True)]
-
-
-def _expression(rule: str, slots: Mapping[str, str]) -> re.Pattern[str]:
-    seen: set[str] = set()
-
-    def group(match: re.Match[str]) -> str:
-        slot = match[0]
-        named = f"?P<{slot}>" if slot not in seen else "?:"
-        seen.add(slot)
-        return f"({named}{slots[slot]})"
-
-    return re.compile(_SLOT.sub(group, rule))
+LANGUAGES: Final = (GERMAN, SPANISH, FRENCH, CHINESE)
