@@ -13,8 +13,7 @@ import pytest
 
 from kept.memory.edits import Add, Remove, Target
 from kept.memory.history import History
-from kept.memory.ledger import page_hash
-from kept.memory.page import parse
+from kept.memory.page import page_hash, parse
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore
 

@@ -16,8 +16,7 @@ from kept.core.events import TextStreamed, ToolFinished, Warned
 from kept.core.messages import Role
 from kept.core.tools import Tool, ToolSchema
 from kept.llm.scripted import Says, ScriptedModel, call
-from kept.memory.edits import Add
-from kept.memory.ledger import Author
+from kept.memory.edits import Add, Author
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 

@@ -11,14 +11,12 @@ from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import SessionId
 from kept.core.text import quote
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Target
+from kept.memory.approval import Approvals, Pending
+from kept.memory.edits import Add, Author, Target
 from kept.memory.files import NAMES
 from kept.memory.history import History
-from kept.memory.ledger import Author
-from kept.memory.objection import named_rules
-from kept.memory.pending import Pending
 from kept.memory.store import MemoryStore
+from kept.memory.threats import named_rules
 
 ENOUGH = 0.22
 """The least share of a question's meaningful words that an entry must hold to answer it."""

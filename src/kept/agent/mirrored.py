@@ -7,7 +7,7 @@ from itertools import count
 
 from kept.core.ids import SessionId
 from kept.core.ports import SessionStore
-from kept.memory.ledger import Entered
+from kept.memory.edits import Entered
 from kept.memory.store import MemoryStore
 from kept.providers.base import LedgerRow
 

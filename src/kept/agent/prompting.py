@@ -9,10 +9,10 @@ from kept.core.clock import from_epoch
 from kept.core.errors import StorageError, Unreadable
 from kept.core.ids import SessionId
 from kept.core.text import JSON
-from kept.memory.delta import delta_notice
 from kept.memory.edits import Target
 from kept.memory.history import History
-from kept.memory.ledger import page_hash
+from kept.memory.page import page_hash
+from kept.memory.snapshot import delta_notice
 from kept.prompt.tiers import PromptInputs, build_prompt, guidance
 from kept.storage.files import read_bytes
 

@@ -15,11 +15,10 @@ from kept.config.shape import nearest
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import Reason, Refused, Unreadable, UsageError
 from kept.core.text import JSON
-from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.history import History, Story
-from kept.memory.ledger import Author
-from kept.memory.objection import named_rules
 from kept.memory.store import MemoryStore
+from kept.memory.threats import named_rules
 from kept.security.scan import rule_ids
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)

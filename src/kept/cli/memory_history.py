@@ -12,9 +12,8 @@ from kept.cli.when import moment
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, Unreadable, UsageError
 from kept.core.ids import LedgerId
-from kept.memory.edits import Target
+from kept.memory.edits import Entered, Target, undone
 from kept.memory.history import History, edit_json
-from kept.memory.ledger import Entered, undone
 from kept.memory.page import preview
 
 EditArgument = Annotated[int, typer.Argument(help="The number of the edit, as `kept memory log` prints it.")]

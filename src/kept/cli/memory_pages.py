@@ -11,13 +11,12 @@ from kept.cli.memory_frame import TargetOption, asked_if_held, outcome_json, pag
 from kept.cli.printable import counted, printable
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
-from kept.memory.edits import Target
-from kept.memory.ledger import Author
+from kept.memory.edits import Author, Target
 from kept.memory.page import ENTRY_DELIMITER, parse
 from kept.memory.store import MemoryStore
 
 if TYPE_CHECKING:
-    from kept.memory.repair import Proposal
+    from kept.memory.rewrite import Proposal
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,8 +37,8 @@ def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag 
 
 
 def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
-    from kept.memory.repair import propose
-    from kept.memory.repair import repair as write_repaired
+    from kept.memory.rewrite import propose
+    from kept.memory.rewrite import repair as write_repaired
 
     def tell(text: str) -> None:
         if not as_json:
@@ -129,7 +128,7 @@ def import_(
     as_json: JsonFlag = False,
 ) -> None:
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
-    from kept.memory.transfer import import_page, read_pages
+    from kept.memory.rewrite import import_page, read_pages
 
     try:
         text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")

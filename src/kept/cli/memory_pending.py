@@ -11,8 +11,8 @@ from kept.cli.memory_frame import TargetOption, show_outcome
 from kept.cli.printable import printable
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused
+from kept.memory.approval import Pending
 from kept.memory.edits import Target
-from kept.memory.pending import Pending
 
 T = TypeVar("T")
 

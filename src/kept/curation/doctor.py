@@ -12,9 +12,9 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.memory.approval import unreadable_pending
-from kept.memory.drift import drifted
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
+from kept.memory.page import drifted
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo
 from kept.security.scan import scan

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from kept.core.ids import OWNER, UserId
 from kept.core.text import JSON
 from kept.memory.approval import Approvals
-from kept.memory.edits import Target
+from kept.memory.edits import Target, undone
 from kept.memory.history import History, edit_json
-from kept.memory.ledger import undone
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Sessions
 

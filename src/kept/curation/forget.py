@@ -7,10 +7,8 @@ from pathlib import Path
 
 from kept.core.ids import SessionId
 from kept.core.text import JSON, dumps
-from kept.memory.approval import Approvals
-from kept.memory.edits import Remove, Target
-from kept.memory.ledger import Author
-from kept.memory.pending import Pending
+from kept.memory.approval import Approvals, Pending
+from kept.memory.edits import Author, Remove, Target
 from kept.memory.store import MemoryStore
 from kept.providers.outbox import Outbox
 from kept.sessions.forget import ForgetPlan, ForgetReport

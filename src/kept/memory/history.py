@@ -8,8 +8,8 @@ from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Unreadable
 from kept.core.ids import LedgerId
 from kept.core.text import JSON
-from kept.memory.edits import Target
-from kept.memory.ledger import Entered, page_hash, replayed
+from kept.memory.edits import Entered, Target, replayed
+from kept.memory.page import page_hash
 from kept.memory.store import MemoryStore
 
 

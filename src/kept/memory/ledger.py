@@ -1,105 +1,19 @@
 """The ledger: every accepted edit of the pages, so that each can be seen and undone."""
 
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kept.core.ids import OWNER, LedgerId, SessionId, UserId, new_group_id
-from kept.memory.edits import Action, Step, Target, steps_between
-from kept.memory.page import Page
+from kept.core.ids import LedgerId, SessionId, UserId
+from kept.memory.edits import Action, Author, Change, Entered, Step, Target, replayed, steps_between, undone
+from kept.memory.page import page_hash
 from kept.storage.marks import APPLICATION_ID
 from kept.storage.migrations import sql_migrations
 from kept.storage.sqlite import Database
 from kept.storage.statements import statements
 
 SQL = statements("kept.memory", "ledger.sql")
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """Who makes an edit, in which session, as part of what, and why."""
-
-    origin: str = "user"
-    session_id: SessionId | None = None
-    user_id: UserId = OWNER
-    group_id: str = field(default_factory=new_group_id)
-    reason: str | None = None
-    allow: frozenset[str] = frozenset()
-    """Rules of the scanner that a person lets pass for this text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """One row of the ledger."""
-
-    id: LedgerId
-    write_id: int
-    group_id: str
-    time: float
-    target: Target
-    step: Step
-    origin: str
-    session_id: SessionId | None
-    user_id: UserId
-    reason: str | None
-    allowed: frozenset[str]
-    undoes: LedgerId | None
-    page_before: str
-    page_after: str
-    page_stamp: int | None
-    """When the page's file had last been written as this row was entered; None where that is not known."""
-
-    def never_came(self, page: str, stamp: int) -> bool:
-        """Whether the page with this hash and stamp is the one from before this row, and untouched since."""
-        if page != self.page_before or page == self.page_after:
-            return False
-        return self.page_stamp is None or self.page_stamp == stamp
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What one write does to a page: the entries after it and the steps that lead there."""
-
-    entries: tuple[str, ...]
-    steps: tuple[Step, ...]
-    message: str = "Done."
-    """What to tell about it."""
-    overflow: tuple[Step, ...] = ()
-    """Steps after those, which only make room for them."""
-    undoes: tuple[LedgerId, ...] = ()
-    """One row per step where the write takes rows back."""
-    is_only_copy: bool = False
-    """Whether the rows will hold the only copy of a text: without them the write must not happen."""
-
-    def with_origins(self, author: Author) -> list[tuple[Step, str]]:
-        """Return every step in order, each with its origin."""
-        return [*((step, author.origin) for step in self.steps), *((step, "overflow") for step in self.overflow)]
-
-
-def page_hash(entries: Sequence[str]) -> str:
-    """Return the sha256 of a page's bytes as we write them."""
-    return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def undone(rows: Sequence[Entered]) -> set[LedgerId]:
-    """Return the ids of rows that are taken back at present; an undone undo counts as never made."""
-    gone: set[LedgerId] = set()
-    for row in reversed(rows):
-        if row.undoes is not None and row.id not in gone:
-            gone.add(row.undoes)
-    return gone
-
-
-def replayed(rows: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the page that the rows of one page build; a row that does not fit is passed over."""
-    entries: tuple[str, ...] = ()
-    for row in rows:
-        following = row.step.applied(entries)
-        entries = entries if following is None else following
-    return entries
 
 
 class Ledger:

@@ -1,13 +1,14 @@
 """A page: a few entries of text within a budget of characters."""
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from kept.core.errors import Reason, Refused
 from kept.core.text import is_encodable
-from kept.memory.edits import Add, Edit, Remove, Replace, Step
+from kept.memory.edits import Add, Change, Edit, Remove, Replace, Step
 
 ENTRY_DELIMITER = "\n§\n"
 PREVIEW_CHARS = 80
@@ -169,3 +170,93 @@ class Edited:
     page: Page
     steps: tuple[Step, ...]
     message: str
+
+
+def drifted(entries: Sequence[str], limit: int, known: Collection[str]) -> str | None:
+    """Return what is wrong with a page that was just read, None when it can be written back safely.
+
+    Cosmetic differences (white space, blank entries, duplicates, line ends) are no drift: reading
+    has normalised them. `known` holds the entries that the ledger wrote itself.
+    """
+    for number, entry in enumerate(entries, start=1):
+        if has_delimiter_line(entry):
+            return f"entry {number} has a line of '§' that is no clean delimiter"
+        if len(entry) > limit and entry not in known:
+            return f"entry {number} is longer than the whole page may be ({len(entry):,} of {limit:,} characters)"
+    return None
+
+
+def changed(
+    page: Page,
+    edits: Sequence[Edit],
+    *,
+    oldest_first: Callable[[Sequence[str]], list[str]] | None,
+) -> Change | Refused:
+    """Return the change that `edits` make, or the refusal of the first that cannot be made.
+
+    With `oldest_first` a page that would overflow moves its entries changed longest ago to the
+    archive; without it the whole change is refused.
+    """
+    now, steps, messages = page, tuple[Step, ...](), list[str]()
+    for number, edit in enumerate(edits, start=1):
+        result = now.edited(edit)
+        if isinstance(result, Refused):
+            return in_batch(result, number, len(edits), reason=Reason.BATCH)
+        now, steps = result.page, (*steps, *result.steps)
+        messages.append(result.message)
+    change = Change(now.entries, steps, " ".join(dict.fromkeys(messages)) or "Done.")
+    if not steps or page.fits(now.entries):
+        return change
+    if oldest_first is None:
+        return over_budget(page, now.entries)
+    return _made_room(page, change, oldest_first)
+
+
+def _made_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
+    new = {step.after for step in change.steps}
+    entries, moved = change.entries, list[Step]()
+    for entry in oldest_first([entry for entry in change.entries if entry not in new]):
+        if page.fits(entries):
+            break
+        place = entries.index(entry)
+        moved.append(Step("remove", entry, None, place))
+        entries = (*entries[:place], *entries[place + 1 :])
+    if not page.fits(entries):
+        return over_budget(page, change.entries)
+    return replace(change, entries=entries, overflow=tuple(moved), is_only_copy=True)
+
+
+def over_budget(page: Page, entries: Sequence[str]) -> Refused:
+    """Return the refusal of entries that take more room than the page has."""
+    size = len(ENTRY_DELIMITER.join(entries))
+    return Refused(
+        Reason.OVER_BUDGET,
+        f"The page would hold {size:,} characters; its limit is {page.limit:,} (now {page.usage}).",
+        "Merge entries with replace, or remove stale entries, then retry.",
+    )
+
+
+def too_long(page: Page, entry: str) -> Refused:
+    """Return the refusal of one entry that is longer than a whole page may be."""
+    return Refused(
+        Reason.OVER_BUDGET,
+        f"The entry alone has {len(entry):,} characters; the limit of the page is {page.limit:,} (now {page.usage}).",
+        "Say it shorter, or keep only the facts that last.",
+    )
+
+
+def in_batch(refused: Refused, number: int, total: int, *, reason: Reason) -> Refused:
+    """Return the refusal of one step as that of its whole batch; a single edit is refused as it is."""
+    if total == 1:
+        return refused
+    return Refused(
+        reason,
+        f"Step {number} of {total} was refused, so nothing was changed: {refused.error}",
+        refused.remedy,
+        {**refused.detail, "step": number},
+    )
+
+
+def page_hash(entries: Sequence[str]) -> str:
+    """Return the sha256 of a page's bytes as we write them."""
+    return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,14 +13,13 @@ from kept.core.clock import SystemClock
 from kept.core.errors import Reason, Refused, StorageError, Unreadable
 from kept.core.events import Event, Warned, ignore
 from kept.core.ids import LedgerId
-from kept.memory.budget import changed, in_batch, too_long
-from kept.memory.edits import Add, Edit, Replace, Step, Target
+from kept.memory.edits import Add, Author, Change, Edit, Replace, Step, Target
 from kept.memory.files import PageFiles
-from kept.memory.ledger import Author, Change, Ledger
-from kept.memory.objection import objection
-from kept.memory.page import Page, clean, preview
+from kept.memory.ledger import Ledger
+from kept.memory.page import Page, changed, clean, in_batch, preview, too_long
 from kept.memory.settings import MemorySettings
-from kept.memory.snapshot import render, safe_entries
+from kept.memory.snapshot import render
+from kept.memory.threats import objection, safe_entries
 from kept.memory.writer import Decide, PageWriter, Written
 
 if TYPE_CHECKING:

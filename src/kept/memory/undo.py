@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from kept.core.errors import NotFound, Reason, Refused, UsageError
-from kept.memory.edits import Add, Step, Target
+from kept.memory.edits import Add, Author, Change, Entered, Step, Target, undone
 from kept.memory.history import History
-from kept.memory.ledger import Author, Change, Entered, undone
 from kept.memory.page import Page, preview
 from kept.memory.store import MemoryStore, Outcome
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.errors import Reason, Refused, StorageError
 from kept.core.events import MemoryWritten, Warned
 from kept.core.ids import LedgerId
-from kept.memory.drift import drifted
-from kept.memory.edits import Target
+from kept.memory.edits import Author, Change, Target
 from kept.memory.files import NAMES, PageFiles
-from kept.memory.ledger import Author, Change, Ledger
-from kept.memory.page import Page
+from kept.memory.ledger import Ledger
+from kept.memory.page import Page, drifted
 from kept.storage.locks import locked
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from kept.agent.mirrored import PageLedger
 from kept.app import open_app
 from kept.core.ids import SessionId
 from kept.core.messages import Session
-from kept.memory.edits import Add
-from kept.memory.ledger import Author
+from kept.memory.edits import Add, Author
 
 
 def test_a_mirrored_write_names_the_platform_of_its_conversation(home):

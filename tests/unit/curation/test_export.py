@@ -8,8 +8,7 @@ from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.curation.export import exported_user
-from kept.memory.edits import Add, Target
-from kept.memory.ledger import Author
+from kept.memory.edits import Add, Author, Target
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 

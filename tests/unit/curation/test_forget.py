@@ -6,8 +6,7 @@ from kept.app import open_app
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.curation.forget import Forgetting
-from kept.memory.edits import Add, Remove, Replace, Target
-from kept.memory.ledger import Author
+from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.providers.outbox import Outbox, Write
 
 NAME = SessionId("talk")

@@ -4,10 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.errors import Reason, Refused
-from kept.memory.budget import changed
-from kept.memory.edits import Add, Remove, Replace
-from kept.memory.ledger import Author
-from kept.memory.page import Page
+from kept.memory.edits import Add, Author, Remove, Replace
+from kept.memory.page import Page, changed
 
 texts = st.text(alphabet="abc ", min_size=1, max_size=12)
 edits = st.lists(

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from kept.core.errors import NotFound, Reason, Refused, Unreadable
-from kept.memory.edits import Add, Remove, Replace, Target
+from kept.memory.edits import Add, Author, Change, Remove, Replace, Target
 from kept.memory.history import History, edit_json
-from kept.memory.ledger import Author, Change, page_hash
+from kept.memory.page import page_hash
 from kept.memory.undo import undo
 from kept.storage.marks import APPLICATION_ID
 from kept.storage.migrations import sql_migrations

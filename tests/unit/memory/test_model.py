@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kept.core.errors import Refused
 from kept.memory.edits import Add, Remove, Replace, Target
 from kept.memory.history import History
-from kept.memory.ledger import page_hash
+from kept.memory.page import page_hash
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
-from kept.memory.repair import propose, repair
+from kept.memory.rewrite import propose, repair
 from kept.memory.store import MemoryStore
 
 
@@ -76,8 +76,7 @@ def test_any_bytes_can_be_repaired(tmp_path_factory, raw):
 
     proposal = propose(store, Target.MEMORY)
 
-    from kept.memory.drift import drifted
-    from kept.memory.page import Page, parse
+    from kept.memory.page import Page, drifted, parse
 
     page = Page(proposal.entries, 2200)
     assert parse(page.text) == proposal.entries

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Remove, Replace, Target
-from kept.memory.request import ArchiveRequest, ReadRequest, WriteRequest, read_request
+from kept.memory.tool import ArchiveRequest, ReadRequest, WriteRequest, read_request
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)

@@ -3,9 +3,8 @@
 import pytest
 
 from kept.core.errors import Reason, StorageError
-from kept.memory.edits import Add, Target
+from kept.memory.edits import Add, Author, Target
 from kept.memory.history import History
-from kept.memory.ledger import Author
 from kept.memory.rewrite import empty, rewrite
 from kept.memory.undo import restore, undo
 

@@ -7,9 +7,8 @@ import pytest
 
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.core.events import MemoryWritten, Warned
-from kept.memory.edits import Add, Remove, Replace, Target
+from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.memory.history import History
-from kept.memory.ledger import Author
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo
 

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from kept.core.errors import UsageError
-from kept.memory.edits import Add, Remove, Target
+from kept.memory.edits import Add, Author, Remove, Target
 from kept.memory.history import History
-from kept.memory.ledger import Author
-from kept.memory.transfer import import_page, read_pages
+from kept.memory.rewrite import import_page, read_pages
 
 
 def test_an_export_is_read_back():

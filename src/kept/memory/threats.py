@@ -1,6 +1,6 @@
 """The scanner's objection to a text, and what a person's word lets pass."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from kept.core.errors import Reason, Refused
 from kept.security.scan import scan
@@ -46,3 +46,19 @@ def held_rules(texts: Iterable[str]) -> frozenset[str] | Refused:
         if refused is not None:
             rules |= named_rules(refused)
     return rules
+
+
+def safe_entries(entries: Sequence[str], allowed: Callable[[str], frozenset[str]]) -> list[str]:
+    """Return the entries with each one that a block rule matches replaced by a marker naming the rule.
+
+    `allowed` gives the rules that a person has let pass for an entry; it is asked only when needed.
+    """
+    return [_safe(entry, allowed) for entry in entries]
+
+
+def _safe(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
+    verdict = scan(entry)
+    if not verdict.blocked:
+        return entry
+    rules = sorted({finding.rule for finding in verdict.findings if finding.severity == "block"} - allowed(entry))
+    return f"[BLOCKED: this entry matches {', '.join(rules)}; see it with `kept memory show --raw`]" if rules else entry
