@@ -17,7 +17,7 @@ from pathlib import Path
 from kept.core.search import SearchRequest
 from kept.core.text import JSON
 from kept.providers.holographic import HolographicProvider
-from kept.sessions.sqlite.search import find
+from kept.sessions.search.engine import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 

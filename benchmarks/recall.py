@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.sqlite.search import find
+from kept.sessions.search.analysis import STOP_WORDS
+from kept.sessions.search.engine import find
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.words import STOP_WORDS
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import open_state
 
 if TYPE_CHECKING:
-    from kept.sessions.sqlite.alikeness import Asks
+    from kept.sessions.search.features import Asks
 
 LIMIT = 50
 WHOLE_SESSIONS = "BM25 of whole sessions"
@@ -191,7 +191,7 @@ def _asks(database: Database, model: str | None) -> "Asks | None":
         return None
     from kept.sessions.embedding.local import local_model
     from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.meaning import Meaning
+    from kept.sessions.sqlite.semantic import Meaning
 
     settings = EmbeddingSettings(provider="local", background=False)
     chosen = None if model == "auto" else model

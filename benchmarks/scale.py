@@ -23,11 +23,11 @@ from pathlib import Path
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.sqlite.candidates import EXHAUSTIVE, LARGE
+from kept.sessions.search.analysis import STOP_WORDS
+from kept.sessions.search.candidates import EXHAUSTIVE, LARGE
+from kept.sessions.search.engine import find
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.search import find
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.words import STOP_WORDS
 from kept.storage.state import open_state
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

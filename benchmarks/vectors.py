@@ -21,9 +21,9 @@ from typing import Any
 from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import vectors
-from kept.sessions.sqlite.matrix import compared
-from kept.sessions.sqlite.meaning import Meaning
+from kept.sessions.sqlite.semantic import Meaning
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.sqlite.vector_cache import compared
 from kept.storage.sqlite import Connection
 from kept.storage.state import open_state
 

@@ -9,7 +9,7 @@ from kept.core.messages import Role, StoredMessage
 from kept.core.ports import SessionStore
 from kept.core.search import SearchRequest
 from kept.core.text import message_source
-from kept.sessions.snippet import Marker
+from kept.sessions.search.snippets import Marker
 
 MOST = 3
 CHARS = 400

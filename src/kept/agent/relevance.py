@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from kept.agent.statements import without_lead
-from kept.sessions.words import stop_words
+from kept.sessions.search.analysis import stop_words
 
 _WORD: Final = re.compile(r"[^\W_]+", re.UNICODE)
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")

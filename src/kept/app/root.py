@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
     from kept.sessions.ports import Sessions
-    from kept.sessions.sqlite.meaning import Meaning
+    from kept.sessions.sqlite.semantic import Meaning
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.skills.tool import SkillTools
     from kept.storage.sqlite import Database

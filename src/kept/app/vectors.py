@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kept.core.ports import Embeds
     from kept.llm.endpoint import Endpoint
     from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.meaning import Meaning
+    from kept.sessions.sqlite.semantic import Meaning
     from kept.storage.sqlite import Database
 
 USUAL_MODEL = "text-embedding-3-small"
@@ -24,7 +24,7 @@ def meaning_of(app: App, database: Database) -> Meaning | None:
     settings = app.settings.sessions.embeddings
     if settings.provider == "off":
         return None
-    from kept.sessions.sqlite.meaning import Meaning
+    from kept.sessions.sqlite.semantic import Meaning
 
     def served(timeout: float) -> Embeds:
         from kept.llm.embeddings import OpenAIEmbeddings

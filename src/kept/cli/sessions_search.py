@@ -20,11 +20,10 @@ from kept.core.ids import SessionId
 from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON, dumps
-from kept.sessions.absence import nearest, why
-from kept.sessions.discovery import unchecked
 from kept.sessions.ports import Sessions
 from kept.sessions.recall import said
-from kept.sessions.snippet import Marker
+from kept.sessions.search.discovery import nearest, unchecked, why
+from kept.sessions.search.snippets import Marker
 
 PASSAGE_CHARS = 320
 

@@ -7,8 +7,8 @@ from kept.cli.printable import indented, printable
 from kept.core.clock import from_epoch
 from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON
-from kept.sessions import snippet
 from kept.sessions.recall import said, when
+from kept.sessions.search import snippets
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
@@ -23,7 +23,7 @@ def local(epoch: float) -> str:
 
 def highlighted(text: str, terms: Sequence[str]) -> str:
     """Return `text` with the found words in bold, when a person looks."""
-    wanted = snippet.pattern(terms) if is_styled() else None
+    wanted = snippets.pattern(terms) if is_styled() else None
     return text if wanted is None else wanted.sub(lambda match: f"{_BOLD}{match.group()}{_PLAIN}", text)
 
 
@@ -37,7 +37,7 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
 
 def say_session(session: Session, *, preview: str = "") -> None:
     """Print one session on a line or two."""
-    title = printable(session.title or snippet.one_line(preview, width=60) or "(no title)")
+    title = printable(session.title or snippets.one_line(preview, width=60) or "(no title)")
     flags = " archived" if session.archived else ""
     when_active = local(session.last_active or session.started)
     messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"

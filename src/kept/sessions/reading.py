@@ -8,10 +8,10 @@ from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked
 from kept.sessions.budget import Caps, fitted
-from kept.sessions.discovery import Asker
 from kept.sessions.ports import Readable
 from kept.sessions.recall import PREVIEW_CHARS, said, shown, when, window_shown
-from kept.sessions.snippet import Marker, one_line
+from kept.sessions.search.discovery import Asker
+from kept.sessions.search.snippets import Marker, one_line
 
 FIRST, LAST = 20, 10
 _BROWSED_BEFORE_MERGING = 6

@@ -10,7 +10,7 @@ from kept.core.messages import ImagePart, Session, StoredMessage
 from kept.core.text import JSON
 from kept.sessions.budget import Caps
 from kept.sessions.ports import Readable
-from kept.sessions.snippet import Marker
+from kept.sessions.search.snippets import Marker
 
 SNIPPET_CHARS = 240
 PREVIEW_CHARS = 60

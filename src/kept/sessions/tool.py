@@ -7,11 +7,12 @@ from kept.core.errors import KeptError, Refused, StorageError
 from kept.core.ports import Clock, Completes
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
-from kept.sessions import discovery, reading, summarize
+from kept.sessions import reading, summarize
 from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, read
-from kept.sessions.discovery import Asker
 from kept.sessions.ports import Readable
 from kept.sessions.recall import unavailable
+from kept.sessions.search import discovery
+from kept.sessions.search.discovery import Asker
 from kept.sessions.settings import SessionSettings
 
 NAME = "session_search"

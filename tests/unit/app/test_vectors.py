@@ -18,7 +18,7 @@ def test_a_program_without_vectors_loads_none_of_them(tmp_path):
         "app = open_app()\n"
         "app.sessions.search(SearchRequest('anything at all'))\n"
         "app.close()\n"
-        "print([name for name in ('numpy', 'openai', 'kept.sessions.sqlite.meaning') if name in sys.modules])\n"
+        "print([name for name in ('numpy', 'openai', 'kept.sessions.sqlite.semantic') if name in sys.modules])\n"
     )
 
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -2,10 +2,9 @@
 
 store       the port; each method one short transaction on what stands below
 file        the open database · rows, life, context, notes: tables of messages, sessions, contexts, small facts
-indexing    rows to index and back · index, reindex: the two full-text indexes
-search      a question answered · terms, postings, beginnings, candidates: who is ranked · conditions, phrases: what
-            an explicit query demands · filters, wording, alikeness: what counts beside the words
-meaning     search by vectors · vectors: their table · matrix, shelf: short forms of all of them
+index       the word index and the substring index: kept with the rows, checked, rebuilt
+postings    what `sessions.search` reads: posting lists, lengths, texts, metadata
+semantic    search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
 keeping     whole conversations · purge, tidying, erasing: rows, pages and bytes given back
 forgetting  removal for good · citations: who else shows it · tombstones: so that no import brings it back
 transfer    export · importing

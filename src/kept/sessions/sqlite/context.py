@@ -9,7 +9,7 @@ from kept.core.errors import UsageError
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Link, State, StoredMessage
 from kept.sessions.lineage import Lineage
-from kept.sessions.sqlite import indexing, rows
+from kept.sessions.sqlite import index, rows
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -76,7 +76,7 @@ def rewind(connection: Connection, session_id: SessionId, from_message: MessageI
         connection.execute(SQL.mark_rewound, (run, number, chain))
         gone[owner] += connection.changes()
     _recount(connection, gone, sign=-1)
-    indexing.queue(connection, [number for number, _ in taken])
+    index.queue(connection, [number for number, _ in taken])
     return len(taken)
 
 
@@ -107,7 +107,7 @@ def restore(connection: Connection, session_id: SessionId) -> int:
         back[SessionId(owner)] += connection.changes()
     connection.execute(SQL.restore_carried, (session_id, run))
     _recount(connection, back, sign=1)
-    indexing.queue(connection, [number for number, _ in found])
+    index.queue(connection, [number for number, _ in found])
     return len(found)
 
 

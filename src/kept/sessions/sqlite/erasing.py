@@ -15,11 +15,11 @@ def erase(database: Database) -> None:
 
     What could not be done now is done by `finish` at the next open.
     """
-    from kept.sessions.sqlite import shelf  # its readers of vectors are loaded where something is erased
+    from kept.sessions.sqlite import vector_cache
 
     with database.writing() as connection:
         connection.execute(SQL.owe)
-    shelf.remove(database.path)
+    vector_cache.remove(database.path)
     merge(database)
     if not _emptied(database.connection):
         raise Busy(

@@ -11,7 +11,7 @@ from kept.core.errors import Busy
 from kept.core.events import ignore
 from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import erasing, index, indexing, reindex, tidying
+from kept.sessions.sqlite import erasing, index, tidying
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import STATE_NAME, open_state
 
@@ -37,7 +37,7 @@ class SessionFile:
         if self.database.is_empty:
             index.create(self.database.connection)  # so that a search finds nothing instead of no index
         elif not self.database.is_read_only:
-            reindex.make_ready(self.database, sink=sink, clock=self.clock)
+            index.make_ready(self.database, sink=sink, clock=self.clock)
             erasing.finish(self.database)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class SessionFile:
         if self.database.is_read_only:
             return
         try:
-            indexing.drain(self.database)
+            index.drain(self.database)
         except Busy:
             return
 

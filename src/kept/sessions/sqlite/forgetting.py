@@ -12,7 +12,7 @@ from kept.core.text import quotes_a_page
 from kept.sessions.forget import BLANK, ForgetPlan, ForgetReport
 from kept.sessions.identity import fingerprint
 from kept.sessions.records import Row
-from kept.sessions.sqlite import context, erasing, indexing, life, purge, tombstones
+from kept.sessions.sqlite import context, erasing, index, life, purge, tombstones
 from kept.sessions.sqlite.citations import Citations, citing
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection
@@ -88,7 +88,7 @@ class SqliteForgetting:
             _blank(connection, plan)
         removed = purge.sessions(self._database, plan.sessions, keep_borrowed=False)
         removed.blobs += self._remove_single(plan.messages)
-        indexing.drain(self._database, seconds=3_600)
+        index.drain(self._database, seconds=3_600)
         try:
             erasing.erase(self._database)
             bytes_gone = True

@@ -8,7 +8,7 @@ from pathlib import Path
 from kept.core.errors import Busy, Unreadable
 from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
-from kept.sessions.sqlite import index, reindex, vectors
+from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.salvage import by_number
 from kept.storage.damaged import build_indexes_anew, complaints, forget_tables, give_back
 from kept.storage.reader import reader
@@ -63,7 +63,7 @@ def _mended(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
     tables, indexed = _damaged(database, SQL.derived), _damaged(database, SQL.indexed)
     done = _replaced(database, tables, indexed) if tables or indexed else []
     if _index_faults(database):  # asked last: with a queue, what waited in it is lost
-        reindex.rebuild(database, sink=sink, clock=clock)
+        index.rebuild(database, sink=sink, clock=clock)
         done.append(INDEX_DONE)
     if not done and complaints(database.connection, database.path):
         give_back(database.connection, database.path)  # what an earlier mending had to leave

@@ -1,20 +1,34 @@
-"""The word index and the substring index of messages: derived from the rows, and rebuilt from them."""
+"""The word index and the substring index of messages, both derived from the rows.
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+Rows that this program writes are indexed with them; rows of other programs wait in a queue. A rebuild makes new
+indexes beside the old ones, in small steps, and swaps them in at the end.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kept.core.errors import StorageError
-from kept.sessions.text import IndexedText, prepared
-from kept.storage.sqlite import Connection, explained_sql
+from kept.core.errors import Busy, StorageError
+from kept.core.events import Progressed
+from kept.core.ids import random_hex
+from kept.core.ports import Clock, EventSink
+from kept.sessions.records import MessageRow, Row
+from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
+from kept.sessions.sqlite import notes
+from kept.storage.sqlite import Connection, Database, explained_sql
 from kept.storage.statements import statements
 
 VERSION = 3
-"""Rises when the prepared text or the tables change; an older index is rebuilt."""
+"""Increase it when the prepared text or the tables change; an older index is rebuilt."""
 
 SQL = statements("kept.sessions.sqlite", "index.sql")
 TABLES = ("words", "substrings")
-_BATCH = 2_000
+TASK = "indexing messages"
+LEASE = "reindex"
+_LEASE_SECONDS = 120.0
+_QUEUE_BATCH = 500
+_REBUILD_BATCH = 2_000
 
 
 def create(connection: Connection) -> None:
@@ -24,50 +38,87 @@ def create(connection: Connection) -> None:
     connection.execute(SQL.create_vocabulary)
 
 
-def add(connection: Connection, rows: Iterable[IndexedText]) -> None:
-    """Index `rows`, or index them again; the caller's transaction is open."""
-    ready = [prepared(row) for row in rows]
-    connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
-    connection.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
-
-
-def remove(connection: Connection, message_ids: Iterable[int]) -> None:
-    """Take messages out of both indexes; their bytes go with the next merges (see `merge`)."""
-    ids = [(message_id,) for message_id in message_ids]
-    connection.executemany(SQL.remove_words, ids)
-    connection.executemany(SQL.remove_substrings, ids)
-
-
-def merge(connection: Connection, pages: int) -> bool:
-    """Do one step of merging and say whether it changed anything; a negative number begins a full merge."""
-    before = connection.total_changes()
-    connection.execute(SQL.merge_words, (pages,))
-    connection.execute(SQL.merge_substrings, (pages,))
-    # a merge that finds nothing to do still counts as one change per table
-    return connection.total_changes() - before > len(TABLES)
-
-
 def drop(connection: Connection) -> None:
     """Drop both indexes, whatever state they are in."""
     for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_substrings):
         connection.execute(sql)
 
 
-def rebuild(connection: Connection, rows: Iterable[IndexedText], progress: Callable[[int], None] | None = None) -> int:
-    """Build both indexes anew from `rows`, in the caller's transaction, and return how many were indexed.
+def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
+    """Index inserted rows, each given with its id; the caller's transaction is open."""
+    read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
+    add_texts(connection, _texts(read))
 
-    Readers keep the old index until the transaction commits. `progress` hears the number done so far.
-    """
-    drop(connection)
-    create(connection)
+
+def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
+    """Index texts, or index them again."""
+    ready = [prepare(text) for text in texts]
+    connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
+    connection.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+
+
+def remove(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Remove messages from both indexes and from the queue; `merge` removes their bytes."""
+    _unindex(connection, message_ids)
+    connection.executemany(SQL.done, [(number,) for number in message_ids])
+
+
+def _unindex(connection: Connection, message_ids: Iterable[int]) -> None:
+    ids = [(number,) for number in message_ids]
+    connection.executemany(SQL.remove_words, ids)
+    connection.executemany(SQL.remove_substrings, ids)
+
+
+def queue(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Have messages indexed again, in their new state, before the next search."""
+    connection.executemany(SQL.again, [(number,) for number in message_ids])
+
+
+def drain(database: Database, *, seconds: float = 3.0) -> int:
+    """Index the queued rows, which other programs wrote, for at most that long; return how many."""
+    with database.reading() as connection:
+        if connection.execute(SQL.is_waiting).fetchone() is None:
+            return 0
+    deadline = time.monotonic() + seconds
     done = 0
-    source = iter(rows)
-    while batch := list(islice(source, _BATCH)):
-        add(connection, batch)
-        done += len(batch)
-        if progress is not None:
-            progress(done)
+    while time.monotonic() < deadline:
+        with database.writing() as connection:
+            count = _drain_batch(connection)
+        done += count
+        if count < _QUEUE_BATCH:
+            break
     return done
+
+
+def _drain_batch(connection: Connection) -> int:
+    waiting = list(connection.execute(SQL.waiting, (_QUEUE_BATCH,)))
+    there = [row for row in waiting if row[1] is not None]
+    _unindex(connection, [row[0] for row in waiting if row[1] is None])
+    add_texts(connection, _texts(row[:1] + row[2:] for row in there))
+    connection.executemany(SQL.done, [(row[0],) for row in waiting])
+    recount(connection, {row[1] for row in there})
+    return len(waiting)
+
+
+def recount(connection: Connection, session_ids: Iterable[str]) -> None:
+    """Set the message count and the last activity of sessions from their rows."""
+    connection.executemany(SQL.recount, [(session_id,) for session_id in session_ids])
+
+
+def _texts(rows: Iterable[Row]) -> list[IndexedText]:
+    return [
+        indexed_text(number, role, content=content or "", origin=origin, tool_name=tool_name, tool_calls=tool_calls)
+        for number, role, content, origin, tool_name, tool_calls in rows
+    ]
+
+
+def merge(connection: Connection, pages: int) -> bool:
+    """Do one step of merging and return whether it changed anything; a negative number starts a full merge."""
+    before = connection.total_changes()
+    connection.execute(SQL.merge_words, (pages,))
+    connection.execute(SQL.merge_substrings, (pages,))
+    # a merge that finds nothing to do still counts as one change per table
+    return connection.total_changes() - before > len(TABLES)
 
 
 def check(connection: Connection) -> list[str]:
@@ -95,3 +146,88 @@ def _damage(connection: Connection, table: str) -> list[str]:
     except StorageError as error:
         return [f"the {table} index is damaged: {error.message}"]
     return []
+
+
+def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
+    """Create the indexes where they are missing; rebuild them when another version made them."""
+    found = _version(database.connection)
+    if found == str(VERSION):
+        return
+    if found is None:
+        with database.writing() as connection:
+            if _version(connection) is None and connection.execute(SQL.any_message).fetchone() is None:
+                create(connection)
+                _set_version(connection)
+                return
+    try:
+        rebuild(database, sink=sink, clock=clock)
+    except Busy:
+        return  # another process is rebuilding; until it has finished, searches use the old index
+
+
+def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
+    """Index every message again and return how many; others read, write and search the old index meanwhile."""
+    holder = f"{os.getpid()}-{random_hex(4)}"
+    try:
+        total = _begin_rebuild(database, holder, clock)
+        return _fill(database, holder, clock=clock, sink=sink, total=total)
+    finally:
+        with database.writing() as connection:
+            notes.release(connection, LEASE, holder=holder)
+
+
+def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
+    with database.writing() as connection:
+        _hold_lease(connection, holder, clock)
+        connection.execute(SQL.drop_next_words)
+        connection.execute(SQL.drop_next_substrings)
+        # the same declarations under other names, so that both indexes have one definition
+        connection.execute(SQL.create_words.replace("message_words", "next_words"))
+        connection.execute(SQL.create_substrings.replace("message_substrings", "next_substrings"))
+        ((count,),) = connection.execute(SQL.count_messages).fetchall()
+        return int(str(count))
+
+
+def _fill(database: Database, holder: str, *, clock: Clock, sink: EventSink, total: int) -> int:
+    done = last = 0
+    while True:
+        with database.writing() as connection:
+            _hold_lease(connection, holder, clock)
+            last, count = _fill_batch(connection, last)
+            done += count
+            if count < _REBUILD_BATCH:
+                _swap(connection)
+        sink(Progressed(TASK, min(done, total), total))
+        if count < _REBUILD_BATCH:
+            return done
+
+
+def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
+    if not notes.lease(connection, LEASE, holder=holder, now=clock.now().timestamp(), seconds=_LEASE_SECONDS):
+        raise Busy("another process is rebuilding the index", "wait until it has ended")
+
+
+def _fill_batch(connection: Connection, last: int) -> tuple[int, int]:
+    batch = [prepare(text) for text in _texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))]
+    connection.executemany(SQL.add_next_words, [(row.message_id, row.words, row.marks) for row in batch])
+    connection.executemany(SQL.add_next_substrings, [(row.message_id, row.substrings) for row in batch])
+    return (batch[-1].message_id if batch else last), len(batch)
+
+
+def _swap(connection: Connection) -> None:
+    connection.execute(SQL.drop_gone_words)
+    connection.execute(SQL.drop_gone_substrings)
+    drop(connection)
+    connection.execute(SQL.rename_words)
+    connection.execute(SQL.rename_substrings)
+    create(connection)
+    _set_version(connection)
+
+
+def _version(connection: Connection) -> str | None:
+    row = connection.execute(SQL.version).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _set_version(connection: Connection) -> None:
+    connection.execute(SQL.set_version, (str(VERSION),))

@@ -56,3 +56,68 @@ SELECT count(*) FROM message_words_docsize WHERE id NOT IN (SELECT id FROM messa
 
 -- name: existing
 SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_substrings');
+
+-- name: is_waiting
+SELECT 1 FROM index_queue LIMIT 1;
+
+-- name: waiting
+-- what was taken back is indexed as empty, so that it lends no weight to its neighbours either
+SELECT q.message_id, m.session_id, m.role, iif(m.state = 'rewound', '', m.content), m.origin,
+       iif(m.state = 'rewound', NULL, m.tool_name), iif(m.state = 'rewound', NULL, m.tool_calls)
+FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id
+ORDER BY q.message_id LIMIT ?;
+
+-- name: again
+INSERT OR IGNORE INTO index_queue (message_id) VALUES (?);
+
+-- name: done
+DELETE FROM index_queue WHERE message_id = ?;
+
+-- name: recount
+UPDATE sessions SET
+  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound'),
+  last_active = coalesce((SELECT max(timestamp) FROM messages WHERE session_id = sessions.id), last_active)
+WHERE id = ?;
+
+-- name: texts_after
+SELECT id, role, iif(state = 'rewound', '', content), origin, iif(state = 'rewound', NULL, tool_name),
+       iif(state = 'rewound', NULL, tool_calls)
+FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: version
+SELECT value FROM state_meta WHERE key = 'index_version';
+
+-- name: set_version
+INSERT INTO state_meta (key, value) VALUES ('index_version', ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: any_message
+SELECT 1 FROM messages LIMIT 1;
+
+-- name: count_messages
+SELECT count(*) FROM messages;
+
+-- name: drop_next_words
+DROP TABLE IF EXISTS next_words;
+
+-- name: drop_next_substrings
+DROP TABLE IF EXISTS next_substrings;
+
+-- name: add_next_words
+INSERT INTO next_words (rowid, words, marks) VALUES (?, ?, ?);
+
+-- name: add_next_substrings
+INSERT INTO next_substrings (rowid, text) VALUES (?, ?);
+
+-- name: drop_gone_words
+DELETE FROM next_words WHERE rowid IN (SELECT id FROM next_words_docsize WHERE id NOT IN (SELECT id FROM messages));
+
+-- name: drop_gone_substrings
+DELETE FROM next_substrings
+WHERE rowid IN (SELECT id FROM next_substrings_docsize WHERE id NOT IN (SELECT id FROM messages));
+
+-- name: rename_words
+ALTER TABLE next_words RENAME TO message_words;
+
+-- name: rename_substrings
+ALTER TABLE next_substrings RENAME TO message_substrings;

@@ -8,7 +8,7 @@ from kept.core.text import JSON
 from kept.sessions.health import Finding
 from kept.sessions.keeping import Coverage, Pruned, Removed
 from kept.sessions.records import session_from
-from kept.sessions.sqlite import checkup, context, erasing, indexing, life, purge, reindex, vectors
+from kept.sessions.sqlite import checkup, context, erasing, index, life, purge, vectors
 from kept.sessions.sqlite.rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.statements import statements
@@ -117,12 +117,12 @@ class SqliteKeeping:
 
     def reindex(self) -> int:
         """Build both indexes anew from the messages while others read and write; return how many."""
-        return reindex.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
+        return index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
         """Catch up the index, merge its segments a little at a time, refresh the planner, shorten the log."""
         before = self._file_bytes()
-        caught_up = indexing.drain(self._database, seconds=3_600)
+        caught_up = index.drain(self._database, seconds=3_600)
         erasing.merge(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")

@@ -1,13 +1,18 @@
 """Lists of the messages that hold a term, read from the word index as cheaply as it allows."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
+from kept.core.search import Found, SearchRequest
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
+
+if TYPE_CHECKING:
+    from kept.sessions.search.features import Asks
 
 SQL = statements("kept.sessions.sqlite", "search.sql")
 TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
@@ -208,3 +213,31 @@ def _totals(connection: Connection) -> tuple[int, float]:
             value = 0
     documents = numbers[0] if numbers else 0
     return documents, (numbers[1] / documents if documents and len(numbers) > 1 else 1.0)
+
+
+def find(connection: Connection, request: SearchRequest, *, now: float, asks: "Asks | None" = None) -> Found:
+    """Run the ranked search on one state of the file."""
+    from kept.sessions.search import engine
+
+    with _one_state(connection):
+        if request.user_id is not None and _is_only_user(connection, request.user_id):
+            # a filter that everything passes would only make the search read more
+            request = replace(request, user_id=None)
+        return engine.find(connection, request, now=now, asks=asks)
+
+
+def _is_only_user(connection: Connection, user_id: str) -> bool:
+    return connection.execute(SQL.other_user, (user_id, user_id)).fetchone() is None
+
+
+@contextmanager
+def _one_state(connection: Connection) -> Iterator[None]:
+    """Let every read inside see the same rows: what one statement allows, another's write must not change."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from kept.core.ids import SessionId
 from kept.sessions.keeping import Removed
-from kept.sessions.sqlite import indexing, life
+from kept.sessions.sqlite import index, life
 from kept.storage.sqlite import Connection, Database
 from kept.storage.statements import statements
 
@@ -41,7 +41,7 @@ def _give_away(connection: Connection, session_id: SessionId, going: Sequence[Se
         if number not in given:
             given[number] = heir
             connection.execute(SQL.give, (heir, number))
-    connection.executemany(indexing.SQL.recount, [(heir,) for heir in set(given.values())])
+    index.recount(connection, set(given.values()))
 
 
 def messages(connection: Connection, ids: Sequence[int]) -> int:
@@ -51,7 +51,7 @@ def messages(connection: Connection, ids: Sequence[int]) -> int:
     connection.executemany(SQL.drop_uses, listed)
     connection.executemany(SQL.uncarry, listed)
     connection.executemany(SQL.delete_message, listed)
-    indexing.remove(connection, ids)
+    index.remove(connection, ids)
     gone = 0
     for digest in hashes:
         connection.execute(SQL.drop_blob, (digest,))

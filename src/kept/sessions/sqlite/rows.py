@@ -9,7 +9,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import NewMessage, State, StoredMessage
 from kept.sessions.blobs import Blob, blob_text
 from kept.sessions.records import MessageRow, Row, message_from, message_row
-from kept.sessions.sqlite import indexing
+from kept.sessions.sqlite import index
 from kept.storage.sqlite import Connection
 from kept.storage.statements import statements
 
@@ -40,7 +40,7 @@ def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]
         for blob in blobs:
             connection.execute(SQL.insert_blob, (blob.hash, blob.data))
             connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
-    indexing.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
+    index.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
     return ids
 
 

@@ -72,3 +72,6 @@ SELECT json_group_array(id) FROM messages WHERE session_id IN (SELECT value FROM
 
 -- name: session_range
 SELECT min(id), max(id), (SELECT message_count FROM sessions WHERE id = ?1) FROM messages WHERE session_id = ?1;
+
+-- name: other_user
+SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);

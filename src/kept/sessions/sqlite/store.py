@@ -16,16 +16,16 @@ from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.lineage import Lineage
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, indexing, life, notes, rows
+from kept.sessions.sqlite import context, life, notes, rows
 from kept.sessions.sqlite.file import SessionFile
 from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 
 if TYPE_CHECKING:
-    from kept.sessions.sqlite.alikeness import Likeness
+    from kept.sessions.search.features import Likeness
     from kept.sessions.sqlite.forgetting import SqliteForgetting
     from kept.sessions.sqlite.keeping import SqliteKeeping
-    from kept.sessions.sqlite.meaning import Meaning
+    from kept.sessions.sqlite.semantic import Meaning
     from kept.sessions.sqlite.transfer import SqliteTransfer
 
 P = ParamSpec("P")
@@ -313,7 +313,9 @@ class SqliteSessionStore:
         """Return ranked sessions and messages; no query raises."""
         self.file.catch_up()
         with self.database.reading() as connection:
-            return indexing.find(connection, request, now=self.file.now(), asks=self._asks(connection))
+            from kept.sessions.sqlite import postings
+
+            return postings.find(connection, request, now=self.file.now(), asks=self._asks(connection))
 
     def _asks(self, connection: Connection) -> "Callable[[str], Likeness | None] | None":
         meaning = self.meaning

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from kept.core.search import SearchRequest
+from kept.sessions.search.analysis import IndexedText
+from kept.sessions.search.engine import find
 from kept.sessions.sqlite import index
-from kept.sessions.sqlite.search import find
-from kept.sessions.text import IndexedText
 from kept.storage.sqlite import Connection
 from kept.storage.state import open_state
 
@@ -42,7 +42,7 @@ def hits(connection: Connection, query: str) -> set[int]:
 
 def test_a_sound_index_has_nothing_wrong(connection: Connection) -> None:
     """Added rows are found and the check is content."""
-    index.add(connection, fill(connection, 20))
+    index.add_texts(connection, fill(connection, 20))
 
     assert index.check(connection) == []
     assert hits(connection, "word7") == {7}
@@ -51,8 +51,8 @@ def test_a_sound_index_has_nothing_wrong(connection: Connection) -> None:
 def test_adding_again_replaces(connection: Connection) -> None:
     """A message that is indexed twice is found by its newest text only."""
     fill(connection, 3)
-    index.add(connection, [IndexedText(2, "earlier text")])
-    index.add(connection, [IndexedText(2, "later text")])
+    index.add_texts(connection, [IndexedText(2, "earlier text")])
+    index.add_texts(connection, [IndexedText(2, "later text")])
 
     assert hits(connection, "earlier") == set()
     assert hits(connection, "later") == {2}
@@ -61,7 +61,7 @@ def test_adding_again_replaces(connection: Connection) -> None:
 def test_the_check_counts_what_is_missing_and_what_is_left_over(connection: Connection) -> None:
     """Rows without index and index without rows are both told."""
     rows = fill(connection, 5)
-    index.add(connection, rows[:3])
+    index.add_texts(connection, rows[:3])
     connection.execute("DELETE FROM messages WHERE id = 1")
 
     wrong = " ".join(index.check(connection))
@@ -77,25 +77,11 @@ def test_a_missing_table_is_told(connection: Connection) -> None:
     assert index.check(connection)
 
 
-def test_rebuilding_gives_the_same_answers(connection: Connection) -> None:
-    """The index is derived: thrown away and built anew it finds the same."""
-    rows = fill(connection, 50)
-    index.add(connection, rows)
-    before = hits(connection, "message word9")
-    heard: list[int] = []
-
-    assert index.rebuild(connection, rows, heard.append) == 50
-
-    assert hits(connection, "message word9") == before
-    assert heard == [50]
-    assert index.check(connection) == []
-
-
 def test_merging_ends_and_leaves_no_bytes_of_what_was_removed(connection: Connection) -> None:
     """After the merges no page of either index holds the words of a removed message."""
     rows = [*fill(connection, 30), IndexedText(31, "unspeakablesecret here")]
     for row in rows:
-        index.add(connection, [row])
+        index.add_texts(connection, [row])
     index.remove(connection, [31])
 
     steps = 0

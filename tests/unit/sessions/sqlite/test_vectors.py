@@ -12,10 +12,10 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.keeping import Coverage
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite import meaning, vectors
-from kept.sessions.sqlite.matrix import Matrix, compared
-from kept.sessions.sqlite.meaning import Meaning
+from kept.sessions.sqlite import semantic, vectors
+from kept.sessions.sqlite.semantic import Meaning
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.sqlite.vector_cache import Matrix, compared
 
 np = pytest.importorskip("numpy")
 
@@ -276,15 +276,15 @@ def test_one_process_at_a_time_makes_vectors_in_the_background(store, equip):
     """While another process has the lease nothing is made here; once it is given back, it is."""
     say(store, "a", "we took the hound outside")
     found = equip(embed=False, background=True)
-    assert store.lease(meaning.LEASE, holder="another", seconds=60)
+    assert store.lease(semantic.LEASE, holder="another", seconds=60)
 
     assert found._step() is False
-    store.release(meaning.LEASE, holder="another")
+    store.release(semantic.LEASE, holder="another")
     assert found._step() is True
 
     assert found._step() is False
     assert store.keeping.coverage().waiting == 0
-    assert store.lease(meaning.LEASE, holder="another", seconds=60)
+    assert store.lease(semantic.LEASE, holder="another", seconds=60)
 
 
 def test_what_is_taken_back_gets_no_vector(store, equip):

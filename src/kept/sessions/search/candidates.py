@@ -7,9 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from kept.sessions.rank import Ranking
+from kept.sessions.search.ranking import Ranking
+from kept.sessions.search.terms import PREFIX_LIMIT, Held
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.terms import PREFIX_LIMIT, Held
 
 _BLOCK_BITS = 5
 _BLOCK = 1 << _BLOCK_BITS

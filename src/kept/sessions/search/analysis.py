@@ -1,7 +1,226 @@
-"""Word tables: what carries no meaning in a question, and which spellings are one word."""
+"""Text prepared for the word index: scripts without spaces cut up, identifiers in parts, word forms by their base."""
 
+import json
+import re
+import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Final
+
+from kept.core.messages import SUMMARY_MARKER, Origin
+
+WHOLE: Final = "\ue0c1"
+"""Stands between the parts of a compound that is indexed whole; private use, so no text holds it.
+
+The stemmer cuts a doubled last byte, so the last two bytes of these marks in UTF-8 differ.
+"""
+SPEAKER: Final = "\ue0c2"
+"""Marks the name in front of "Name: …", so that speaking is not the same as being spoken of."""
+STRONG: Final = "\ue0c4"
+"""Marks the words of a short message, so that a very common word is found where it says most."""
+
+STRONG_WORDS: Final = 12
+RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
+"""Tools whose answers repeat other messages: found again, the echoes would stand before the originals."""
+TOOL_CHARACTERS: Final = 2_000
+TALK_CHARACTERS: Final = 200_000
+
+_PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
+_NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
+_JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
+_SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
+WORD = re.compile(r"[^\W_]+")
+_COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
+_CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
+_JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
+_HUMP = re.compile("[a-z0-9][A-Z]")
+_CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_COMPOUND_CHARACTERS = 80
+
+_UNSPACED_SCRIPTS = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\u1100-\u11ff\uac00-\ud7af"  # Hangul
+    "\u2600-\u27bf\U0001f300-\U0001faff"  # emoji
+)
+UNSPACED = re.compile(f"[{_UNSPACED_SCRIPTS}]+")
+_CLUSTER = re.compile(r"[^\u0e31\u0e34-\u0e3a\u0e47-\u0e4e][\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]*")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """What of one message is to be found: its own words, and the words of its tools at lower weight."""
+
+    message_id: int
+    text: str
+    tool_text: str = ""
+    """Tool names, arguments and output; capped, noise removed."""
+
+
+def indexed_text(
+    message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
+) -> IndexedText:
+    """Return what of a row is to be found: talk at full weight, tools below it, echoes of other messages not."""
+    if origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER):
+        return IndexedText(message_id, "", "")
+    if role == "tool" and tool_name in RECALLS:
+        return IndexedText(message_id, "", tool_name)
+    if role == "tool":
+        return IndexedText(message_id, "", f"{tool_name or ''} {content}")
+    return IndexedText(message_id, content, _called(tool_calls) if tool_calls else "")
+
+
+def _called(tool_calls: str) -> str:
+    try:
+        calls = json.loads(tool_calls)
+        return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
+    except (ValueError, KeyError, TypeError):
+        return tool_calls  # another program's own form: its words are still worth finding
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The two texts that the indexes are given for one message."""
+
+    message_id: int
+    words: str
+    """The words of the message itself; their number is its length."""
+    marks: str
+    """What it is found by as well: whole identifiers, their parts, base forms, speaker, short-message marks."""
+    substrings: str
+
+
+def clean(text: str) -> str:
+    """Return `text` in one normal form, without lone surrogates, NULs and private-use characters."""
+    if text.isascii():
+        return text.replace("\x00", " ") if "\x00" in text else text
+    whole = unicodedata.normalize("NFKC", text.encode("utf-8", "replace").decode())
+    return _PRIVATE.sub(" ", whole)
+
+
+def without_noise(text: str) -> str:
+    """Return `text` without base64 and long hexadecimal runs, which nobody types into a search box."""
+    return _NOISE.sub(" ", text) if len(text) >= 32 else text
+
+
+def speaker(text: str) -> tuple[str, str]:
+    """Return the name in front of "Name: …" and the rest; the name is empty when there is none."""
+    found = _SPEAKER.match(text)
+    if found is None or found[1][0].islower() or found[1].lower() in STOP_WORDS:
+        return "", text
+    return found[1], text[found.end() :]
+
+
+def pieces(run: str) -> tuple[list[str], list[str]]:
+    """Return the one-character and the two-character words that a run without spaces is found by."""
+    characters = _CLUSTER.findall(run)
+    return characters, [left + right for left, right in pairwise(characters)]
+
+
+def compounds(text: str) -> list[str]:
+    """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
+    found: list[str] = []
+    # every stored message comes through here, and most have neither: a look costs a tenth of the search
+    if _JOINT.search(text):
+        wholes = (whole for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS)
+        found += [WHOLE.join(WORD.findall(whole)) for whole in wholes]
+    if _HUMP.search(text):
+        for camel in _CAMEL.findall(text):
+            found += _CAMEL_PARTS.findall(camel)
+    return found
+
+
+def split(text: str) -> tuple[str, list[str]]:
+    """Return the words of `text` as the word index reads them, and the marks to find it by as well."""
+    marks: list[str] = []
+    pairs: list[str] = []
+    if not text.isascii() and UNSPACED.search(text):
+        for run in UNSPACED.findall(text):
+            singles, twos = pieces(run)
+            marks += singles
+            pairs += twos
+            if len(singles) <= STRONG_WORDS:
+                marks += [STRONG + single for single in singles]
+        text = UNSPACED.sub(" ", text)
+    marks += compounds(text)
+    words = WORD.findall(text.lower())
+    distinct = set(words)
+    marks += {CANONICAL[word] for word in CANONICAL.keys() & distinct}
+    if not text.isascii() and CYRILLIC.search(text):
+        bases = {base(word) for word in distinct}
+        marks += bases - distinct
+        distinct = bases
+    if len(words) <= STRONG_WORDS:
+        marks += [STRONG + word for word in distinct - STOP_WORDS]
+    return (f"{text} {' '.join(pairs)}" if pairs else text), marks
+
+
+def prepare(row: IndexedText) -> Prepared:
+    """Return the texts that both indexes are given for `row`."""
+    talk = without_noise(clean(row.text[:TALK_CHARACTERS]))
+    name, rest = speaker(talk)
+    words, marks = split(rest)
+    if name:
+        marks += [SPEAKER + base(part) for part in WORD.findall(name.lower())]
+    if row.tool_text:
+        tool = tool_text(row.tool_text)
+        tool_words, tool_marks = split(tool)
+        words = f"{words} {tool_words}"
+        marks += tool_marks
+        talk = f"{talk} {tool}"
+    return Prepared(row.message_id, words, " ".join(marks), substring_text(talk))
+
+
+def tool_text(text: str) -> str:
+    """Return the part of a tool's text that is worth finding: its beginning, without JSON marks and noise."""
+    return without_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
+
+
+def substring_text(text: str) -> str:
+    """Return what the substring index reads: scripts without spaces are left to the word index."""
+    return text if text.isascii() else UNSPACED.sub(" ", text)
+
+
+CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
+_LEAST: Final = 3
+"""Letters that are left of a word; less would join what has nothing in common."""
+_REFLEXIVE: Final = ("ся", "сь")
+_NOUNS: Final = (
+    "иями ьями ями ами иях ях ах иям ьям ям ам ией ием ия ие ии ию ья ье ьи ью ьев ов ев а я о е ы и у ю й ь"
+)
+_ADJECTIVES: Final = "ыми ими ого его ому ему ая яя ую юю ое ее ые ие ый ий ой ей ых их ым им ом ем ою ею"
+_VERBS: Final = "ешь ишь ете ите ут ют ат ят ет ит ем им ти"
+_PAST: Final = "ть л ла ло ли в вши"
+_PRESENT: Final = "ет ем ете ют ю ешь й йте"
+_ENDINGS: Final = frozenset(
+    {
+        *f"{_NOUNS} {_ADJECTIVES} {_VERBS}".split(),
+        *(vowel + ending for vowel in "аяеиыу" for ending in _PAST.split()),
+        *(vowel + ending for vowel in "аяуе" for ending in _PRESENT.split()),
+    }
+)
+_LONGEST: Final = max(map(len, _ENDINGS))
+
+
+def base(word: str) -> str:
+    """Return what the forms of a lower-case word have in common; a word of another script is its own base."""
+    return _cyrillic(word) if len(word) > _LEAST and CYRILLIC.match(word) else word
+
+
+@lru_cache(maxsize=20_000)
+def _cyrillic(word: str) -> str:
+    word = word.replace("ё", "е")
+    if word.endswith(_REFLEXIVE) and len(word) > _LEAST + 2:
+        word = word[:-2]
+    for size in range(min(_LONGEST, len(word) - _LEAST), 0, -1):
+        if word[-size:] in _ENDINGS:
+            return word[:-size]
+    return word
+
 
 _STOP_WORDS: Final[dict[str, str]] = {
     # the fragments are what a word splitter leaves of "don't", "I've", "she'll"

@@ -5,15 +5,13 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.query import parse
-from kept.sessions.rank import Ranking, term_weights
-from kept.sessions.sqlite.beginnings import newest_beginning
-from kept.sessions.sqlite.candidates import Budget, Scope, pool
-from kept.sessions.sqlite.conditions import condition
-from kept.sessions.sqlite.phrases import holding
+from kept.sessions.search.analysis import clean
+from kept.sessions.search.candidates import Budget, Scope, pool
+from kept.sessions.search.conditions import condition, holding
+from kept.sessions.search.query import parse
+from kept.sessions.search.ranking import Ranking, term_weights
+from kept.sessions.search.terms import Held, newest_beginning
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.terms import Held
-from kept.sessions.text import clean
 
 _MESSAGES = 2_400
 

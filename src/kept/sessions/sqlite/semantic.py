@@ -15,11 +15,10 @@ from kept.sessions.embedding.backfill import Backfill
 from kept.sessions.embedding.batches import embedded
 from kept.sessions.embedding.calm import CalmModel
 from kept.sessions.embedding.passages import passages
+from kept.sessions.search.analysis import clean, speaker
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
-from kept.sessions.sqlite.matrix import NEAREST, Matrix, compared
-from kept.sessions.sqlite.shelf import Shelf
-from kept.sessions.text import clean, speaker
+from kept.sessions.sqlite.vector_cache import NEAREST, Matrix, Shelf, compared
 from kept.storage.sqlite import Connection, Database, explained_sql
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.arguments import Asked
-from kept.sessions.discovery import Asker, answer
-from kept.sessions.sqlite import candidates, filters, phrases
-from kept.sessions.sqlite.candidates import EXHAUSTIVE
-from kept.sessions.sqlite.search import find
+from kept.sessions.search import candidates, conditions, filters
+from kept.sessions.search.candidates import EXHAUSTIVE
+from kept.sessions.search.discovery import Asker, answer
+from kept.sessions.search.engine import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0
@@ -48,7 +48,7 @@ def test_the_oldest_message_with_a_phrase_is_found_among_many_with_its_words(sto
 
 def test_what_was_too_much_to_read_is_told(store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are checked first; how many were left is in the answer."""
-    monkeypatch.setattr(phrases, "_MOST_MESSAGES", 500)
+    monkeypatch.setattr(conditions, "_MOST_MESSAGES", 500)
     say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100)), "green red new"])
 
     found = search(store, '"green red" then*')
@@ -144,7 +144,7 @@ def test_the_tool_says_that_a_phrase_was_not_looked_for_everywhere(
     store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that may not be all says so, found or not."""
-    monkeypatch.setattr(phrases, "_MOST_MESSAGES", 500)
+    monkeypatch.setattr(conditions, "_MOST_MESSAGES", 500)
     say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100))])
     asker = Asker(None, frozenset())
 

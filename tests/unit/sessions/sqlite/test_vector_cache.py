@@ -6,9 +6,8 @@ import pytest
 
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite import erasing, shelf, vectors
-from kept.sessions.sqlite.matrix import Matrix
-from kept.sessions.sqlite.shelf import FEWEST, Shelf
+from kept.sessions.sqlite import erasing, vector_cache, vectors
+from kept.sessions.sqlite.vector_cache import FEWEST, Matrix, Shelf
 
 np = pytest.importorskip("numpy")
 
@@ -114,4 +113,4 @@ def test_forgetting_takes_the_file_away(store, chance):
     erasing.erase(store.database)
 
     assert not file_of(store).exists()
-    shelf.remove(store.database.path)  # a second time there is nothing to do
+    vector_cache.remove(store.database.path)  # a second time there is nothing to do

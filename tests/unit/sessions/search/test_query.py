@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.query import MAX_TERMS, All, Any, Kind, Not, Term, parse
+from kept.sessions.search.query import MAX_TERMS, All, Any, Kind, Not, Term, parse
 
 NOW = 1_700_000_000.0
 

@@ -4,8 +4,8 @@ from kept.core.clock import SystemClock
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
-from kept.sessions.sqlite import reindex
-from kept.sessions.sqlite.search import find
+from kept.sessions.search.engine import find
+from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0
@@ -29,5 +29,6 @@ def test_a_rebuilt_index_answers_as_before(store: SqliteSessionStore) -> None:
     store.append(name, [NewMessage(Message(Role.USER, text), NOW, Origin.PERSON) for text in SAID])
     before = answers(store)
     assert [query for query, found in zip(ASKED, before, strict=True) if not found.messages] == []
-    assert reindex.rebuild(store.database, sink=lambda _: None, clock=SystemClock()) == len(SAID)
+    assert index.rebuild(store.database, sink=lambda _: None, clock=SystemClock()) == len(SAID)
     assert answers(store) == before
+    assert index.check(store.database.connection) == []

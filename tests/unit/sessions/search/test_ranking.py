@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.rank import WEIGHTS, Line, RankedTerm, Ranking, SessionLines, abstains, idf, term_weights
+from kept.sessions.search.ranking import WEIGHTS, Line, RankedTerm, Ranking, SessionLines, abstains, idf, term_weights
 
 TERMS = [RankedTerm("violin", 5.0), RankedTerm("recital", 4.0), RankedTerm("june", 1.0)]
 

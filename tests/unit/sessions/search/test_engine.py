@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
-from kept.sessions.sqlite.candidates import EXHAUSTIVE
-from kept.sessions.sqlite.search import find
+from kept.sessions.search.candidates import EXHAUSTIVE
+from kept.sessions.search.engine import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 

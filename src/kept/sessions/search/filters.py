@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kept.core.search import SearchRequest
-from kept.sessions.rank import WEIGHTS
+from kept.sessions.search.ranking import WEIGHTS
 from kept.sessions.sqlite.postings import SQL, numbers
 from kept.storage.sqlite import Connection
 

@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from kept.sessions.query import Query, parse
-from kept.sessions.rank import Line, Ranking, Scored, SessionLines, abstains, term_weights
-from kept.sessions.sqlite.alikeness import Alikeness, Asks, Likeness, of_session, without_names
-from kept.sessions.sqlite.candidates import Budget, Scope, pool
-from kept.sessions.sqlite.conditions import Condition, condition, is_any
-from kept.sessions.sqlite.filters import Filters, Head, SessionHead
-from kept.sessions.sqlite.phrases import holding
+from kept.sessions.search.candidates import Budget, Scope, pool
+from kept.sessions.search.conditions import Condition, condition, holding, is_any
+from kept.sessions.search.features import Alikeness, Asks, Likeness, Wording, of_session, without_names
+from kept.sessions.search.filters import Filters, Head, SessionHead
+from kept.sessions.search.query import Query, parse
+from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
+from kept.sessions.search.terms import Held, held_terms, speakers, unknown_weight
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.terms import Held, held_terms, speakers, unknown_weight
-from kept.sessions.sqlite.wording import Wording
 from kept.storage.sqlite import Connection
 
 _DATE_BEFORE_DAYS = 1.0

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.inflection import base
-from kept.sessions.text import IndexedText, prepared
+from kept.sessions.search.analysis import IndexedText, base, prepare
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_a_base_is_how_the_word_begins(word: str) -> None:
 
 def test_a_message_is_found_by_words_and_bases_and_keeps_its_length() -> None:
     """Bases are marks: the words stay as they were written."""
-    ready = prepared(IndexedText(1, "Анна: мы купили новые книги"))
+    ready = prepare(IndexedText(1, "Анна: мы купили новые книги"))
 
     assert ready.words == "мы купили новые книги"
     assert {"куп", "нов", "книг"} <= set(ready.marks.split())

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.text import (
+from kept.sessions.search.analysis import (
     SPEAKER,
     STRONG,
     WHOLE,
@@ -11,7 +11,7 @@ from kept.sessions.text import (
     clean,
     compounds,
     pieces,
-    prepared,
+    prepare,
     speaker,
     tool_text,
     without_noise,
@@ -45,7 +45,7 @@ def test_identifiers_are_found_whole_and_by_their_parts() -> None:
 
 def test_the_speaker_is_a_mark_and_not_a_word() -> None:
     """ "Caroline: hello" is said by Caroline; it does not speak of her."""
-    row = prepared(IndexedText(1, "Caroline: I went to the lake"))
+    row = prepare(IndexedText(1, "Caroline: I went to the lake"))
 
     assert "Caroline" not in row.words
     assert SPEAKER + "caroline" in row.marks.split()
@@ -62,8 +62,8 @@ def test_only_a_name_is_a_speaker() -> None:
 
 def test_the_words_of_a_short_message_are_marked() -> None:
     """Where few words are said, each says more; stop words say nothing."""
-    short = prepared(IndexedText(1, "the violin recital"))
-    long = prepared(IndexedText(2, " ".join(f"word{number}" for number in range(40))))
+    short = prepare(IndexedText(1, "the violin recital"))
+    long = prepare(IndexedText(2, " ".join(f"word{number}" for number in range(40))))
 
     assert {STRONG + "violin", STRONG + "recital"} <= set(short.marks.split())
     assert STRONG + "the" not in short.marks
@@ -73,7 +73,7 @@ def test_the_words_of_a_short_message_are_marked() -> None:
 def test_noise_is_not_indexed() -> None:
     """Base64 and long hexadecimal runs reach neither index."""
     blob = "QUJD" * 60
-    row = prepared(IndexedText(1, f"look {blob} here {'ab12' * 10}"))
+    row = prepare(IndexedText(1, f"look {blob} here {'ab12' * 10}"))
 
     assert "QUJD" not in row.words
     assert "QUJD" not in row.substrings
@@ -93,7 +93,7 @@ def test_tool_text_is_capped_and_free_of_json_marks() -> None:
 
 def test_scripts_without_spaces_are_left_to_the_word_index() -> None:
     """The substring index holds no Chinese, which would double its size."""
-    row = prepared(IndexedText(1, "hello 北京 world"))
+    row = prepare(IndexedText(1, "hello 北京 world"))
 
     assert "北" not in row.substrings
     assert "hello" in row.substrings
@@ -102,7 +102,7 @@ def test_scripts_without_spaces_are_left_to_the_word_index() -> None:
 @given(st.text())
 def test_any_text_can_be_prepared(text: str) -> None:
     """No text raises, and what comes out can be stored as UTF-8."""
-    row = prepared(IndexedText(1, text, text))
+    row = prepare(IndexedText(1, text, text))
 
     for part in (row.words, row.marks, row.substrings):
         assert "\x00" not in part

@@ -7,9 +7,21 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.dates import DATE_NAMES, Span, find_dates
-from kept.sessions.inflection import base
-from kept.sessions.text import SPEAKER, UNSPACED, WHOLE, WORD, clean, compounds, pieces
-from kept.sessions.words import ASKING, CANONICAL, CJK_STOP, SCAFFOLDING, stop_words
+from kept.sessions.search.analysis import (
+    ASKING,
+    CANONICAL,
+    CJK_STOP,
+    SCAFFOLDING,
+    SPEAKER,
+    UNSPACED,
+    WHOLE,
+    WORD,
+    base,
+    clean,
+    compounds,
+    pieces,
+    stop_words,
+)
 
 MAX_CHARACTERS = 12_000
 MAX_TERMS = 32

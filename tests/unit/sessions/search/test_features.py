@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kept.sessions.search.features import Wording
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.postings import Postings
-from kept.sessions.sqlite.wording import Wording
 from kept.storage.state import open_state
 
 

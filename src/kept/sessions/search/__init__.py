@@ -1,0 +1,1 @@
+"""Search over past sessions: query, posting lists, candidates, ranking, results."""
