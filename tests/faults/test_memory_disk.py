@@ -113,7 +113,7 @@ FILLING = """
 import json, sys
 from pathlib import Path
 from kept.core.errors import KeptError
-from kept.core.refusal import Refused
+from kept.core.errors import Refused
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
 from kept.memory.page import parse

@@ -11,13 +11,12 @@ import pytest
 from skills_ref.validator import validate
 
 from kept.core.tools import ToolContext
-from kept.skills.changes import Create
+from kept.skills.changes import Author, Changed, Create
 from kept.skills.document import composed
-from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.editor import SkillEditor, undo
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
 from kept.skills.tool import SkillTools
-from kept.skills.undo import undo
 
 WRITER = Path(__file__).with_name("skills_writer.py")
 ROUNDS = 200 if os.environ.get("KEPT_HEAVY") == "1" else 8

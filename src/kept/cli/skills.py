@@ -8,11 +8,10 @@ import typer
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
-from kept.skills.changes import Create, Delete, Edit
+from kept.skills.changes import Author, Changed, Create, Delete, Edit
 from kept.skills.document import composed
-from kept.skills.editor import Author, Changed
 from kept.skills.index import Skill
-from kept.skills.places import MAIN
+from kept.skills.paths import MAIN
 from kept.skills.usage import Use
 from kept.skills.view import view, view_file
 

@@ -8,9 +8,9 @@ from kept.cli.frame import JsonFlag, fail, note, opened, print_json, refuse, say
 from kept.cli.skills import PERSON, NameArgument, told
 from kept.core.errors import Refused
 from kept.core.text import JSON
+from kept.skills.editor import undo as take_back
 from kept.skills.library import SkillLibrary
-from kept.skills.outcomes import Stats
-from kept.skills.undo import undo as take_back
+from kept.skills.usage import Stats
 from kept.skills.versions import Version
 
 

@@ -12,8 +12,7 @@ from kept.core.errors import Refused
 from kept.core.text import JSON
 
 if TYPE_CHECKING:
-    from kept.skills.hub.hub import Audited, Hub, Prepared
-    from kept.skills.hub.offers import Offer
+    from kept.skills.hub.hub import Audited, Hub, Offer, Prepared
 
 SourceArgument = Annotated[
     str, typer.Argument(help="A folder, a zip, a git URL, owner/repo/path, an https:// site, or pip:PACKAGE.")
@@ -47,7 +46,7 @@ def search(
     as_json: JsonFlag = False,
 ) -> None:
     """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
-    from kept.skills.hub.offers import fitting
+    from kept.skills.hub.hub import fitting
 
     with opened() as kept:
         _listed(fitting(query, _offered(kept, source)), as_json=as_json)

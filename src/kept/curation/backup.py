@@ -9,8 +9,9 @@ from pathlib import Path
 
 from kept.core.errors import NotFound, Unreadable
 from kept.core.ports import Clock
-from kept.skills.editor import ARCHIVE_FOLDER, Author, SkillEditor
-from kept.skills.places import files_of, read_regular
+from kept.skills.changes import Author
+from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
+from kept.skills.paths import files_of, read_regular
 from kept.skills.usage import USAGE_FILE, records
 from kept.skills.versions import state_of
 from kept.storage.files import explained, make_folder, read_bytes, write_atomically

@@ -11,9 +11,9 @@ from kept.core.ids import random_hex
 from kept.core.ports import Completes
 from kept.core.text import resource_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
-from kept.skills.changes import Create, Edit
+from kept.skills.changes import Author, Changed, Create, Edit
 from kept.skills.document import Document, bad_name, composed, strictly
-from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.editor import SkillEditor
 from kept.skills.guard.inspection import inspect
 from kept.skills.guard.verdict import Danger
 from kept.skills.index import Skill

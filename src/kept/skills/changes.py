@@ -1,13 +1,17 @@
 """Changes of skills, as values, and what each makes of the files that are there."""
 
-from collections.abc import Mapping
+import difflib
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias, assert_never
 
 from kept.core.errors import Reason, Refused
 from kept.skills.document import strictly
-from kept.skills.patch import patched
-from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES
+from kept.skills.guard.verdict import Trust
+from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,29 @@ Writing: TypeAlias = Create | Edit | Patch | WriteFile | RemoveFile
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """Who changes a skill."""
+
+    origin: str = "person"
+    session_id: str | None = None
+    trust: Trust | None = None
+    """How the guard judges; None for a person, whom it only tells."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A change that was made."""
+
+    name: str
+    action: str
+    number: int
+    version: str
+    message: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """What a change makes: new bytes by path, None where a file goes."""
 
@@ -81,7 +108,7 @@ def made(change: Writing, present: Mapping[str, bytes]) -> Made | Refused:
             verb = "created" if isinstance(change, Create) else "rewritten"
             return _main(name, content, f"Skill {name!r} {verb}.")
         case Patch():
-            return _patched(change, present)
+            return _patch_file(change, present)
         case WriteFile(name, file_path, content):
             return _written(name, file_path, content, present=present)
         case RemoveFile(name, file_path):
@@ -99,7 +126,7 @@ def _main(name: str, content: str, message: str) -> Made | Refused:
     return text if isinstance(text, Refused) else Made({MAIN: text.encode()}, message)
 
 
-def _patched(change: Patch, present: Mapping[str, bytes]) -> Made | Refused:
+def _patch_file(change: Patch, present: Mapping[str, bytes]) -> Made | Refused:
     data = present.get(change.file_path)
     if data is None:
         remedy = "read the skill with skill_view, which lists its files"
@@ -108,12 +135,12 @@ def _patched(change: Patch, present: Mapping[str, bytes]) -> Made | Refused:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return Refused(Reason.INVALID, f"{change.file_path} is not text", "replace it with write_file")
-    new = patched(text, change.old, change.new, replace_all=change.replace_all)
+    new = apply_patch(text, change.old, change.new, replace_all=change.replace_all)
     if isinstance(new, Refused):
         return new
     how = "" if new.matched == "exact" else f" (matched but for {new.matched})"
     times = "" if new.count == 1 else f" in {new.count} places"
-    message = f"{change.file_path} of {change.name!r} patched{times}{how}."
+    message = f"{change.file_path} of {change.name!r} apply_patch{times}{how}."
     if change.file_path == MAIN:
         return _main(change.name, new.text, message)
     return _written(change.name, change.file_path, new.text, present=present, message=message)
@@ -129,3 +156,157 @@ def _written(
     if file_path not in present and len([path for path in present if path != MAIN]) >= MOST_FILES:
         return Refused(Reason.OVER_BUDGET, f"{name!r} has {MOST_FILES} files already", "remove or merge files first")
     return Made({file_path: data}, message or f"{file_path} of {name!r} written.")
+
+
+_MOST_CHARS = 50_000
+_PREVIEW = 80
+_MOST_PREVIEWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PatchResult:
+    """The text after the patch, how often it was applied, and how the passage was matched."""
+
+    text: str
+    count: int
+    matched: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int
+    end: int
+    new: str
+
+
+def apply_patch(text: str, old: str, new: str, *, replace_all: bool = False) -> PatchResult | Refused:
+    """Return `text` with `old` replaced by `new`.
+
+    Tried in order: the exact passage; lines alike but for trailing white space; lines alike but for
+    indentation, where the new text takes over the indentation found; words alike but for the white
+    space between them. The first way that finds anything decides, and it must find one place only.
+    """
+    refused = _unusable(old, new)
+    if refused is not None:
+        return refused
+    for matched, finder in _WAYS:
+        spans = finder(text, old, new)
+        if not spans:
+            continue
+        if len(spans) > 1 and not replace_all:
+            return _ambiguous(text, spans)
+        return PatchResult(_applied(text, spans), len(_disjoint(spans)), matched)
+    return _missing(text, old)
+
+
+def _unusable(old: str, new: str) -> Refused | None:
+    if not old.strip():
+        return Refused(
+            Reason.EMPTY, "old_string is empty", "copy the passage to replace from skill_view into old_string"
+        )
+    if old == new:
+        return Refused(Reason.INVALID, "old_string and new_string are the same", "give the changed text as new_string")
+    if len(old) > _MOST_CHARS:
+        return Refused(
+            Reason.OVER_BUDGET, f"old_string has {len(old):,} characters", "patch a shorter passage, or use edit"
+        )
+    return None
+
+
+def _exact(text: str, old: str, new: str) -> list[_Span]:
+    spans, at = [], text.find(old)
+    while at >= 0:
+        spans.append(_Span(at, at + len(old), new))
+        at = text.find(old, at + 1)
+    return spans
+
+
+def _by_lines(text: str, old: str, normal: Callable[[str], str], replacement: Callable[[str], str]) -> list[_Span]:
+    wanted = [normal(line) for line in old.strip("\n").split("\n")]
+    lines = text.split("\n")
+    alike = [normal(line) for line in lines]
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    return [
+        _Span(starts[at], starts[at + len(wanted)] - 1, replacement(lines[at]))
+        for at in range(len(lines) - len(wanted) + 1)
+        if alike[at] == wanted[0] and alike[at : at + len(wanted)] == wanted
+    ]
+
+
+def _but_trailing_space(text: str, old: str, new: str) -> list[_Span]:
+    return _by_lines(text, old, str.rstrip, lambda _line: new.strip("\n"))
+
+
+def _but_indentation(text: str, old: str, new: str) -> list[_Span]:
+    if not old.strip("\n").split("\n")[0].strip():
+        return []  # without a first word there is no indentation to take over
+    own = _indentation(old.strip("\n"))
+    return _by_lines(text, old, str.strip, lambda line: _indented(new.strip("\n"), own, _indentation(line)))
+
+
+def _but_white_space(text: str, old: str, new: str) -> list[_Span]:
+    """Look in the text with single spaces, where a plain search takes linear time, and map the places back."""
+    words = list(re.finditer(r"\S+", text))
+    plain = " ".join(word[0] for word in words)
+    starts = list(accumulate((len(word[0]) + 1 for word in words[:-1]), initial=0))
+
+    def place(at: int) -> int:
+        word = bisect_right(starts, at) - 1
+        return words[word].start() + at - starts[word]
+
+    wanted = " ".join(old.split())
+    return [_Span(place(span.start), place(span.end - 1) + 1, new.strip()) for span in _exact(plain, wanted, new)]
+
+
+_WAYS: tuple[tuple[str, Callable[[str, str, str], list[_Span]]], ...] = (
+    ("exact", _exact),
+    ("trailing white space", _but_trailing_space),
+    ("indentation", _but_indentation),
+    ("white space", _but_white_space),
+)
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _indented(new: str, own: str, found: str) -> str:
+    lines = new.split("\n")
+    return "\n".join(found + line[len(own) :] if line.startswith(own) and line.strip() else line for line in lines)
+
+
+def _disjoint(spans: list[_Span]) -> list[_Span]:
+    kept: list[_Span] = []
+    for span in spans:
+        if not kept or span.start >= kept[-1].end:
+            kept.append(span)
+    return kept
+
+
+def _applied(text: str, spans: list[_Span]) -> str:
+    pieces, at = [], 0
+    for span in _disjoint(spans):
+        pieces += [text[at : span.start], span.new]
+        at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+def _ambiguous(text: str, spans: list[_Span]) -> Refused:
+    places = [text.count("\n", 0, span.start) + 1 for span in spans]
+    previews = [f"line {line}: {text.splitlines()[line - 1].strip()[:_PREVIEW]}" for line in places[:_MOST_PREVIEWS]]
+    return Refused(
+        Reason.AMBIGUOUS,
+        f"old_string is found {len(spans)} times",
+        "add lines before or after it until it is found once, or set replace_all to true",
+        {"matches": previews},
+    )
+
+
+def _missing(text: str, old: str) -> Refused:
+    first = next(line.strip() for line in old.split("\n") if line.strip())
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    near = difflib.get_close_matches(first[:200], [line[:200] for line in lines[:3_000]], n=3, cutoff=0.5)
+    remedy = "look at the file with skill_view and copy the passage exactly"
+    return Refused(Reason.NO_MATCH, "old_string is not in the file", remedy, {"closest": near})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kept.core.errors import Reason, Refused, UsageError
 from kept.skills.frontmatter import BadHead, Field, read, render
-from kept.skills.places import MAIN, read_regular
+from kept.skills.paths import MAIN, read_regular
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MOST_NAME = 64

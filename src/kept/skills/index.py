@@ -4,7 +4,8 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
@@ -14,7 +15,7 @@ from typing import Any
 from kept.core.errors import StorageError
 from kept.skills.document import MOST_BYTES, Document, read_skill, words
 from kept.skills.frontmatter import BadHead
-from kept.skills.places import MAIN
+from kept.skills.paths import MAIN
 from kept.skills.roots import Root
 from kept.storage.files import read_bytes, write_atomically
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 CACHE_FILE = ".cache.json"
 _FORMAT = 1
 _CATEGORY_DEPTH = 3
+_PLATFORMS = {"darwin": "macos", "mac": "macos", "osx": "macos", "win32": "windows", "win": "windows"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,23 @@ class Problem:
     problem: str
     fix: str
     loaded: bool = False
+
+
+def fits(skill: Skill, *, tools: Collection[str] | None, platform: str = sys.platform) -> bool:
+    """Tell whether the skill can be used here; `tools` is None where they are not known."""
+    facts = skill.facts
+    if facts.platforms and _platform_name(platform) not in {_platform_name(name) for name in facts.platforms}:
+        return False
+    if tools is None:
+        return True
+    if not set(facts.requires_tools) <= set(tools):
+        return False
+    return not facts.fallback_for_tools or not set(facts.fallback_for_tools) <= set(tools)
+
+
+def _platform_name(platform: str) -> str:
+    name = platform.strip().lower()
+    return _PLATFORMS.get(name, name)
 
 
 class Index:

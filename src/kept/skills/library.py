@@ -8,14 +8,12 @@ from kept.core.clock import SystemClock
 from kept.core.ports import Clock
 from kept.skills.document import Document, read_skill
 from kept.skills.frontmatter import BadHead
-from kept.skills.index import CACHE_FILE, Index, Problem, Skill
-from kept.skills.outcomes import OutcomeLog
-from kept.skills.places import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of
-from kept.skills.requirements import fits
+from kept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
+from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of
 from kept.skills.roots import Kind, Root, bundled_folder
+from kept.skills.search import Ranked, rank
 from kept.skills.settings import SkillSettings
-from kept.skills.similar import Ranked, rank
-from kept.skills.usage import UsageFile
+from kept.skills.usage import OutcomeLog, UsageFile
 from kept.skills.versions import Versions, fingerprint, state_of
 
 

@@ -11,8 +11,8 @@ from kept.core.clock import iso
 from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.ports import Clock
-from kept.skills.changes import Change, Create, Delete, Edit, Patch, RemoveFile, WriteFile
-from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from kept.skills.editor import SkillEditor
 from kept.storage.files import explained, make_folder, read_bytes, write_atomically
 
 _ID = re.compile(r"[0-9a-f]{8}")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kept.core.text import resource_path
-from kept.skills.places import read_regular
+from kept.skills.paths import read_regular
 from kept.storage.files import read_bytes, write_atomically
 from kept.storage.locks import locked
 

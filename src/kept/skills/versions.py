@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from kept.core.errors import StorageError
-from kept.skills.places import MAIN, files_of, is_text, read_regular
+from kept.skills.paths import MAIN, files_of, is_text, read_regular
 from kept.storage.files import explained, make_folder, read_bytes, write_atomically
 
 log = logging.getLogger(__name__)

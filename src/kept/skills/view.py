@@ -1,18 +1,19 @@
 """One skill as a model or a person is shown it."""
 
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
-from kept.skills.frontmatter import BadHead
+from kept.skills.document import Document, words
+from kept.skills.frontmatter import BadHead, Field
 from kept.skills.guard.verdict import Danger, Level, Report
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
-from kept.skills.places import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
-from kept.skills.requirements import readiness
+from kept.skills.paths import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
 from kept.skills.roots import Kind
 
 _VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")
@@ -155,3 +156,42 @@ def invocation(shown: View, arguments: str) -> str:
     body = str(shown.answer["content"])
     request = arguments.strip() or "Follow this skill."
     return f'The person loaded the skill "{shown.skill.name}" for this request:\n\n{body.strip()}\n\nRequest: {request}'
+
+
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What is missing before the skill can do its work."""
+
+    environment_variables: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether nothing is missing."""
+        return not self.environment_variables and not self.commands
+
+
+def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
+    """Return which environment variables and commands the document asks for and are not there."""
+    prerequisites = document.looked_up("prerequisites")
+    needs = prerequisites if isinstance(prerequisites, dict) else {}
+    variables = [
+        *_variables(document.looked_up("required_environment_variables")),
+        *_variables(needs.get("env_vars", "")),
+    ]
+    commands = [*words(needs.get("commands", "")), *words(needs.get("bins", ""))]
+    return Readiness(
+        tuple(name for name in dict.fromkeys(variables) if not environ.get(name)),
+        tuple(name for name in dict.fromkeys(commands) if shutil.which(name, path=environ.get("PATH")) is None),
+    )
+
+
+def _variables(value: Field) -> list[str]:
+    """Return names of variables; other agents write them as texts or as maps with a `name`."""
+    if isinstance(value, list):
+        named = [item.get("name", "") if isinstance(item, dict) else item for item in value]
+        return [name for name in named if isinstance(name, str) and _VARIABLE_NAME.fullmatch(name)]
+    return [name for name in words(value) if _VARIABLE_NAME.fullmatch(name)]

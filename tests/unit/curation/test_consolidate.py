@@ -8,9 +8,9 @@ from skills_ref.validator import validate
 from kept.core.errors import Reason, Refused
 from kept.curation import consolidate
 from kept.curation.backup import Backups
-from kept.skills.changes import Create, Patch
+from kept.skills.changes import Author, Create, Patch
 from kept.skills.document import composed
-from kept.skills.editor import Author, SkillEditor
+from kept.skills.editor import SkillEditor
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
 

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 from kept.core.errors import NotFound
 from kept.core.tools import ToolContext
 from kept.curation.curator import Curator, Known, decided
-from kept.skills.changes import Create, WriteFile
+from kept.skills.changes import Author, Create, WriteFile
 from kept.skills.document import composed
-from kept.skills.editor import Author, SkillEditor
+from kept.skills.editor import SkillEditor
 from kept.skills.hub.hub import Hub
 from kept.skills.library import SkillLibrary
-from kept.skills.outcomes import Outcome
 from kept.skills.roots import Kind, Root
 from kept.skills.settings import CuratorSettings, SkillSettings
 from kept.skills.tool import SkillTools
-from kept.skills.usage import Status, Use
+from kept.skills.usage import Outcome, Status, Use
 from kept.testing.clock import FixedClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,12 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kept.core.errors import Reason, Refused
-from kept.skills.changes import Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from kept.skills.changes import Author, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import composed
-from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.editor import SkillEditor, undo
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
-from kept.skills.undo import undo
 from kept.skills.usage import Status
 from kept.skills.versions import Version, state_of
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.skills.guard.abilities import abilities
-from kept.skills.guard.inspection import inspect, inspect_folder, inspect_text
-from kept.skills.guard.table import rules
+from kept.skills.guard.inspection import abilities, inspect, inspect_folder, inspect_text, rules
 from kept.skills.guard.verdict import Danger, Level, Policy, Trust, policy
 from kept.skills.roots import bundled_folder
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from kept.core.errors import Reason, Refused, Unreadable
-from kept.skills.changes import Patch
-from kept.skills.editor import Author, Changed, SkillEditor
+from kept.skills.changes import Author, Changed, Patch
+from kept.skills.editor import SkillEditor
 from kept.skills.guard.verdict import Danger, Policy
-from kept.skills.hub.hub import Hub, Prepared
-from kept.skills.hub.offers import Offer, fitting
+from kept.skills.hub.hub import Hub, Offer, Prepared, fitting
 from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from kept.core.errors import Refused
-from kept.skills.editor import Changed, SkillEditor
+from kept.skills.changes import Changed
+from kept.skills.editor import SkillEditor
 from kept.skills.hub.hub import Hub, Prepared
 from kept.skills.hub.sources import Git, is_from, may_lead, parse_source
 

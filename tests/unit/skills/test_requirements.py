@@ -3,9 +3,9 @@
 import pytest
 
 from kept.skills.document import Document, parse
-from kept.skills.index import Facts, Skill
-from kept.skills.requirements import Readiness, fits, readiness
+from kept.skills.index import Facts, Skill, fits
 from kept.skills.roots import Kind, Root
+from kept.skills.view import Readiness, readiness
 
 
 def document(head):

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from kept.core.errors import StorageError
-from kept.skills.outcomes import Outcome, OutcomeLog
-from kept.skills.usage import Status, UsageFile, Use
+from kept.skills.usage import Outcome, OutcomeLog, Status, UsageFile, Use
 
 
 @pytest.fixture

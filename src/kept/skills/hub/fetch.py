@@ -2,22 +2,162 @@
 
 import hashlib
 import json
+import resource
 import shutil
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote, urljoin
 
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
 from kept.skills.document import NAME
-from kept.skills.hub.repository import clone, has_git
-from kept.skills.hub.sources import Archive, Distribution, Download, Fetched, Folder, Git, Source, WellKnown
-from kept.skills.hub.unpack import MOST_BYTES, MOST_ENTRIES, commit_of, unpack
-from kept.skills.hub.web import get
-from kept.skills.places import MOST_FILE_BYTES, bad_path, read_regular
+from kept.skills.hub.quarantine import MOST_BYTES, MOST_ENTRIES, commit_of, unpack
+from kept.skills.hub.sources import (
+    Archive,
+    Distribution,
+    Download,
+    Fetched,
+    Folder,
+    Git,
+    Source,
+    WellKnown,
+    may_lead,
+    safe_url,
+)
+from kept.skills.paths import MOST_FILE_BYTES, bad_path, read_regular
 from kept.skills.roots import plugin_roots
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+_MOST_REDIRECTS = 5
+_WHOLE = 4
+"""A whole answer may take this many times as long as one silence in it."""
+
+
+class _No(Exception):
+    """Carries a refusal out of the depth of an answer."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.error)
+        self.refused = refused
+
+
+def get(url: str, most_bytes: int, *, seconds: float, origin: str = "") -> bytes | Refused:
+    """Return what `url` answers; `origin` is the address that sent us there."""
+    import httpx2
+
+    if not may_lead(origin or url, url):
+        return Refused(Reason.BLOCKED, f"{url[:120]!r} is not a protected address", "use https://")
+    deadline = time.monotonic() + _WHOLE * seconds
+    try:
+        with httpx2.Client(timeout=seconds, follow_redirects=False) as client, _answered(client, url) as response:
+            return _body(response, url, most_bytes, deadline=deadline)
+    except _No as no:
+        return no.refused
+    except httpx2.TimeoutException:
+        return Refused(
+            Reason.UNAVAILABLE,
+            f"{url[:120]!r} was silent for {seconds:g} s",
+            "try again later; skills.hub_timeout_seconds sets how long to wait",
+        )
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        said = str(error) or type(error).__name__
+        return Refused(
+            Reason.UNAVAILABLE, f"{url[:120]!r} cannot be fetched: {said}", "check the address and the network"
+        )
+
+
+@contextmanager
+def _answered(client: "httpx2.Client", url: str) -> Iterator["httpx2.Response"]:
+    """Follow redirects one by one, so that no request goes to an address before it was judged."""
+    address = url
+    for _ in range(_MOST_REDIRECTS + 1):
+        with client.stream("GET", address, headers={"accept": "*/*"}) as response:
+            if response.next_request is None:
+                yield response
+                return
+            address = str(response.next_request.url)
+        if not (safe_url(address) and may_lead(url, address)):
+            raise _No(Refused(Reason.BLOCKED, f"{url[:120]!r} leads to an unprotected address", "use another source"))
+    raise _No(Refused(Reason.UNAVAILABLE, f"{url[:120]!r} leads in circles", "check the address"))
+
+
+def _body(response: "httpx2.Response", url: str, most_bytes: int, *, deadline: float) -> bytes | Refused:
+    if response.status_code != 200:
+        return Refused(Reason.UNAVAILABLE, f"{url[:120]!r} answered {response.status_code}", "check the address")
+    too_large = Refused(Reason.BLOCKED, f"{url[:120]!r} is larger than {most_bytes:,} bytes", "use another source")
+    if int(response.headers.get("content-length", "0")) > most_bytes:
+        return too_large
+    data = bytearray()
+    for chunk in response.iter_bytes():
+        data += chunk
+        if len(data) > most_bytes:
+            return too_large
+        if time.monotonic() > deadline:
+            return Refused(Reason.UNAVAILABLE, f"{url[:120]!r} is too slow", "try again later, or use another source")
+    return bytes(data)
+
+
+_MOST_PACK_BYTES = 256 * 1_048_576
+_SAFETY = ("core.hooksPath=/dev/null", "core.symlinks=true", "fetch.fsckObjects=true", "submodule.recurse=false")
+
+
+def has_git(environ: Mapping[str, str]) -> bool:
+    """Tell whether git is installed."""
+    return shutil.which("git", path=environ.get("PATH")) is not None
+
+
+def clone(source: Git, target: Path, *, environ: Mapping[str, str], seconds: float) -> Fetched | Refused:
+    """Fetch one revision of `source` to `target`, without its history."""
+    if source.ref.startswith("-"):
+        return Refused(Reason.INVALID, f"{source.ref!r} is no revision", "name a branch or tag")
+    branch = ["--branch", source.ref] if source.ref else []
+    options = ["--quiet", "--depth", "1", "--no-tags", "--single-branch", *branch]
+    safety = [word for setting in _SAFETY for word in ("-c", setting)]
+    try:
+        _git([*safety, "clone", *options, "--", source.url, str(target)], source, environ=environ, seconds=seconds)
+        revision = _git(["-C", str(target), "rev-parse", "HEAD"], source, environ=environ, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        return Refused(Reason.UNAVAILABLE, f"git took more than {seconds:g} s", "try again, or use a zip")
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Refused(Reason.UNAVAILABLE, f"git could not fetch it: {said[-1] if said else '?'}", "check the address")
+    shutil.rmtree(target / ".git")
+    return Fetched(revision.decode().strip(), target)
+
+
+def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], seconds: float) -> bytes:
+    quiet = {
+        **environ,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "GIT_ASKPASS": "true",
+        # redirects included: an answer over HTTPS cannot lead to a plain or a local address
+        "GIT_ALLOW_PROTOCOL": source.url.partition("://")[0] if "://" in source.url else "ssh",
+    }
+    done = subprocess.run(
+        ["git", *arguments],
+        env=quiet,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=seconds,
+        check=True,
+        preexec_fn=_bounded,
+    )
+    return done.stdout
+
+
+def _bounded() -> None:
+    """Stop a repository that would fill the disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_PACK_BYTES, _MOST_PACK_BYTES))
+
 
 _GIT_TIMES = 6
 """How many times the patience for one silence a whole clone may take."""

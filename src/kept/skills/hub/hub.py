@@ -1,7 +1,7 @@
 """Installing, updating, removing and auditing skills that come from elsewhere."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,21 +9,38 @@ from kept.core.clock import iso
 from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.text import JSON
+from kept.skills.changes import Author, Changed
 from kept.skills.document import bad_name
-from kept.skills.editor import Author, Changed, SkillEditor
-from kept.skills.guard.abilities import abilities
-from kept.skills.guard.inspection import inspect, inspect_folder
+from kept.skills.editor import SkillEditor
+from kept.skills.guard.inspection import abilities, inspect, inspect_folder
 from kept.skills.guard.verdict import Danger, Level, Policy, Report, Trust, policy
 from kept.skills.hub.fetch import Reach, fetch, read_index
-from kept.skills.hub.lock import HUB_FOLDER, Installed, LockFile
-from kept.skills.hub.offers import Offer
 from kept.skills.hub.quarantine import Package, checked, chosen, discard, skills_below
-from kept.skills.hub.sources import Source, WellKnown, is_from, parse_source, uses_network
-from kept.skills.places import files_of, read_regular
+from kept.skills.hub.sources import (
+    HUB_FOLDER,
+    Installed,
+    LockFile,
+    Source,
+    WellKnown,
+    is_from,
+    parse_source,
+    uses_network,
+)
+from kept.skills.paths import files_of, read_regular
+from kept.skills.search import terms
 from kept.skills.versions import digest
 from kept.storage.files import make_folder
 
 _STALE_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A skill that could be installed."""
+
+    name: str
+    description: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +257,10 @@ def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
 def _revision(files: Mapping[str, bytes]) -> str:
     text = "\n".join(f"{path}\0{mark}" for path, mark in _hashes(files).items())
     return f"sha256:{digest(text.encode())}"
+
+
+def fitting(query: str, offers: Iterable[Offer]) -> list[Offer]:
+    """Return the offers that share a word with `query`, those that share most first, else as they came."""
+    wanted = set(terms(query))
+    scored = [(len(wanted.intersection(terms(f"{offer.name} {offer.description}"))), offer) for offer in offers]
+    return [offer for score, offer in sorted(scored, key=lambda each: -each[0]) if score]

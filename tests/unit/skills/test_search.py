@@ -7,8 +7,7 @@ import pytest
 
 from kept.skills.index import Facts, Skill
 from kept.skills.roots import Kind, Root
-from kept.skills.similar import near_duplicates, rank
-from kept.skills.words import stem, terms
+from kept.skills.search import near_duplicates, rank, stem, terms
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "skills" / "tasks.toml"
 HOME = Root(Path("/h"), Kind.HOME)

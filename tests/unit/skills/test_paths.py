@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.errors import Refused
-from kept.skills.places import bad_path, read_regular, support_file
+from kept.skills.paths import bad_path, read_regular, support_file
 
 HOSTILE = [
     "", " ", ".", "..", "../x", "references/../../x", "/etc/passwd", "//etc/passwd", "~/x", "~root/x", "C:/x", "C:\\x", "\\\\host\\x",
