@@ -163,8 +163,8 @@ def _default(value: Any) -> str:
 def tools() -> str:
     """Return the page of tools: what a model can call, with every parameter."""
     from kept.context.lossless.tools import SCHEMAS
+    from kept.providers.content import RECALL_SCHEMA
     from kept.providers.holographic import HolographicProvider
-    from kept.providers.toolbox import RECALL_SCHEMA
 
     intro = (
         "What an agent can call. `kept tool NAME '{…}'` runs any of them from the shell, exactly as an agent would. "

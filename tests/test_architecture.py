@@ -21,7 +21,7 @@ BROAD_CATCHES = {
     "agent/act.py",
     # background task
     "agent/review.py",
-    "providers/courier.py",
+    "providers/delivery.py",
     "sessions/embedding/backfill.py",
     # process entry
     "cli/main.py",

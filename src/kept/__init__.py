@@ -35,7 +35,7 @@ _HOMES = {
     "build_memory_context_block": "kept.security.fence:build_memory_context_block",
     "new_session_id": "kept.core.ids:new_session_id",
     "open_app": "kept.app:open_app",
-    "open_providers": "kept.providers.opening:open_providers",
+    "open_providers": "kept.providers.manager:open_providers",
     "sanitize_context": "kept.security.fence:sanitize_context",
 }
 """Public name → `module:name`; some are called otherwise inside, where their folder says the rest."""

@@ -74,11 +74,11 @@ def a_whole_life(bench, provider, healthy):
     answers = [tool.call({"query": "q"}, ToolContext(session_id="s1")) for tool in manager.tools()]
     bench.settle(manager, FinishedTurn(session_id="s1", key="1", user="q", assistant="a", messages=MESSAGES))
     ledger.rows.append(LedgerRow(ledger_id=1, action="add", target="user", before=None, after="x", origin="agent"))
-    manager.writes.memory_written()
-    manager.writes.delegated("t", "r", session_id="s1", child_session_id="c1")
+    manager.writes.mirror_soon()
+    manager.writes.queue_delegation("t", "r", session_id="s1", child_session_id="c1")
     manager.pre_compress(MESSAGES)
-    manager.switched("s1", "compression")
-    manager.writes.commit("s1", MESSAGES)
+    manager.switch_session("s1", "compression")
+    manager.writes.queue_session_end("s1", MESSAGES)
     manager.shutdown()
     return manager, recalled, answers
 
@@ -202,7 +202,7 @@ def test_a_session_switch_drops_the_recall_that_is_under_way(bench):
     thread = threading.Thread(target=lambda: results.append(manager.recall("q", session_id="s1", turn=1)))
     thread.start()
     asked.wait(5)
-    manager.switched("s2", "new")
+    manager.switch_session("s2", "new")
     go_on.set()
     thread.join()
 

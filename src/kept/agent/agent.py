@@ -22,7 +22,7 @@ from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import Link, Role, Session
-from kept.providers.conversation import plain_messages
+from kept.providers.content import plain_messages
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Agent:
             live.nudges = live.nudges.reviewed(memory=memory, skills=skills)
             live.record.note(live.root, "nudges", live.nudges.as_json())
             if self.parts.providers is not None:
-                self.parts.providers.writes.memory_written()
+                self.parts.providers.writes.mirror_soon()
         return done
 
     def title_due(self) -> bool:
@@ -128,14 +128,14 @@ class Agent:
             self.parts.engine.on_session_reset()
         self.live = self._fresh()
         if self.parts.providers is not None:
-            self.parts.providers.switched(self.session.id, reason)
+            self.parts.providers.switch_session(self.session.id, reason)
         self.live.begin()
 
     def resume(self, session_id: SessionId) -> None:
         """Leave this conversation and take up another."""
         self.live = self._resumed(session_id)
         if self.parts.providers is not None:
-            self.parts.providers.switched(self.session.id, "resume")
+            self.parts.providers.switch_session(self.session.id, "resume")
         self.live.begin()
 
     def branch(self) -> SessionId:
@@ -150,7 +150,7 @@ class Agent:
             store.set_system_prompt(new.id, self.live.record.prompt)
         self.live = self._resumed(new.id)
         if self.parts.providers is not None:
-            self.parts.providers.switched(new.id, "branch", parent=origin.id)
+            self.parts.providers.switch_session(new.id, "branch", parent=origin.id)
         self.live.begin()
         return new.id
 
@@ -188,7 +188,7 @@ class Agent:
             self.parts.sessions.end(record.session.id, reason)
         if self.parts.providers is not None and record.rows and not live.incognito:
             messages = plain_messages([row.message for row in record.rows])
-            self.parts.providers.writes.commit(record.session.id, messages)
+            self.parts.providers.writes.queue_session_end(record.session.id, messages)
         if self.parts.engine is not None:
             self.parts.engine.on_session_end(live.root, record.rows)
 

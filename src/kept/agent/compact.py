@@ -15,7 +15,7 @@ from kept.core.errors import GivenUp, StorageError
 from kept.core.events import Compacted, Warned
 from kept.core.ids import SessionId, new_session_id
 from kept.core.messages import Link
-from kept.providers.conversation import plain_messages
+from kept.providers.content import plain_messages
 
 LEASE_SECONDS = 180.0
 """A process that was killed blocks others no longer than this; a slow one renews before it writes."""
@@ -99,7 +99,7 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
     placed = done.placed(timestamp=now.timestamp(), child=child)
     old = record.session
     if parts.providers is not None and child is not None:
-        parts.providers.writes.commit(old.id, plain_messages([row.message for row in record.rows]))
+        parts.providers.writes.queue_session_end(old.id, plain_messages([row.message for row in record.rows]))
     prompt = with_note(rebuild())
     try:
         record.compacted(placed)
@@ -114,7 +114,7 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
     record.set_prompt(prompt)
     record.note(record.session.id, "pruned", None)
     if parts.providers is not None:
-        parts.providers.switched(record.session.id, "compression")
+        parts.providers.switch_session(record.session.id, "compression")
 
 
 def _tell(parts: Parts, record: Record, outcome: Outcome) -> None:

@@ -210,7 +210,7 @@ class Live:
         self.frozen = frozen_from(self.record.noted(self.root, "frozen"), self.parts)
         self.fit_engine()
         if self.parts.providers is not None:
-            self.parts.providers.switched(self.record.session.id, "compression")
+            self.parts.providers.switch_session(self.record.session.id, "compression")
 
     async def preflight(self) -> None:
         """Compact before a call when the estimate says that it would cross the threshold."""

@@ -25,7 +25,7 @@ def settle(live: "Live", turn: "Turn", closing: NewMessage) -> None:
 
 def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: "ProviderManager") -> None:
     # imported here, because most conversations have no provider and the manager is slow to load
-    from kept.providers.conversation import plain_messages
+    from kept.providers.content import plain_messages
     from kept.providers.writes import FinishedTurn
 
     rows = live.record.rows[turn.first_row :] if turn.first_row <= len(live.record.rows) else live.record.rows[-1:]

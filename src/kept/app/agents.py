@@ -173,7 +173,7 @@ class AgentBuilder:
         def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
             manager = parts().providers
             if manager is not None:
-                manager.writes.delegated(task, result, session_id=parent or "", child_session_id=child)
+                manager.writes.queue_delegation(task, result, session_id=parent or "", child_session_id=child)
 
         return [Delegation(of_child, lambda: parts().toolbox, done, opening.approve).tool()]
 
@@ -219,8 +219,8 @@ class AgentBuilder:
         from kept.agent.project import project_root
         from kept.agent.toolbox import CORE
         from kept.providers.base import StartContext
-        from kept.providers.choosing import open_manager
-        from kept.providers.surroundings import Surroundings
+        from kept.providers.manager import open_manager
+        from kept.providers.registry import ManagerContext
 
         context = StartContext(
             kept_home=str(self._app.home.path),
@@ -236,7 +236,7 @@ class AgentBuilder:
             plugins=self._app.home.plugins,
             database=self._app.database,
             settings=self._app.settings.providers,
-            surroundings=Surroundings(
+            surroundings=ManagerContext(
                 context=context,
                 clock=self._app.clock,
                 sink=self._app.tell,

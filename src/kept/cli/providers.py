@@ -14,8 +14,8 @@ from kept.core.text import JSON
 if TYPE_CHECKING:
     from kept.app import App
     from kept.providers.base import MemoryProvider
+    from kept.providers.config import Field
     from kept.providers.discovery import Found
-    from kept.providers.setup import Field
 
 app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
 
@@ -81,7 +81,7 @@ def off(as_json: JsonFlag = False) -> None:
 
 
 def _picked(found: "Mapping[str, Found]", kept: "App") -> str:
-    from kept.providers.manifest import manifest_of
+    from kept.providers.discovery import manifest_of
 
     names = [*sorted(found), NONE]
     if not sys.stdin.isatty():
@@ -108,8 +108,8 @@ def _pairs(given: list[str]) -> dict[str, JSON]:
 
 def _configure(kept: "App", provider: "MemoryProvider", given: dict[str, JSON]) -> None:
     from kept.config.secrets import set_secret
-    from kept.providers.calling import call_hook
-    from kept.providers.setup import declared_fields, save, settled
+    from kept.providers.config import declared_fields, resolve_answers, save
+    from kept.providers.hooks import call_hook
 
     if callable(getattr(provider, "post_setup", None)) and not given and sys.stdin.isatty():
         call_hook(provider, "post_setup", (str(kept.home.path), {}), {})
@@ -120,7 +120,7 @@ def _configure(kept: "App", provider: "MemoryProvider", given: dict[str, JSON]) 
         fail(f"{provider.name} has no setting {unknown[0]!r}", f"it has: {', '.join(f.key for f in fields)}", code=2)
     if sys.stdin.isatty() and not given:
         given = _asked(fields, kept.environ)
-    answers = settled(fields, given, environ=kept.environ)
+    answers = resolve_answers(fields, given, environ=kept.environ)
     if isinstance(answers, Refused):
         refuse(answers, as_json=False)
     save(
@@ -154,9 +154,9 @@ def _asked(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]
 
 def _try(kept: "App", provider: "MemoryProvider") -> None:
     from kept.providers.base import StartContext
-    from kept.providers.setup import tried
+    from kept.providers.config import try_provider
 
-    problem = tried(provider, StartContext(kept_home=str(kept.home.path), agent_context="flush"))
+    problem = try_provider(provider, StartContext(kept_home=str(kept.home.path), agent_context="flush"))
     if problem is not None:
         note("kept: the answers are kept, but the provider was not switched on")
         refuse(problem, as_json=False)
@@ -181,8 +181,7 @@ def _switch_off(kept: "App", *, as_json: bool = False) -> None:
 
 
 def _offer_packages(found: "Found", *, yes: bool) -> None:
-    from kept.providers.manifest import manifest_of
-    from kept.providers.packages import install, missing
+    from kept.providers.discovery import install, manifest_of, missing
 
     manifest = manifest_of(found)
     for hint in manifest.hints:

@@ -8,7 +8,7 @@ import typer
 from kept.cli.frame import JsonFlag, fail, opened, print_json, say
 from kept.cli.printable import printable
 from kept.core.errors import UsageError
-from kept.providers.commands import Offered
+from kept.providers.commands import OfferedCommand
 
 NameArgument = Annotated[str | None, typer.Argument(metavar="COMMAND", help="Its command; without it they are listed.")]
 WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="What the command is given.")]
@@ -22,26 +22,26 @@ def add_to(app: typer.Typer) -> None:
 def do(name: NameArgument = None, words: WordsArgument = None, as_json: JsonFlag = False) -> None:
     """Run a command of the provider in use, or list what it offers."""
     from kept.providers.base import StartContext
-    from kept.providers.choosing import chosen_names
-    from kept.providers.commands import answered, offered
+    from kept.providers.commands import find_commands, run_command
+    from kept.providers.manager import chosen_names
 
     with opened() as kept:
         chosen = chosen_names(kept.settings.memory.provider)
         if not chosen:
             fail("no provider is switched on", "choose one with `kept providers setup`")
-        found = offered(chosen, kept.home.plugins, kept.environ)
+        found = find_commands(chosen, kept.home.plugins, kept.environ)
         if name is None:
             _list(found, as_json=as_json)
             return
         context = StartContext(kept_home=str(kept.home.path), agent_identity=kept.home.profile)
-        answer = answered(_named(name, found), words or [], context)
+        answer = run_command(_named(name, found), words or [], context)
     if as_json:
         print_json(answer.value)
     else:
         say(printable(answer.text))
 
 
-def _list(found: list[Offered], *, as_json: bool) -> None:
+def _list(found: list[OfferedCommand], *, as_json: bool) -> None:
     if as_json:
         print_json(
             [
@@ -56,7 +56,7 @@ def _list(found: list[Offered], *, as_json: bool) -> None:
         say("the provider in use brings no commands")
 
 
-def _named(name: str, found: list[Offered]) -> Offered:
+def _named(name: str, found: list[OfferedCommand]) -> OfferedCommand:
     fitting = [each for each in found if name in {each.command.name, each.full_name}]
     if len(fitting) == 1:
         return fitting[0]

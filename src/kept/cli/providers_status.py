@@ -31,7 +31,7 @@ def status(as_json: JsonFlag = False) -> None:
 def status_of(kept: "App") -> "Status":
     """Return how the providers of this home stand."""
     from kept.providers.audit import Audit
-    from kept.providers.choosing import chosen_names
+    from kept.providers.manager import chosen_names
     from kept.providers.outbox import Outbox
     from kept.providers.status import status_of as standing
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
-from kept.providers.breaker import Health
 from kept.storage.sqlite import Database
 from kept.storage.statements import statements
 
@@ -21,6 +20,18 @@ _FLUSH_SECONDS = 12.0
 """Longer than the database waits for another writer: what was handed over is written, however busy the machine is."""
 _BATCH = 500
 _SECONDS_PER_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a provider has been; times are epoch seconds."""
+
+    failures: int = 0
+    """Failures since the last success."""
+    paused_until: float = 0.0
+    last_error: str | None = None
+    last_error_at: float | None = None
+    last_success_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class ProviderStats:
     """What its recalled text cost in the prompts, estimated at four bytes per token."""
 
 
-_Handed: TypeAlias = CallRecord | tuple[str, Health] | threading.Event | None
+_Entry: TypeAlias = CallRecord | tuple[str, Health] | threading.Event | None
 """What the writer is given: a record, a state of health, someone who waits, or the end."""
 
 
@@ -71,7 +82,7 @@ class Audit:
         self._database = database
         self._keep_days = keep_days
         self._clock = clock
-        self._inbox: SimpleQueue[_Handed] = SimpleQueue()
+        self._inbox: SimpleQueue[_Entry] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._is_closed = False
         self._guard = threading.Lock()
@@ -122,7 +133,7 @@ class Audit:
         with self._database.reading() as unit:
             for provider, *rest in unit.execute(_SQL.since, {"since": since}):
                 by_provider.setdefault(str(provider), []).append(tuple(rest))
-        return [_added_up(provider, rows) for provider, rows in sorted(by_provider.items())]
+        return [_summarize(provider, rows) for provider, rows in sorted(by_provider.items())]
 
     def prune(self) -> None:
         """Forget records that are older than they are kept."""
@@ -145,7 +156,7 @@ class Audit:
         except StorageError:
             log.warning("old provider calls could not be forgotten", exc_info=True)
         while True:
-            batch = self._handed()
+            batch = self._next_batch()
             try:
                 self._write(batch)
             except StorageError:
@@ -156,7 +167,7 @@ class Audit:
             if None in batch:
                 return
 
-    def _handed(self) -> list[_Handed]:
+    def _next_batch(self) -> list[_Entry]:
         """Wait for something to write, and take what else is there."""
         batch = [self._inbox.get()]
         with suppress(Empty):
@@ -164,7 +175,7 @@ class Audit:
                 batch.append(self._inbox.get_nowait())
         return batch
 
-    def _write(self, batch: list[_Handed]) -> None:
+    def _write(self, batch: list[_Entry]) -> None:
         newest: dict[str, Health] = {}
         with self._database.writing() as unit:
             for each in batch:
@@ -176,7 +187,7 @@ class Audit:
                 unit.execute(_SQL.set_health, {"provider": provider, **asdict(health)})
 
 
-def _added_up(provider: str, rows: list[tuple[object, ...]]) -> ProviderStats:
+def _summarize(provider: str, rows: list[tuple[object, ...]]) -> ProviderStats:
     calls: list[Mapping[str, object]] = [
         dict(zip(("call", "seconds", "outcome", "bytes_out", "bytes_in"), row, strict=True)) for row in rows
     ]

@@ -8,7 +8,7 @@ from typing import TypeVar
 from kept.core.errors import KeptError, ProviderError
 from kept.core.threads import start_job
 from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand, StartContext
-from kept.providers.calling import call_hook, overrides
+from kept.providers.hooks import call_hook, overrides
 from kept.providers.loading import load
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ _LOOK = "see `kept providers status`"
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedCommand:
     """One command, and who brings it."""
 
     provider: MemoryProvider
@@ -29,18 +29,18 @@ class Offered:
         return f"{self.provider.name}.{self.command.name}"
 
 
-def offered(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> list[Offered]:
+def find_commands(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> list[OfferedCommand]:
     """Return what the providers of these names bring; none of them is started yet."""
-    found: list[Offered] = []
+    found: list[OfferedCommand] = []
     for name in names:
         provider = load(name, plugins, environ)
         if overrides(provider, "get_commands"):
-            commands = _done(f"{name}: naming its commands", provider.get_commands)
-            found += [Offered(provider, command) for command in commands]
+            commands = _run_with_timeout(f"{name}: naming its commands", provider.get_commands)
+            found += [OfferedCommand(provider, command) for command in commands]
     return found
 
 
-def answered(asked: Offered, words: Sequence[str], context: StartContext) -> CommandAnswer:
+def run_command(asked: OfferedCommand, words: Sequence[str], context: StartContext) -> CommandAnswer:
     """Start the provider, run its command with the words after its name, and stop it."""
 
     def run() -> CommandAnswer:
@@ -51,13 +51,13 @@ def answered(asked: Offered, words: Sequence[str], context: StartContext) -> Com
             if hasattr(asked.provider, "shutdown"):
                 asked.provider.shutdown()
 
-    answer = _done(asked.full_name, run)
+    answer = _run_with_timeout(asked.full_name, run)
     if not isinstance(answer, CommandAnswer):
         raise ProviderError(f"{asked.full_name} did not answer with a CommandAnswer", "tell whoever wrote it")
     return answer
 
 
-def _done(what: str, work: Callable[[], T]) -> T:
+def _run_with_timeout(what: str, work: Callable[[], T]) -> T:
     """Return what foreign code came to; it is given a time, and whatever it raises is one line."""
     job = start_job(work, name="kept-provider-command")
     if not job.wait(COMMAND_SECONDS):

@@ -1,13 +1,18 @@
 """A provider's own settings: a dataclass, its file `<home>/<provider>.json`, and what setup asks for it."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, get_args, get_origin
 
-from kept.core.errors import ConfigError
+from kept.core.errors import ConfigError, Reason, Refused
 from kept.core.settings import InvalidSetting, build, fields
 from kept.core.text import JSON, dumps
+from kept.core.threads import start_job
+from kept.providers.base import MemoryProvider, StartContext
+from kept.providers.hooks import call_hook, overrides
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 T = TypeVar("T")
@@ -65,3 +70,154 @@ def save_values(home: Path, provider: str, values: Mapping[str, JSON]) -> None:
     make_folder(home)
     text = dumps({**load_values(home, provider), **values}, indent=2)
     write_atomically(config_path(home, provider), f"{text}\n".encode())
+
+
+TEST_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One declared question."""
+
+    key: str
+    description: str
+    default: JSON = None
+    choices: tuple[JSON, ...] = ()
+    secret: bool = False
+    env_var: str | None = None
+    """The variable that holds the secret; it goes to `.env`."""
+    url: str | None = None
+    """Where to get it."""
+    required: bool = False
+    when: Mapping[str, JSON] | None = None
+    """Answers to earlier questions under which this one is asked."""
+
+    def is_asked(self, answers: Mapping[str, JSON]) -> bool:
+        """Tell whether the question is asked after `answers`."""
+        return self.when is None or all(answers.get(key) == value for key, value in self.when.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What was answered, split by where it goes."""
+
+    values: Mapping[str, JSON]
+    secrets: Mapping[str, str]
+
+
+def declared_fields(provider: MemoryProvider) -> list[Field]:
+    """Return the questions that a provider declares; what cannot be read as one is passed over."""
+    declared = provider.get_config_schema() if hasattr(provider, "get_config_schema") else ()
+    return [field for each in declared or () if isinstance(each, Mapping) and (field := _field(each)) is not None]
+
+
+def resolve_answers(
+    fields: Sequence[Field], given: Mapping[str, JSON], *, environ: Mapping[str, str]
+) -> Answers | Refused:
+    """Return the answers to all questions that apply; what was not given is the default, or already in `environ`."""
+    values: dict[str, JSON] = {}
+    secrets: dict[str, str] = {}
+    for field in fields:
+        if not field.is_asked(values):
+            continue
+        answer = _convert(field, given.get(field.key))
+        if isinstance(answer, Refused):
+            return answer
+        if answer is None and field.required and not (field.env_var and environ.get(field.env_var)):
+            where = f"; get it at {field.url}" if field.url else ""
+            return Refused(Reason.EMPTY, f"{field.key} is needed: {field.description}{where}", f"give {field.key}=…")
+        if answer is None:
+            continue
+        if field.secret or field.env_var:
+            secrets[field.env_var or field.key.upper()] = str(answer)
+        else:
+            values[field.key] = answer
+    return Answers(values, secrets)
+
+
+def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret: Callable[[str, str], None]) -> None:
+    """Keep the answers: secrets where secrets go, the rest through the provider's own `save_config`."""
+    for name, value in answers.secrets.items():
+        save_secret(name, value)
+        os.environ[name] = value  # where the provider looks when it is tried
+    if not answers.values:
+        return
+    if hasattr(provider, "save_config"):
+        call_hook(provider, "save_config", (dict(answers.values), str(home)), {})
+    else:
+        from kept.providers.config import save_values
+
+        save_values(home, provider.name, answers.values)
+
+
+def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | None:
+    """Start the provider for a moment and ask it something; None when it answered."""
+
+    def attempt() -> str | None:
+        if not provider.is_available():
+            return "it is not available: its configuration or its package is missing"
+        call_hook(provider, "initialize", ("setup",), context.keywords())
+        try:
+            if overrides(provider, "prefetch"):
+                call_hook(provider, "prefetch", ("Is this memory connected?",), {"session_id": "setup"})
+        finally:
+            if hasattr(provider, "shutdown"):
+                provider.shutdown()
+        return None
+
+    job = start_job(attempt, name="kept-provider-test")
+    if not job.wait(TEST_SECONDS):
+        return Refused(
+            Reason.UNAVAILABLE, f"it did not answer within {TEST_SECONDS:g} s", "check its address and server"
+        )
+    if job.error is not None:
+        problem = f"{type(job.error).__name__}: {job.error}"
+        return Refused(Reason.UNAVAILABLE, problem, "correct the answers and run setup again")
+    if job.result is not None:
+        return Refused(Reason.UNAVAILABLE, job.result, "give the missing answers and run setup again")
+    return None
+
+
+def _field(declared: Mapping[str, JSON]) -> Field | None:
+    key = declared.get("key")
+    if not isinstance(key, str) or not key:
+        return None
+    choices, when = declared.get("choices"), declared.get("when")
+    env_var, url = declared.get("env_var"), declared.get("url")
+    return Field(
+        key=key,
+        description=str(declared.get("description", key)),
+        default=declared.get("default"),
+        choices=tuple(choices) if isinstance(choices, list | tuple) else (),
+        secret=bool(declared.get("secret", False)),
+        env_var=env_var if isinstance(env_var, str) else None,
+        url=url if isinstance(url, str) else None,
+        required=bool(declared.get("required", False)),
+        when=when if isinstance(when, Mapping) else None,
+    )
+
+
+def _convert(field: Field, given: JSON) -> JSON | Refused:
+    """Return the answer in the type of the default, or why it cannot be that."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return field.default
+    value = _parse_as(given, field.default) if isinstance(given, str) else given
+    if value is None or (field.choices and value not in field.choices):
+        wanted = ", ".join(str(choice).lower() for choice in field.choices) or type(field.default).__name__
+        return Refused(Reason.INVALID, f"{field.key} cannot be {given!r}", f"give one of: {wanted}")
+    return value
+
+
+def _parse_as(text: str, default: JSON) -> JSON:
+    """Return text as a value of the default's type; None when it is none."""
+    text = text.strip()
+    match default:
+        case bool():
+            return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(text.lower())
+        case int() | float():
+            try:
+                return int(text) if isinstance(default, int) else float(text)
+            except ValueError:
+                return None
+        case _:
+            return text

@@ -2,13 +2,17 @@
 
 import logging
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Literal
 
 from kept.core.plugins import entry_points, packages
-from kept.core.text import resource_path
+from kept.core.text import JSON, resource_path
 from kept.providers.base import BUILTIN
 
 log = logging.getLogger(__name__)
@@ -79,3 +83,72 @@ def _is_provider(module: Path) -> bool:
             return _MARKS.search(file.read(_MAX_SCANNED_BYTES).decode("utf-8", "replace")) is not None
     except OSError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a provider says of itself without being imported."""
+
+    description: str = ""
+    requirements: tuple[str, ...] = ()
+    """Packages that it needs, as pip names them."""
+    hints: tuple[str, ...] = ()
+    """Programs that it needs, in words; they are shown, never run."""
+
+
+def manifest_of(found: Found) -> Manifest:
+    """Return the manifest of a provider; none, or one that cannot be read, is empty."""
+    folder = found.folder
+    values = {} if folder is None else _values(folder / "plugin.yaml")
+    packages, programs = values.get("pip_dependencies"), values.get("external_dependencies")
+    return Manifest(
+        str(values.get("description") or ""),
+        tuple(each for each in packages if isinstance(each, str)) if isinstance(packages, list) else (),
+        tuple(_hint(each) for each in programs if isinstance(each, Mapping) and each.get("name"))
+        if isinstance(programs, list)
+        else (),
+    )
+
+
+def _hint(program: Mapping[str, JSON]) -> str:
+    parts = [f"needs {program['name']}"]
+    return "; ".join(parts + [f"{word}: {program[word]}" for word in ("install", "check") if program.get(word)])
+
+
+def _values(path: Path) -> Mapping[str, JSON]:
+    if not path.is_file():
+        return {}
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        values = YAML(typ="safe", pure=True).load(path)
+    except (OSError, YAMLError, ValueError):
+        log.warning("%s cannot be read", path, exc_info=True)
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
+_REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*$")
+
+
+def missing(requirements: Iterable[str]) -> list[str]:
+    """Return the requirements whose packages are not installed; what is no requirement is passed over."""
+    return [each for each in requirements if _REQUIREMENT.match(each) and not _is_installed(each)]
+
+
+def install(requirements: Sequence[str]) -> bool:
+    """Install packages into this environment with uv if it is there, else with pip; tell whether that worked."""
+    uv = shutil.which("uv")
+    program = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
+    return subprocess.run([*program, *requirements], check=False).returncode == 0
+
+
+def _is_installed(requirement: str) -> bool:
+    name = _NAME.match(requirement)
+    try:
+        distribution(name[0] if name else requirement)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -14,8 +14,8 @@ from types import ModuleType
 from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.core.plugins import import_package
 from kept.providers.base import MemoryProvider
+from kept.providers.config import declared_fields
 from kept.providers.discovery import ENTRY_POINTS, Found, discover
-from kept.providers.setup import declared_fields
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def load(name: str, plugins: Path, environ: Mapping[str, str] = os.environ) -> M
             f"known here: {known}; `kept providers setup` chooses one, `kept providers off` uses none",
         )
     try:
-        provider = _loaded(found[name])
+        provider = _import_provider(found[name])
         lend_variables(provider, environ)
     except Exception as error:
         log.warning("the memory provider %r cannot be loaded", name, exc_info=True)
@@ -58,34 +58,36 @@ def lend_variables(provider: MemoryProvider, environ: Mapping[str, str]) -> None
             os.environ.setdefault(field.env_var, environ[field.env_var])
 
 
-def _loaded(found: Found) -> MemoryProvider:
-    with _shimmed():
+def _import_provider(found: Found) -> MemoryProvider:
+    with _legacy_module():
         match found.kind:
             case "bundled" | "entry point":
-                return _made(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
+                return _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
             case "folder":
                 folder = Path(found.place)
-                return _made(import_package(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}"))
+                return _make_provider(
+                    import_package(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}")
+                )
 
 
-def _made(target: object) -> MemoryProvider:
+def _make_provider(target: object) -> MemoryProvider:
     """Return a provider from a class, a ready object, or a module that registers or defines one."""
     if isinstance(target, ModuleType):
         return _from_module(target)
     if inspect.isclass(target):
         target = target()
     elif inspect.isfunction(target):
-        return _registered(target)
-    return _checked(target)
+        return _call_register(target)
+    return _check_shape(target)
 
 
 def _from_module(module: ModuleType) -> MemoryProvider:
     register = getattr(module, "register", None)
     if callable(register):
-        return _registered(register)
+        return _call_register(register)
     for value in vars(module).values():
         if inspect.isclass(value) and issubclass(value, MemoryProvider) and value is not MemoryProvider:
-            return _checked(value())
+            return _check_shape(value())
     raise TypeError(f"{module.__name__} has neither register(ctx) nor a subclass of MemoryProvider")
 
 
@@ -106,14 +108,14 @@ class _Context:
         return lambda *_args, **_keywords: None
 
 
-def _registered(register: object) -> MemoryProvider:
+def _call_register(register: object) -> MemoryProvider:
     context = _Context()
     assert callable(register)
     register(context)
-    return _checked(context.provider)
+    return _check_shape(context.provider)
 
 
-def _checked(provider: object) -> MemoryProvider:
+def _check_shape(provider: object) -> MemoryProvider:
     """Return the provider; the port is a shape, so a plugin need not inherit from our class to have it."""
     wanted = ("is_available", "initialize", "get_tool_schemas", "handle_tool_call")
     missing = [hook for hook in wanted if not callable(getattr(provider, hook, None))]
@@ -124,7 +126,7 @@ def _checked(provider: object) -> MemoryProvider:
 
 
 @contextmanager
-def _shimmed() -> Iterator[None]:
+def _legacy_module() -> Iterator[None]:
     """Make `agent.memory_provider` importable, under which plugins of another agent know the base class."""
     package, shim = ModuleType("agent"), ModuleType(_SHIM)
     package.__path__ = []

@@ -2,26 +2,29 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from kept.core.events import Warned
+from kept.core.clock import SystemClock
+from kept.core.errors import KeptError
+from kept.core.events import Warned, ignore
+from kept.core.ports import EventSink
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
-from kept.providers.audit import Audit
-from kept.providers.base import BUILTIN, MemoryProvider, Messages
-from kept.providers.breaker import Breaker, Health
-from kept.providers.conversation import clean_messages
-from kept.providers.guarded import Answered, Failed, Guarded, Outcome
-from kept.providers.member import Member, without_taken
-from kept.providers.members import Members
-from kept.providers.merge import merged
+from kept.providers.audit import Audit, Health
+from kept.providers.base import BUILTIN, MemoryProvider, Messages, StartContext
+from kept.providers.content import RECALL_SCHEMA, RECALL_TOOL, clean_messages, failure, is_search, merge_texts
+from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
+from kept.providers.loading import load
 from kept.providers.outbox import Outbox
+from kept.providers.registry import ManagerContext, RegisteredProvider, Registry, remove_taken_tools
 from kept.providers.settings import ProviderSettings
-from kept.providers.surroundings import Surroundings
-from kept.providers.toolbox import RECALL_SCHEMA, RECALL_TOOL, failure, is_search
 from kept.providers.writes import Writes
 from kept.security.fence import sanitize_context, unwrapped
+from kept.storage.files import make_folder
+from kept.storage.sqlite import Database
+from kept.storage.state import STATE_NAME, open_state
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +48,15 @@ class ProviderStatus:
 class ProviderManager:
     """The providers of one agent in one session after another."""
 
-    def __init__(self, outbox: Outbox, audit: Audit, *, surroundings: Surroundings, settings: ProviderSettings) -> None:
+    def __init__(
+        self, outbox: Outbox, audit: Audit, *, surroundings: ManagerContext, settings: ProviderSettings
+    ) -> None:
         self._outbox = outbox
         self._audit = audit
         self._around = surroundings
         self._settings = settings
-        self._members = Members(settings)
-        self.writes = Writes(self._members, outbox, surroundings=surroundings)
+        self._registry = Registry(settings)
+        self.writes = Writes(self._registry, outbox, surroundings=surroundings)
         """What the providers are told."""
         self._is_started = False
         self._is_shut = False
@@ -71,22 +76,22 @@ class ProviderManager:
             limit=self._settings.breaker_failures,
             pause_seconds=self._settings.breaker_pause_seconds,
         )
-        crew, around = self._members.crew, self._around
-        guarded = Guarded(provider, breaker=breaker, crew=crew, audit=self._audit, clock=around.clock)
-        self._members.add(Member(guarded, self._outbox, context=around.context, settings=self._settings))
+        crew, around = self._registry.threads, self._around
+        guarded = GuardedProvider(provider, breaker=breaker, crew=crew, audit=self._audit, clock=around.clock)
+        self._registry.add(RegisteredProvider(guarded, self._outbox, context=around.context, settings=self._settings))
         return True
 
     @property
     def providers(self) -> list[str]:
         """Return the names of the registered providers, in order."""
-        return self._members.names
+        return self._registry.names
 
     def start(self, session_id: str) -> None:
         """Initialise every provider at once, and begin to deliver what still waits for them."""
         self._is_started = True
-        self._members.enter(session_id)
-        self._members.start_all(Member.bring_up)
-        for each in self._members:
+        self._registry.enter(session_id)
+        self._registry.start_all(RegisteredProvider.start_up)
+        for each in self._registry:
             if each.problem:
                 what = f"the memory provider {each.name!r} is not in use: {each.problem}"
                 self._warn(what, "`kept providers status` says more")
@@ -105,12 +110,12 @@ class ProviderManager:
         return [
             ProviderStatus(
                 name=each.name,
-                ready=each.guarded.ready,
-                health=each.guarded.breaker.health,
+                ready=each.guard.ready,
+                health=each.guard.breaker.health,
                 waiting=waiting.get(each.lane, 0),
                 problem=each.problem,
             )
-            for each in self._members
+            for each in self._registry
         ]
 
     def tools(self) -> Sequence[Tool]:
@@ -118,9 +123,9 @@ class ProviderManager:
 
         May be asked before `start`, so that a prompt can be built for a session that does not exist yet.
         """
-        self._members.start_all(Member.declare)
-        without_taken(self._members, {*self._around.reserved_tools, RECALL_TOOL})
-        tools = [tool for each in self._members for tool in each.tools]
+        self._registry.start_all(RegisteredProvider.declare)
+        remove_taken_tools(self._registry, {*self._around.reserved_tools, RECALL_TOOL})
+        tools = [tool for each in self._registry for tool in each.tools]
         if not self._around.several or not tools:
             return tools
         own = [tool for tool in tools if not is_search(tool.schema)]
@@ -128,7 +133,7 @@ class ProviderManager:
 
     def system_prompt_block(self) -> str:
         """Return what the providers put into the system prompt."""
-        texts = _texts(self._members.ask_all("system_prompt_block", expects=str))
+        texts = _texts(self._registry.ask_all("system_prompt_block", expects=str))
         blocks = [unwrapped(text[: 4 * _MAX_BLOCK_CHARS]).strip()[:_MAX_BLOCK_CHARS] for text in texts]
         return "\n\n".join(block for block in blocks if block)
 
@@ -137,23 +142,25 @@ class ProviderManager:
 
         Waits no longer than the prefetch time-out, and drops what comes after a session switch.
         """
-        texts = self._members.recalled(sanitize_context(message), turn=turn, context=context or {})
-        return self._merged(texts) if session_id == self._members.session_id else ""
+        texts = self._registry.recalled(sanitize_context(message), turn=turn, context=context or {})
+        return self._merge_recalled(texts) if session_id == self._registry.session_id else ""
 
     def pre_compress(self, messages: Messages) -> str:
         """Let every provider save what matters before a compaction; return their words for the summary."""
-        return self._merged(_texts(self._members.ask_all("on_pre_compress", clean_messages(messages), expects=str)))
+        return self._merge_recalled(
+            _texts(self._registry.ask_all("on_pre_compress", clean_messages(messages), expects=str))
+        )
 
-    def switched(self, new_id: str, reason: Switch, *, parent: str | None = None) -> None:
+    def switch_session(self, new_id: str, reason: Switch, *, parent: str | None = None) -> None:
         """Hear that the conversation goes on under `new_id`; its parent is the session that is left, unless given.
 
         Before it, `writes.commit` was called for a session that is left for a new one or for its compacted child.
         """
-        left = self._members.session_id
-        self._members.enter(new_id)
+        left = self._registry.session_id
+        self._registry.enter(new_id)
         if left != new_id:
             self.writes.wait_for(left, seconds=self._settings.switch_wait_seconds)
-        self._members.ask_all(
+        self._registry.ask_all(
             "on_session_switch",
             new_id,
             parent_session_id=left if parent is None else parent,
@@ -168,32 +175,36 @@ class ProviderManager:
         self._is_shut = True
         if self.providers:
             self.writes.mirror()
-        self.writes.wait_for(self._members.session_id, "", seconds=self._settings.switch_wait_seconds)
-        for each in reversed(list(self._members)):
-            each.courier.stop()
-            if each.guarded.ready:
+        self.writes.wait_for(self._registry.session_id, "", seconds=self._settings.switch_wait_seconds)
+        for each in reversed(list(self._registry)):
+            each.worker.stop()
+            if each.guard.ready:
                 each.ask("shutdown", timeout_seconds=max(1.0, self._settings.switch_wait_seconds))
         self._audit.flush()
 
     def close(self) -> None:
         """Shut down if that was not done, and end the record of calls; comes before the database is closed."""
         self.shutdown()
-        self._members.crew.close()
+        self._registry.threads.close()
         self._audit.close()
 
     def _recall_tool(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         query = arguments.get("query")
         if not isinstance(query, str) or not query.strip():
             return failure("give `query`: what to look for, in plain words")
-        outcomes = self._members.ask_all("prefetch", query, session_id=context.session_id or None, expects=str)
+        outcomes = self._registry.ask_all("prefetch", query, session_id=context.session_id or None, expects=str)
         failed = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
-        return {"success": True, "recalled": self._merged(_texts(outcomes)), **({"failed": failed} if failed else {})}
+        return {
+            "success": True,
+            "recalled": self._merge_recalled(_texts(outcomes)),
+            **({"failed": failed} if failed else {}),
+        }
 
-    def _merged(self, texts: Sequence[str]) -> str:
+    def _merge_recalled(self, texts: Sequence[str]) -> str:
         limit = self._settings.recall_max_chars
         if any(len(text) > limit for text in texts):
             log.warning("recalled text was cut to %d characters", limit)
-        return merged([unwrapped(text[: 2 * limit]) for text in texts], max_chars=limit).strip()
+        return merge_texts([unwrapped(text[: 2 * limit]) for text in texts], max_chars=limit).strip()
 
     def _warn(self, message: str, remedy: str) -> None:
         log.warning("%s; %s", message, remedy)
@@ -202,3 +213,59 @@ class ProviderManager:
 
 def _texts(outcomes: Sequence[Outcome]) -> list[str]:
     return [str(outcome.value or "") for outcome in outcomes if isinstance(outcome, Answered)]
+
+
+def manager_on(
+    database: Database, *, surroundings: ManagerContext, settings: ProviderSettings | None = None
+) -> ProviderManager:
+    """Return a manager whose outbox and health live in `database`."""
+    chosen, clock = settings or ProviderSettings(), surroundings.clock
+    return ProviderManager(
+        Outbox(database, clock=clock, limit=chosen.outbox_limit),
+        Audit(database, clock=clock, keep_days=chosen.audit_days),
+        surroundings=surroundings,
+        settings=chosen,
+    )
+
+
+def open_providers(
+    folder: Path | str,
+    *,
+    context: StartContext | None = None,
+    settings: ProviderSettings | None = None,
+    sink: EventSink = ignore,
+) -> ProviderManager:
+    """Return a manager whose outbox and health live in `<folder>/state.db`; register providers, then start it."""
+    home = Path(folder).absolute()
+    make_folder(home)
+    around = ManagerContext(context=context or StartContext(kept_home=str(home)), clock=SystemClock(), sink=sink)
+    return manager_on(open_state(home / STATE_NAME, sink=sink), surroundings=around, settings=settings)
+
+
+def chosen_names(setting: str | Sequence[str] | None) -> list[str]:
+    """Return the external providers that `memory.provider` names; none for null, empty or `builtin`."""
+    names = [setting] if isinstance(setting, str) else list(setting or ())
+    return list(dict.fromkeys(name.strip() for name in names if name.strip() and name.strip() != BUILTIN))
+
+
+def open_manager(
+    setting: str | Sequence[str] | None,
+    *,
+    plugins: Path,
+    database: Database,
+    settings: ProviderSettings,
+    surroundings: ManagerContext,
+    environ: Mapping[str, str],
+) -> ProviderManager | None:
+    """Return a manager over the chosen providers; one that cannot be loaded is said loudly, and None means none."""
+    names = chosen_names(setting)
+    if not names:
+        return None
+    around = replace(surroundings, several=len(names) > 1)
+    manager = manager_on(database, surroundings=around, settings=settings)
+    for name in names:
+        try:
+            manager.register(load(name, plugins, environ))
+        except KeptError as error:
+            surroundings.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
+    return manager if manager.providers else None

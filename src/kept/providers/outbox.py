@@ -206,7 +206,7 @@ class Outbox:
     def _hold(self, unit: UnitOfWork, provider: str, *, holder: str, until: float) -> bool:
         for other, ends in _run(unit, _SQL.lane, provider=provider):
             assert isinstance(ends, float | int)
-            if isinstance(other, str) and other != holder and ends > self.now() and not _is_gone(other):
+            if isinstance(other, str) and other != holder and ends > self.now() and not _has_ended(other):
                 return False
         _run(unit, _SQL.lease, provider=provider, holder=holder, until=until)
         return True
@@ -221,7 +221,7 @@ def new_holder() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{random_hex(4)}"
 
 
-def _is_gone(holder: str) -> bool:
+def _has_ended(holder: str) -> bool:
     """Whether the holder was a process of this machine that has ended; its lease need not run out first."""
     host, _, rest = holder.rpartition(":")[0].rpartition(":")
     return host == socket.gethostname() and rest.isdigit() and not is_alive(int(rest))

@@ -8,15 +8,13 @@ from typing import Literal
 from kept.core.errors import KeptError
 from kept.core.text import JSON
 from kept.core.threads import start_job
-from kept.providers.audit import Audit
+from kept.providers.audit import Audit, Health
 from kept.providers.base import MemoryProvider
-from kept.providers.breaker import Health
-from kept.providers.calling import call_hook
-from kept.providers.config import load_values
+from kept.providers.config import Field, declared_fields, load_values
 from kept.providers.discovery import Found, Kind, discover
+from kept.providers.hooks import call_hook
 from kept.providers.loading import load
 from kept.providers.outbox import Item, Lane, Outbox
-from kept.providers.setup import Field, declared_fields
 from kept.security.secrets import redact
 
 _CHECK_SECONDS = 5.0
@@ -69,7 +67,7 @@ def status_of(
     def chosen(name: str) -> ChosenStatus:
         own = [lane for lane in lanes if lane.provider.partition("/")[0] == name]
         heads = [outbox.head(lane.provider) for lane in own]
-        asked = _asked(name, home=home, plugins=plugins, environ=environ)
+        asked = _inspect(name, home=home, plugins=plugins, environ=environ)
         health = audit.health(name)
         return ChosenStatus(
             name=name,
@@ -89,7 +87,7 @@ def status_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Inspection:
     """What the provider itself and its settings say."""
 
     problem: str | None
@@ -98,20 +96,20 @@ class _Asked:
     missing_variables: tuple[str, ...] = ()
 
 
-def _asked(name: str, *, home: Path, plugins: Path, environ: Mapping[str, str]) -> _Asked:
+def _inspect(name: str, *, home: Path, plugins: Path, environ: Mapping[str, str]) -> _Inspection:
     fields: Sequence[Field] = ()
     values: Mapping[str, JSON] = {}
     facts: Mapping[str, JSON] = {}
     try:
         provider = load(name, plugins, environ)
         fields = declared_fields(provider)
-        problem = _unavailable(provider)
+        problem = _availability_problem(provider)
         values = load_values(home, name)
         facts = _facts(provider, home) if problem is None else {}
     except KeptError as error:
         problem = error.message
     secret = {field.key for field in fields if field.secret or field.env_var}
-    return _Asked(
+    return _Inspection(
         problem,
         {key: value for key, value in values.items() if key not in secret},
         {key: value for key, value in facts.items() if key not in secret},
@@ -138,7 +136,7 @@ def _together(name: str, lanes: Sequence[Lane]) -> Lane:
     )
 
 
-def _unavailable(provider: MemoryProvider) -> str | None:
+def _availability_problem(provider: MemoryProvider) -> str | None:
     job = start_job(provider.is_available, name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
         return f"it did not say within {_CHECK_SECONDS:g} s whether it is available"

@@ -12,8 +12,8 @@ from kept.providers.audit import Audit
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
 from kept.providers.manager import ProviderManager
 from kept.providers.outbox import Outbox
+from kept.providers.registry import ManagerContext
 from kept.providers.settings import ProviderSettings
-from kept.providers.surroundings import Surroundings
 from kept.providers.writes import FinishedTurn
 from kept.storage.state import open_state
 
@@ -40,16 +40,16 @@ class Bench:
         self.events: list[Event] = []
         self._managers: list[ProviderManager] = []
 
-    def surroundings(self, **changes: Any) -> Surroundings:
+    def surroundings(self, **changes: Any) -> ManagerContext:
         """Return what a manager here works in."""
         context = StartContext(kept_home=str(self.home))
-        usual = Surroundings(context=context, clock=SystemClock(), sink=self.events.append)
+        usual = ManagerContext(context=context, clock=SystemClock(), sink=self.events.append)
         return replace(usual, **changes)
 
     def manager(
         self,
         *providers: MemoryProvider,
-        surroundings: Surroundings | None = None,
+        surroundings: ManagerContext | None = None,
         session_id: str = "s1",
         **settings: Any,
     ) -> ProviderManager:

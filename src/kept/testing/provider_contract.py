@@ -7,9 +7,9 @@ from typing import Any
 
 from kept.core.tools import ToolContext
 from kept.providers.base import MemoryProvider, StartContext
-from kept.providers.calling import call_hook
-from kept.providers.setup import declared_fields, settled
-from kept.providers.toolbox import tool_schemas
+from kept.providers.config import declared_fields, resolve_answers
+from kept.providers.content import tool_schemas
+from kept.providers.hooks import call_hook
 from kept.testing.provider_bench import Bench
 
 MESSAGES = [{"role": "user", "content": "I live in Graz."}, {"role": "assistant", "content": "Noted."}]
@@ -137,7 +137,7 @@ class ProviderContract:
         fields = declared_fields(self.provider())
         given = {field.key: field.choices[0] if field.choices else "x" for field in fields if field.required}
 
-        assert hasattr(settled(fields, given, environ={}), "values")
+        assert hasattr(resolve_answers(fields, given, environ={}), "values")
 
     def test_it_works_behind_the_manager(self, tmp_path: Path) -> None:
         """Start, recall, tools and the end, with nothing counted as a failure."""
@@ -146,7 +146,7 @@ class ProviderContract:
         manager.recall("hello", session_id="s1", turn=1)
         for tool in manager.tools():
             assert isinstance(tool.call({}, ToolContext()), dict)
-        manager.writes.commit("s1", MESSAGES)
+        manager.writes.queue_session_end("s1", MESSAGES)
         manager.shutdown()
         (status,) = manager.status()
         bench.close()

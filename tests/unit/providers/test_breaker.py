@@ -1,6 +1,7 @@
 """The circuit breaker."""
 
-from kept.providers.breaker import Breaker, Health
+from kept.providers.audit import Health
+from kept.providers.guard import Breaker
 
 
 def breaker():

@@ -1,7 +1,7 @@
 """How hooks are called."""
 
 from kept.providers.base import MemoryProvider
-from kept.providers.calling import accepted, call_hook, overrides
+from kept.providers.hooks import accepted_keywords, call_hook, overrides
 
 
 class Old:
@@ -32,8 +32,8 @@ WRITE = ("add", "memory", "text")
 
 def test_a_hook_gets_only_the_keywords_it_names():
     """Extra keywords are left out instead of raising."""
-    assert accepted(lambda a, *, b=0: None, {"b": 1, "c": 2}) == {"b": 1}
-    assert accepted(lambda **all_of_them: None, {"b": 1, "c": 2}) == {"b": 1, "c": 2}
+    assert accepted_keywords(lambda a, *, b=0: None, {"b": 1, "c": 2}) == {"b": 1}
+    assert accepted_keywords(lambda **all_of_them: None, {"b": 1, "c": 2}) == {"b": 1, "c": 2}
     assert call_hook(New(), "prefetch", ("q",), {"session_id": "s"}) == "q"
 
 

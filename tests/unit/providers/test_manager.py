@@ -120,7 +120,7 @@ def test_memory_writes_are_mirrored_in_order(bench):
     provider = RecordingProvider()
     manager = bench.manager(provider, surroundings=bench.surroundings(ledger=ledger))
     ledger.rows = rows
-    manager.writes.memory_written()
+    manager.writes.mirror_soon()
 
     eventually(lambda: len(provider.told("on_memory_write")) == 3)
     assert [call.args for call in provider.told("on_memory_write")] == [
@@ -155,7 +155,7 @@ def test_nothing_is_written_outside_primary_contexts(bench):
     )
     manager = bench.manager(provider, surroundings=around)
     bench.settle(manager, turn())
-    manager.writes.commit("s1", MESSAGES)
+    manager.writes.queue_session_end("s1", MESSAGES)
     manager.shutdown()
 
     assert manager.status()[0].waiting == 0
@@ -166,7 +166,7 @@ def test_leaving_ends_the_session_then_shuts_down(bench):
     """The order of the boundary table, for exit and expiry."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    manager.writes.commit("s1", MESSAGES)
+    manager.writes.queue_session_end("s1", MESSAGES)
     manager.shutdown()
 
     assert hooks(provider)[-2:] == ["on_session_end", "shutdown"]
@@ -187,7 +187,7 @@ def test_a_switch_tells_why_and_from_where(bench, reason, parent, reset):
     """Each boundary has its own reason, and its parent is the session left unless it is another."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    manager.switched("s2", reason, parent=parent)
+    manager.switch_session("s2", reason, parent=parent)
 
     (call,) = provider.told("on_session_switch")
     assert call.args == ("s2",)
@@ -212,8 +212,8 @@ def test_a_switch_waits_for_the_writes_of_the_session_left(bench):
     provider = RecordingProvider()
     manager = bench.manager(provider)
     bench.settle(manager, turn())
-    manager.writes.commit("s1", MESSAGES)
-    manager.switched("s2", "new")
+    manager.writes.queue_session_end("s1", MESSAGES)
+    manager.switch_session("s2", "new")
 
     order = [hook for hook in hooks(provider) if hook in {"sync_turn", "on_session_end", "on_session_switch"}]
     assert order == ["sync_turn", "on_session_end", "on_session_switch"]
@@ -225,7 +225,7 @@ def test_compaction_in_place_keeps_the_id(bench):
     manager = bench.manager(provider)
 
     words = manager.pre_compress(MESSAGES)
-    manager.switched("s1", "compression")
+    manager.switch_session("s1", "compression")
 
     assert words == "recording saved it."
     assert provider.told("on_session_switch")[0].args == ("s1",)
@@ -255,7 +255,7 @@ def test_a_delegation_is_told(bench):
     """What a sub-agent did reaches the provider with the child's id."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
-    manager.writes.delegated("look", "found", session_id="s1", child_session_id="c1")
+    manager.writes.queue_delegation("look", "found", session_id="s1", child_session_id="c1")
     manager.shutdown()
 
     (call,) = provider.told("on_delegation")
@@ -367,7 +367,7 @@ def test_a_hook_that_is_not_there_costs_nothing(bench):
 
     manager = bench.manager(Minimal())
     bench.settle(manager, turn())
-    manager.writes.commit("s1", MESSAGES)
+    manager.writes.queue_session_end("s1", MESSAGES)
     manager.shutdown()
 
     assert bench.outbox.items() == []

@@ -3,7 +3,7 @@
 import pytest
 
 from kept.providers.base import LedgerRow
-from kept.providers.mirror import Mirror, standing
+from kept.providers.writes import Mirror, current_entries
 from kept.testing.provider_bench import ListedLedger
 
 
@@ -85,4 +85,4 @@ def test_standing_follows_replacements():
     """An entry that was replaced twice stands once, with its last words."""
     rows = [row(1, "add", None, "a"), row(2, "replace", "a", "b"), row(3, "replace", "b", "c")]
 
-    assert [(each.action, each.after) for each in standing(rows)] == [("add", "c")]
+    assert [(each.action, each.after) for each in current_entries(rows)] == [("add", "c")]

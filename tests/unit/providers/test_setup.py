@@ -13,13 +13,10 @@ from kept.config.secrets import read_secrets, set_secret
 from kept.core.errors import Refused
 from kept.core.settings import Between
 from kept.providers.base import StartContext
-from kept.providers.choosing import chosen_names
-from kept.providers.config import questions
-from kept.providers.discovery import Found
+from kept.providers.config import Answers, declared_fields, questions, resolve_answers, save, try_provider
+from kept.providers.discovery import Found, Manifest, manifest_of, missing
 from kept.providers.loading import lend_variables
-from kept.providers.manifest import Manifest, manifest_of
-from kept.providers.packages import missing
-from kept.providers.setup import Answers, declared_fields, save, settled, tried
+from kept.providers.manager import chosen_names
 from kept.testing.recording_provider import RecordingProvider
 
 
@@ -65,8 +62,8 @@ def test_unusable_declarations_are_passed_over(fields):
 
 def test_answers_are_typed_like_their_defaults_and_split_by_secrecy(fields):
     """Secrets go under their variable; a question whose condition does not hold is not asked."""
-    cloud = settled(fields, {"api_key": "k1", "verbose": "yes", "port": "1"}, environ={})
-    local = settled(fields, {"mode": "local", "port": "9"}, environ={})
+    cloud = resolve_answers(fields, {"api_key": "k1", "verbose": "yes", "port": "1"}, environ={})
+    local = resolve_answers(fields, {"mode": "local", "port": "9"}, environ={})
 
     assert cloud == Answers({"mode": "cloud", "verbose": True}, {"MINE_API_KEY": "k1"})
     assert local == Answers({"mode": "local", "port": 9, "verbose": False}, {})
@@ -83,7 +80,7 @@ def test_answers_are_typed_like_their_defaults_and_split_by_secrecy(fields):
 )
 def test_a_wrong_or_missing_answer_is_refused_with_the_next_step(fields, given, word):
     """The setting is named, and what is accepted."""
-    refused = settled(fields, given, environ={})
+    refused = resolve_answers(fields, given, environ={})
 
     assert isinstance(refused, Refused)
     assert word in refused.error
@@ -92,7 +89,9 @@ def test_a_wrong_or_missing_answer_is_refused_with_the_next_step(fields, given, 
 
 def test_a_required_secret_may_stand_in_the_environment(fields):
     """It is not asked for again, and not written again."""
-    assert settled(fields, {}, environ={"MINE_API_KEY": "set"}) == Answers({"mode": "cloud", "verbose": False}, {})
+    assert resolve_answers(fields, {}, environ={"MINE_API_KEY": "set"}) == Answers(
+        {"mode": "cloud", "verbose": False}, {}
+    )
 
 
 def test_secrets_go_to_the_secrets_file_and_the_rest_to_the_providers_file(tmp_path):
@@ -114,22 +113,22 @@ def test_a_provider_is_tried_before_it_is_switched_on(tmp_path):
     """Started, asked, shut down."""
     provider = RecordingProvider()
 
-    assert tried(provider, StartContext(kept_home=str(tmp_path))) is None
+    assert try_provider(provider, StartContext(kept_home=str(tmp_path))) is None
     assert [call.hook for call in provider.calls] == ["is_available", "initialize", "prefetch", "shutdown"]
 
 
 def test_a_provider_that_fails_its_trial_is_refused(tmp_path, monkeypatch):
     """Unavailable, raising or hanging: each is a reason, none is an exception."""
-    monkeypatch.setattr("kept.providers.setup.TEST_SECONDS", 0.2)
+    monkeypatch.setattr("kept.providers.config.TEST_SECONDS", 0.2)
     missing, raising, hanging = RecordingProvider(), RecordingProvider(), RecordingProvider()
     missing.available = False
     raising.faults["initialize"] = lambda: (_ for _ in ()).throw(ConnectionError("refused"))
     hanging.faults["prefetch"] = lambda: time.sleep(1)
     context = StartContext(kept_home=str(tmp_path))
 
-    assert "not available" in tried(missing, context).error
-    assert "refused" in tried(raising, context).error
-    assert "0.2 s" in tried(hanging, context).error
+    assert "not available" in try_provider(missing, context).error
+    assert "refused" in try_provider(raising, context).error
+    assert "0.2 s" in try_provider(hanging, context).error
 
 
 def test_declared_variables_are_lent_to_the_process(monkeypatch):

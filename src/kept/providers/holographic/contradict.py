@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from kept.providers.holographic.entities import entities_in
+from kept.providers.holographic.features import entities_in, stop_words, words
 from kept.providers.holographic.store import Fact
-from kept.providers.holographic.words import stop_words, words
 
 _NEGATIONS = frozenset(
     word

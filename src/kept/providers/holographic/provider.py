@@ -1,5 +1,6 @@
 """The holographic provider: the memory that works without a server, a model or a key."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,9 @@ from kept.core.ports import Clock
 from kept.core.text import JSON, dumps
 from kept.providers.base import MemoryAction, MemoryProvider, Messages, ProviderCommand
 from kept.providers.config import load_settings, questions
-from kept.providers.holographic.commands import commands
-from kept.providers.holographic.extract import stated_facts
 from kept.providers.holographic.settings import QUESTIONS, HolographicSettings
 from kept.providers.holographic.store import FactStore
-from kept.providers.holographic.tools import FactTools, schemas
+from kept.providers.holographic.tools import FactTools, commands, schemas
 from kept.security.scan import scan
 from kept.security.secrets import redact
 
@@ -150,3 +149,36 @@ class HolographicProvider(MemoryProvider):
         if self._store is None:
             raise ProviderError("the holographic provider is not initialised", "start it through the manager")
         return self._store
+
+
+MAX_FACTS = 20
+_MAX_CHARS = 300
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+_STATED = re.compile(
+    r"\b(?:remember|note|keep in mind) that\b"
+    r"|\bmy (?:\w+ ){1,3}(?:is|are|was|lives?|works?)\b"
+    r"|\bI(?:'m| am) (?:a|an|the|from|allergic|based|called|named|vegetarian|vegan|left-handed)\b"
+    r"|\bI (?:live|work|prefer|use|always|never|hate|love|like|need|own|have (?:a|an|two|three))\b"
+    r"|\bwe (?:decided|agreed|use|always|never|deploy|call)\b"
+    r"|\bcall me\b",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(r"^(?:please\s+)?(?:remember|note|keep in mind) that\s+", re.IGNORECASE)
+
+
+def stated_facts(messages: Messages) -> list[str]:
+    """Return what the person said about themselves and their work, in their own words, each once."""
+    found: dict[str, None] = {}
+    for message in messages:
+        if message.get("role") == "user":
+            for sentence in _sentences(message.get("content")):
+                found.setdefault(sentence)
+    return list(found)[:MAX_FACTS]
+
+
+def _sentences(content: JSON) -> list[str]:
+    if not isinstance(content, str):
+        return []
+    sentences = [match[0].strip() for match in _SENTENCE.finditer(content)]
+    stated = [each for each in sentences if _STATED.search(each) and not each.endswith("?") and len(each) <= _MAX_CHARS]
+    return [_LEAD.sub("", each) for each in stated]

@@ -1,12 +1,20 @@
 """The rank of facts for a question: words by rarity, coverage and closeness, what stands around them, and likeness."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from kept.core.dates import DAY_SECONDS, Span
-from kept.providers.holographic.question import Reading, Term
+from kept.core.dates import DATE_NAMES, DAY_SECONDS, Span, find_dates
+from kept.providers.holographic.features import asking_words, framing_words
+
+MAX_WORDS = 24
+_FRAMING = 0.35
+"""How much a word counts that shapes the question more than it says what it is about."""
+_DATE_WORD = 0.35
+"""How much a word of a date counts: the date itself is compared as well."""
+_WORD = re.compile(r"[^\W_]+")
 
 SATURATION = 1.0
 """How much a long fact takes away from a match."""
@@ -40,6 +48,50 @@ DAYS_BEFORE, DAYS_AFTER = 1.0, 5.0
 """Days in which that gain falls to a third: people tell what happened some days after it did, seldom before."""
 FALLOFF = 100.0
 """Words of a fact from which on the gains of its surroundings fall: a long fact speaks for itself."""
+_FOLLOWING = ((1, 1.0), (2, 0.5))
+"""Which words of the question are looked at together, by how far they stand apart there, and what that counts."""
+_BETWEEN = ((6, 0.2), (2, 0.5), (0, 1.0))
+"""How many other words may stand between two, and what that counts."""
+
+SideBySide = Callable[[tuple[str, str], int], Collection[int]]
+"""Names the facts in which two words stand with at most so many others between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word of the question, and how much it counts beside the others."""
+
+    word: str
+    given: float = 1.0
+    names_date: bool = False
+    """Whether it is a month, a weekday or a number of a date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The terms of a question and the stretches of time that it names."""
+
+    terms: tuple[Term, ...]
+    dates: tuple[Span, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the words of the terms."""
+        return tuple(term.word for term in self.terms)
+
+
+def read(question: str, now: float) -> Reading:
+    """Return what is asked, seen from the moment `now`."""
+    dates = find_dates(question, now)
+    date_words = frozenset(word for _, said in dates for word in _WORD.findall(said))
+    terms = tuple(_term(word, date_words) for word in asking_words(question)[:MAX_WORDS])
+    return Reading(terms, tuple(span for span, _ in dates))
+
+
+def _term(word: str, date_words: frozenset[str]) -> Term:
+    if word in date_words:
+        return Term(word, _DATE_WORD, names_date=word.isdigit() or word in DATE_NAMES)
+    return Term(word, _FRAMING if word in framing_words() else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +248,31 @@ def best(scores: Mapping[int, float], limit: int) -> Sequence[int]:
 def _nearness(span: Span, moment: float) -> float:
     """Return 1 inside `span`, less with every day before or after it."""
     return exp(-span.distance(moment) / DAY_SECONDS / (DAYS_BEFORE if moment < span.start else DAYS_AFTER))
+
+
+def closeness(question: Question, facts: Sequence[int], side_by_side: SideBySide) -> dict[int, float]:
+    """Return how close words that follow each other in the question stand in `facts`, in weight."""
+    gains = dict.fromkeys(facts, 0.0)
+    for left, right, share in _pairs(len(question.terms)):
+        both = 1 << left | 1 << right
+        holders = {fact for fact in facts if question.masks.get(fact, 0) & both == both}
+        weight = share * min(question.weights[left], question.weights[right])
+        words = question.terms[left].word, question.terms[right].word
+        for fact, gain in _close(words, holders, side_by_side).items():
+            gains[fact] += weight * gain
+    return gains
+
+
+def _close(words: tuple[str, str], holders: set[int], side_by_side: SideBySide) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for between, gain in _BETWEEN:
+        if holders:
+            holders = holders.intersection(side_by_side(words, between))
+            found.update(dict.fromkeys(holders, gain))
+    return found
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int, float]]:
+    for step, share in _FOLLOWING:
+        for left in range(count - step):
+            yield left, left + step, share

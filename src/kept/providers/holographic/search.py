@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kept.providers.holographic.closeness import closeness
-from kept.providers.holographic.question import read
-from kept.providers.holographic.rank import CLOSENESS, Extent, Place, Question, Ranking, best, weighed
+from kept.providers.holographic.features import entity_vector, query_vector, similarity
+from kept.providers.holographic.rank import CLOSENESS, Extent, Place, Question, Ranking, best, closeness, read, weighed
 from kept.providers.holographic.settings import HolographicSettings
 from kept.providers.holographic.store import Fact, FactStore, Outline
-from kept.providers.holographic.vectors import entity_vector, query_vector, similarity
 
-_SECONDS_PER_DAY = 86_400
+DAY_SECONDS = 86_400
 _CONSIDERED = 100
-_COMPARED = 80
+_RERANKED = 80
 _SCANNED = 20_000
 _ALIKE = 0.22
 """The likeness from which a fact without a common word is still worth showing."""
@@ -136,7 +134,7 @@ class FactSearch:
             for each in outlines.values()
             if wanted.takes(each)
         }
-        compared = best(scores, max(_COMPARED, wanted.limit))
+        compared = best(scores, max(_RERANKED, wanted.limit))
         close = closeness(question, compared, self._store.side_by_side)
         alike = self._likeness(question, compared)
         final = {
@@ -170,7 +168,7 @@ class FactSearch:
         trust = max(_LEAST_TRUST, fact.trust)
         if half_life <= 0:
             return trust
-        days = max(0.0, self._store.now() - fact.updated) / _SECONDS_PER_DAY
+        days = max(0.0, self._store.now() - fact.updated) / DAY_SECONDS
         return trust * float(0.5 ** (days / half_life))
 
 

@@ -8,9 +8,7 @@ from typing import Literal
 
 from kept.core.ports import Clock, UnitOfWork
 from kept.core.text import dumps
-from kept.providers.holographic.entities import entities_in, entity_key, speaker_of
-from kept.providers.holographic.vectors import fact_vector
-from kept.providers.holographic.words import content_words, words
+from kept.providers.holographic.features import content_words, entities_in, entity_key, fact_vector, speaker_of, words
 from kept.storage.marks import APPLICATION_ID
 from kept.storage.migrations import sql_migrations
 from kept.storage.sqlite import Database

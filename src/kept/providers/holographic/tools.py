@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kept.core.text import JSON, resource_text
+from kept.providers.base import CommandAnswer, ProviderCommand
 from kept.providers.holographic.contradict import contradictions
 from kept.providers.holographic.settings import HolographicSettings
 from kept.providers.holographic.store import Fact, FactStore
@@ -13,6 +14,7 @@ from kept.security.secrets import redact
 
 if TYPE_CHECKING:
     from kept.providers.holographic.search import FactSearch, Hit
+
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
 ACTIONS = ("add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list")
@@ -277,3 +279,34 @@ def _number(arguments: Arguments, name: str) -> float | None:
 def _limit(arguments: Arguments) -> int:
     value = _number(arguments, "limit")
     return _DEFAULT_LIMIT if value is None else max(1, min(_MAX_LIMIT, int(value)))
+
+
+RunsTool: TypeAlias = Callable[[Mapping[str, JSON]], Mapping[str, Any]]
+_MOST = 50
+
+
+def commands(fact_store: RunsTool) -> list[ProviderCommand]:
+    """Return the commands, which ask the same tool as a model does."""
+
+    def facts(words: Sequence[str]) -> CommandAnswer:
+        query = " ".join(words).strip()
+        asked: dict[str, JSON] = {"action": "search", "query": query} if query else {"action": "list"}
+        found = fact_store({**asked, "limit": _MOST})
+        lines = [_line(fact) for fact in found["results"]]
+        return CommandAnswer("\n".join(lines) or "no facts", dict(found))
+
+    def contradictions(_words: Sequence[str]) -> CommandAnswer:
+        found = fact_store({"action": "contradict", "limit": _MOST})
+        lines = [
+            f"{each['reason']}\n" + "\n".join(f"  {_line(fact)}" for fact in each["facts"]) for each in found["results"]
+        ]
+        return CommandAnswer("\n".join(lines) or "no facts contradict each other", dict(found))
+
+    return [
+        ProviderCommand("facts", "Facts that answer the words, or the newest ones.", facts),
+        ProviderCommand("contradictions", "Facts that cannot both be true.", contradictions),
+    ]
+
+
+def _line(fact: Mapping[str, Any]) -> str:
+    return f"{fact['fact_id']:>5}  trust {fact['trust']:.2f}  {fact['content']}"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,11 +10,9 @@ from typing import Any, TypeAlias
 
 from kept.core.ports import Clock
 from kept.core.threads import Job
-from kept.providers.audit import Audit, CallRecord
+from kept.providers.audit import Audit, CallRecord, Health
 from kept.providers.base import MemoryProvider
-from kept.providers.breaker import Breaker
-from kept.providers.calling import call_hook, overrides
-from kept.providers.crew import Crew
+from kept.providers.hooks import WorkerThreads, call_hook, overrides
 from kept.security.fence import looks_fenced
 from kept.security.secrets import redact
 
@@ -22,6 +21,47 @@ log = logging.getLogger(__name__)
 _WAITED_FOR = frozenset({"system_prompt_block", "on_turn_start", "prefetch", "on_pre_compress", "on_session_switch"})
 """Hooks that a turn waits for: while one of them hangs no other is begun, so that one time-out is the longest delay."""
 REQUIRED = frozenset({"initialize", "get_tool_schemas", "handle_tool_call", "is_available"})
+
+
+class Breaker:
+    """Counts failures of one provider; safe to use from several threads.
+
+    After the pause one more failure is enough for the next one; a success ends the count.
+    """
+
+    def __init__(self, health: Health, *, limit: int, pause_seconds: float) -> None:
+        self._health = health
+        self._limit = limit
+        self._pause_seconds = pause_seconds
+        self._guard = threading.Lock()
+
+    @property
+    def health(self) -> Health:
+        """Return how the provider is."""
+        return self._health
+
+    def is_open(self, now: float) -> bool:
+        """Tell whether the provider is to be left alone now."""
+        return now < self._health.paused_until
+
+    def succeeded(self, now: float) -> None:
+        """Count a success."""
+        with self._guard:
+            self._health = replace(self._health, failures=0, paused_until=0.0, last_success_at=now)
+
+    def failed(self, now: float, error: str) -> bool:
+        """Count a failure; True when it begins a pause."""
+        with self._guard:
+            failures = self._health.failures + 1
+            pauses = failures >= self._limit
+            self._health = replace(
+                self._health,
+                failures=failures,
+                paused_until=now + self._pause_seconds if pauses else self._health.paused_until,
+                last_error=error,
+                last_error_at=now,
+            )
+            return pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +95,17 @@ class Pending:
         return self._settle(timeout_seconds)
 
 
-class Guarded:
+class GuardedProvider:
     """One registered provider with its breaker."""
 
-    def __init__(self, provider: MemoryProvider, *, breaker: Breaker, crew: Crew, audit: Audit, clock: Clock) -> None:
+    def __init__(
+        self, provider: MemoryProvider, *, breaker: Breaker, crew: WorkerThreads, audit: Audit, clock: Clock
+    ) -> None:
         self.provider = provider
         self.name = provider.name
         self.breaker = breaker
         self.ready = False
-        self._crew = crew
+        self._threads = crew
         self._audit = audit
         self._clock = clock
         self._left_behind: dict[str, Job[object]] = {}
@@ -84,7 +126,7 @@ class Guarded:
         given = {"session_id": session_id, **keywords}
         out = _size((args, keywords))
         begun = time.monotonic()
-        job = self._crew.submit(lambda: call_hook(self.provider, hook, args, given))
+        job = self._threads.submit(lambda: call_hook(self.provider, hook, args, given))
         record = CallRecord(session_id, self.name, hook, now, 0.0, "ok", out, 0)
         return Pending(lambda timeout: self._settled(job, record, begun=begun, timeout=timeout, expects=expects))
 

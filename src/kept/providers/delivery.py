@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from kept.core.text import JSON
-from kept.providers.guarded import Answered, Guarded, Outcome
+from kept.providers.guard import Answered, GuardedProvider, Outcome
 from kept.providers.outbox import Item, Outbox, new_holder
 
 log = logging.getLogger(__name__)
@@ -20,19 +20,19 @@ _HELD_SECONDS = 2.0
 _PAUSED_SECONDS = 5.0
 
 
-class Courier:
+class DeliveryWorker:
     """A daemon thread that drains one lane; delivered means that the hook returned without raising."""
 
     def __init__(
         self,
-        guarded: Guarded,
+        guarded: GuardedProvider,
         outbox: Outbox,
         *,
         lane: str,
         timeout_seconds: float,
         prepare: Callable[[], bool],
     ) -> None:
-        self._guarded = guarded
+        self._guard = guarded
         self._lane = lane
         self._holder = new_holder()
         self._outbox = outbox
@@ -87,23 +87,23 @@ class Courier:
                 if pause and not self._woken and not self._stopping:
                     self._changed.wait(pause)
                 self._woken = False
-        self._let_go()
+        self._release_lane()
 
     def _step(self) -> float:
         """Deliver the head if it is due; return how long to wait before the next look."""
         head = self._outbox.head(self._lane)
         if head is None:
             return _LOOK_AGAIN_SECONDS
-        if not self._guarded.ready and not self._prepare():
+        if not self._guard.ready and not self._prepare():
             return _LOOK_AGAIN_SECONDS
         held_seconds = self._timeout_seconds + _LEASE_MARGIN_SECONDS
         item = self._outbox.take(self._lane, holder=self._holder, seconds=held_seconds)
         if item is None:
             due_in = head.not_before - self._outbox.now()
             return min(_LOOK_AGAIN_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
-        return self._settled(item, self._told(item))
+        return self._record_outcome(item, self._deliver(item))
 
-    def _settled(self, item: Item, outcome: Outcome) -> float:
+    def _record_outcome(self, item: Item, outcome: Outcome) -> float:
         match outcome:
             case Answered():
                 self._outbox.delivered(item)
@@ -114,24 +114,24 @@ class Courier:
                 self._outbox.refused(item, failed.error)
                 return 0.0
             case failed:
-                delay = _back_off(item.attempts)
+                delay = _retry_delay(item.attempts)
                 self._outbox.failed(item, failed.error, retry_after_seconds=delay)
                 return delay
 
-    def _told(self, item: Item) -> Outcome:
+    def _deliver(self, item: Item) -> Outcome:
         args, keywords = _arguments(item)
-        return self._guarded.call(
+        return self._guard.call(
             item.hook, *args, session_id=item.session_id, timeout_seconds=self._timeout_seconds, **keywords
         )
 
-    def _let_go(self) -> None:
+    def _release_lane(self) -> None:
         try:
             self._outbox.release(self._lane, holder=self._holder)
         except Exception:  # background task: the database may be closed already
             log.debug("the lease of %s was not given back; it runs out", self._lane, exc_info=True)
 
 
-def _back_off(attempts: int) -> float:
+def _retry_delay(attempts: int) -> float:
     longest = min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(attempts, 20))
     return longest * random.uniform(0.75, 1.0)
 

@@ -1,15 +1,18 @@
 """How a hook is called: with the keyword arguments that its signature takes, and no others."""
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
+from queue import SimpleQueue
 from typing import Any
 
+from kept.core.threads import Job
 from kept.providers.base import MemoryProvider
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def accepted(hook: Callable[..., Any], keywords: Mapping[str, Any], *, positional: int = 0) -> dict[str, Any]:
+def accepted_keywords(hook: Callable[..., Any], keywords: Mapping[str, Any], *, positional: int = 0) -> dict[str, Any]:
     """Return those of `keywords` that `hook` names, or all of them when it takes any.
 
     What the first `positional` arguments fill already is left out.
@@ -44,13 +47,13 @@ def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapp
     """Call `hook` of `provider` in the way that its signature asks for."""
     method = getattr(provider, hook)
     if hook == "on_memory_write":
-        return _tell_memory_write(method, args, keywords)
-    return method(*args, **accepted(method, keywords, positional=len(args)))
+        return _call_memory_write(method, args, keywords)
+    return method(*args, **accepted_keywords(method, keywords, positional=len(args)))
 
 
-def _tell_memory_write(method: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+def _call_memory_write(method: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     """Plugins written before there was metadata take three arguments; they are still served."""
-    fitting = accepted(method, keywords, positional=len(args))
+    fitting = accepted_keywords(method, keywords, positional=len(args))
     if "metadata" in fitting or not takes_positional(method, len(args) + 1):
         return method(*args, **fitting)
     return method(*args, keywords["metadata"], **fitting)
@@ -61,3 +64,41 @@ def _parameters(hook: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | N
         return inspect.signature(hook).parameters
     except (TypeError, ValueError):  # written in C: nothing can be known
         return None
+
+
+class WorkerThreads:
+    """Threads that are reused when idle; one is added whenever all of them are busy or hang."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._idle: list[SimpleQueue[Job[object] | None]] = []
+        self._is_closed = False
+        self._guard = threading.Lock()
+
+    def submit(self, work: Callable[[], object]) -> Job[object]:
+        """Start `work` at once and return the job."""
+        job: Job[object] = Job(work)
+        with self._guard:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = SimpleQueue()
+            threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
+        inbox.put(job)
+        return job
+
+    def close(self) -> None:
+        """Let the idle threads end, and each busy one after what it does."""
+        with self._guard:
+            self._is_closed = True
+            for inbox in self._idle:
+                inbox.put(None)
+            self._idle.clear()
+
+    def _serve(self, inbox: "SimpleQueue[Job[object] | None]") -> None:
+        while (job := inbox.get()) is not None:
+            job.run()
+            del job  # an idle thread must not keep the last answer alive
+            with self._guard:
+                if self._is_closed:
+                    return
+                self._idle.append(inbox)

@@ -1,0 +1,174 @@
+"""A conversation as providers get it: plain objects, without recalled text and secrets."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+
+from kept.core.messages import Message
+from kept.core.text import JSON, dumps
+from kept.core.tools import ToolSchema
+from kept.providers.base import Messages
+from kept.security.fence import sanitize_context
+from kept.security.secrets import redact
+
+MAX_CHARS = 4_000_000
+"""What one write may carry; of a longer conversation the end is sent."""
+
+
+def plain_messages(messages: Sequence[Message]) -> list[dict[str, JSON]]:
+    """Return messages as objects with `role`, `content` and what belongs to tool calls."""
+    return [_plain_message(message) for message in messages]
+
+
+def clean_text(text: str) -> str:
+    """Return text without recalled memory and secrets."""
+    return redact(sanitize_context(text))
+
+
+def clean_messages(messages: Messages) -> list[dict[str, JSON]]:
+    """Return messages without recalled memory and secrets, the newest that fit into one write."""
+    kept = list(_newest_that_fit(messages))
+    return [{**each, "content": _clean(each.get("content"))} for each in reversed(kept)]
+
+
+def _clean(content: JSON) -> JSON:
+    return clean_text(content) if isinstance(content, str) else content
+
+
+def _newest_that_fit(messages: Messages) -> Iterator[dict[str, JSON]]:
+    left = MAX_CHARS
+    for message in reversed(messages):
+        left -= len(dumps(message))
+        if left < 0:
+            return
+        yield dict(message)
+
+
+def _plain_message(message: Message) -> dict[str, JSON]:
+    plain: dict[str, JSON] = {"role": message.role.value, "content": message.text}
+    if message.tool_calls:
+        plain["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
+    if message.tool_name is not None:
+        plain["name"] = message.tool_name
+    return plain
+
+
+_LIST_MARK = re.compile(r"^(?:[\s\-*•#>]+|\d{1,3}[.)]\s+)+")
+
+
+def merge_texts(texts: Sequence[str], *, max_chars: int) -> str:
+    """Return the lines of `texts` within `max_chars`.
+
+    Each text keeps its order; when the budget does not hold all of them, they get their lines in
+    turn, so that none of them uses it up alone.
+    """
+    unique = _without_duplicates(texts)
+    chosen: list[list[str]] = [[] for _ in unique]
+    left = max_chars
+    for place, line in _round_robin(unique):
+        cost = len(line) + 1
+        if cost > left:
+            if not any(any(lines) for lines in chosen):
+                chosen[place].append(line[: max(0, left)])  # thin context is better than none
+            break
+        chosen[place].append(line)
+        left -= cost
+    return "\n".join(text for text in ("\n".join(lines).strip("\n") for lines in chosen) if text.strip())
+
+
+def _without_duplicates(texts: Sequence[str]) -> list[list[str]]:
+    seen: set[str] = set()
+    result = []
+    for text in texts:
+        lines = []
+        for line in text.splitlines():
+            key = " ".join(_LIST_MARK.sub("", line).casefold().split()).rstrip(".!;,")
+            if not key or key not in seen:
+                lines.append(line.rstrip())
+            if key:
+                seen.add(key)
+        result.append(lines)
+    return result
+
+
+def _round_robin(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, str]]:
+    for row in zip_longest(*texts):
+        yield from ((place, line) for place, line in enumerate(row) if line is not None)
+
+
+log = logging.getLogger(__name__)
+
+RECALL_TOOL = "memory_recall"
+RECALL_SCHEMA = ToolSchema(
+    RECALL_TOOL,
+    "Search every connected long-term memory at once for what is known about something.",
+    {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to look for, in plain words."}},
+        "required": ["query"],
+    },
+    "memory",
+)
+MAX_ANSWER_CHARS = 100_000
+
+_TOOL_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
+_SEARCHES = re.compile(r"(^|_)(search|recall|query)$")
+
+
+def tool_schemas(provider: str, declared: object) -> Iterator[ToolSchema]:
+    """Yield the usable schemas of what `provider` declared; what is unusable is named in the log."""
+    if not isinstance(declared, Sequence) or isinstance(declared, str | bytes):
+        log.warning("provider %s: its tool schemas are %s, not a list", provider, type(declared).__name__)
+        return
+    for each in declared:
+        schema = _schema(each)
+        if schema is None:
+            log.warning("provider %s: a tool schema without a usable name or parameters was skipped", provider)
+        else:
+            yield schema
+
+
+def is_search(schema: ToolSchema) -> bool:
+    """Tell whether a tool only searches, so that `memory_recall` can stand for it."""
+    return _SEARCHES.search(schema.name) is not None
+
+
+def tool_answer(provider: str, text: object) -> Mapping[str, JSON]:
+    """Return a provider's answer as a JSON object, or the error that the model is told."""
+    if not isinstance(text, str):
+        return failure(f"{provider} answered with {type(text).__name__}, not with JSON text")
+    if len(text) > MAX_ANSWER_CHARS:
+        return failure(f"{provider} answered with {len(text):,} characters; ask for less")
+    try:
+        value: JSON = json.loads(text)
+    except (ValueError, RecursionError):
+        return {**failure(f"{provider} answered with text that is not JSON"), "text": text[:2_000]}
+    return value if isinstance(value, Mapping) else {"result": value}
+
+
+def failure(error: str) -> Mapping[str, JSON]:
+    """Return the answer that tells the model of a failure."""
+    return {"success": False, "error": error}
+
+
+def _schema(declared: object) -> ToolSchema | None:
+    if not isinstance(declared, Mapping):
+        return None
+    inner = declared.get("function", declared)  # the form that chat endpoints use is understood too
+    if not isinstance(inner, Mapping):
+        return None
+    name, parameters = inner.get("name"), inner.get("parameters", {"type": "object", "properties": {}})
+    if not isinstance(name, str) or not _TOOL_NAME.match(name) or not isinstance(parameters, Mapping):
+        return None
+    try:
+        plain = json.loads(json.dumps(parameters))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return ToolSchema(name, str(inner.get("description", "")), plain, "memory")
