@@ -300,7 +300,7 @@ def test_a_closed_conversation_leaves_nothing_behind(opened):
     app = first.app
     anyio.run(first.turn, "hello")
     before = {thread.name for thread in threading.enumerate() if thread.name.startswith("kept-")}
-    listeners = len(app.listeners)
+    listeners = len(app.owner.listeners)
     for number in range(3):
         agent = app.agent(Opening())
         anyio.run(agent.turn, f"visit {number}")
@@ -310,7 +310,7 @@ def test_a_closed_conversation_leaves_nothing_behind(opened):
     after = [thread.name for thread in threading.enumerate() if thread.name.startswith("kept-")]
     assert before
     assert set(after) <= before
-    assert len(app.listeners) == listeners
+    assert len(app.owner.listeners) == listeners
     assert len([name for name in after if name == "kept-audit"]) == 1
     assert anyio.run(first.turn, "still there?").text == "ok"
 

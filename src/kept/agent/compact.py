@@ -120,9 +120,9 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
 def _tell(parts: Parts, record: Record, outcome: Outcome) -> None:
     match outcome:
         case Compaction(tokens_before=before, tokens_after=after, covered=covered, note=note):
-            parts.sink(Compacted(record.session.id, before, after, len(covered), note))
+            parts.sink(Compacted(before, after, len(covered), note, session_id=record.session.id))
         case Pruned(tokens_before=before, tokens_after=after, note=note):
-            parts.sink(Compacted(record.session.id, before, after, 0, note))
+            parts.sink(Compacted(before, after, 0, note, session_id=record.session.id))
         case Unchanged(note=note):
             if note:
                 parts.sink(Warned(note))

@@ -1,5 +1,6 @@
-"""The composition root: the only reader of settings, the owner of every lifetime."""
+"""The open app: settings, parts and lifetimes of one home."""
 
+from kept.app.caller import Caller, Scope
 from kept.app.root import App, open_app
 
-__all__ = ["App", "open_app"]
+__all__ = ["App", "Caller", "Scope", "open_app"]

@@ -3,7 +3,7 @@
 from __future__ import annotations  # most of what is named here is loaded only when an agent is built
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kept.core.events import Event, ModelCalled, Warned, ignore
@@ -13,10 +13,9 @@ from kept.core.text import JSON
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
     from kept.agent.assistant import Passage
-    from kept.agent.mcp_tools import McpTools
     from kept.agent.parts import Parts
     from kept.agent.toolbox import Toolbox
-    from kept.app.root import App
+    from kept.app.space import UserSpace
     from kept.context.engine import ContextEngine
     from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
@@ -29,38 +28,58 @@ SKILL_WORDS = 2
 """The fewest words that it must hold: one alone is in many questions that mean something else."""
 
 
-class AgentBuilder:
-    """Builds agents for one app, and the parts that only agents need."""
+@dataclass(slots=True)
+class AgentEvents:
+    """Where the events of one agent go; each gets the session that the agent is in."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._mcp: McpTools | None = None
+    sink: EventSink
+    agent: Agent | None = None
+
+    def tell(self, event: Event, /) -> None:
+        """Report an event of the conversation."""
+        if event.session_id is None and self.agent is not None:
+            event = replace(event, session_id=self.agent.session.id)
+        self.sink(event)
+
+    def tell_errand(self, event: Event, /) -> None:
+        """Report an event of a side task (summary, title, review), and count its model calls for the agent."""
+        self.tell(event)
+        if isinstance(event, ModelCalled) and self.agent is not None:
+            self.agent.live.count_usage(event.task, event.model, event.usage)
+
+
+class AgentBuilder:
+    """Builds the agents of one user, and the parts that only agents need."""
+
+    def __init__(self, space: UserSpace) -> None:
+        self._space = space
+        self._app = space.app
         self._managers: set[ProviderManager] = set()
         self._closes_managers = False
 
-    def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
+    def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
         """Open a conversation; the model is the one asked for, the configured one, or none."""
         from kept.agent.agent import Agent
 
+        opening = replace(opening, user_id=self._space.user)
         model = self._app.models.chat(model_name)
-        sessions = None if opening.incognito else self._app.sessions_or_none()
+        sessions = None if opening.incognito else self._space.sessions_or_none()
         providers = self.providers(opening) if sessions is not None and self._has_memory(opening) else None
-        owner: list[Agent] = []
-        parts = self._parts(opening, model, sessions=sessions, providers=providers, told=self._counting(owner))
-        agent = Agent(parts, opening)
-        owner.append(agent)
+        events = AgentEvents(sink or self._space.listeners)
+        parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
+        agent = events.agent = Agent(parts, opening)
 
-        def hear(event: Event, /) -> None:
+        def note_writing(event: Event, /) -> None:
             agent.live.note_writing(event)
 
+        stop_listening = self._space.listeners.add(note_writing)
+
         def let_go() -> None:
-            if hear in self._app.listeners:
-                self._app.listeners.remove(hear)
+            stop_listening()
             if providers is not None:
                 providers.close()
                 self._managers.discard(providers)
 
-        self._app.listeners.append(hear)
         agent.when_closed = let_go
         return agent
 
@@ -68,23 +87,13 @@ class AgentBuilder:
         for manager in self._managers:
             manager.close()
 
-    def _counting(self, owner: list[Agent]) -> EventSink:
-        """Return a sink for errands, which counts their model calls for the agent that made them."""
-
-        def hear(event: Event, /) -> None:
-            self._app.tell(event)
-            if isinstance(event, ModelCalled) and owner:
-                owner[0].live.count_usage(event.task, event.model, event.usage)
-
-        return hear
-
     def use_model(self, agent: Agent, model_name: str) -> None:
         """Let a conversation go on with another model, and all that depends on it."""
         model = self._app.models.chat(model_name)
-        sessions = None if agent.opening.incognito else self._app.sessions_or_none()
-        told = self._counting([agent])
+        sessions = None if agent.opening.incognito else self._space.sessions_or_none()
+        events = AgentEvents(agent.parts.sink, agent)
         agent.use_parts(
-            self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers, told=told)
+            self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers, events=events)
         )
 
     def _has_memory(self, opening: Opening) -> bool:
@@ -98,7 +107,7 @@ class AgentBuilder:
         *,
         sessions: Sessions | None,
         providers: ProviderManager | None,
-        told: EventSink,
+        events: AgentEvents,
     ) -> Parts:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
@@ -106,26 +115,26 @@ class AgentBuilder:
         from kept.llm.pricing import cost_of
 
         settings = self._app.settings
-        gauge = Gauge()
+        gauge, told = Gauge(), events.tell_errand
         engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
-        core = [*self._app.core_tools(told), *self._delegation(lambda: parts, opening, told)]
+        core = [*self._space.core_tools(told), *self._delegation(lambda: parts, opening, told)]
         box = toolbox(core, self._brought(opening, model, providers, engine), self._app.toolsets(opening.platform))
-        memory = self._app.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
+        memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
-            sink=self._app.tell,
+            sink=events.tell,
             limits=settings.limits,
             review=settings.review,
             compression=settings.compression,
             memory=memory,
-            approvals=self._app.approvals,
+            approvals=self._space.approvals,
             sessions=sessions,
             providers=providers,
             model=model,
             engine=engine,
             assistant=Assistant(
-                self._app.memory,
-                self._app.approvals,
+                self._space.memory,
+                self._space.approvals,
                 look_up=self._looked_up(sessions),
                 suggest=self._skill_hint,
                 writes=not opening.incognito,
@@ -137,9 +146,9 @@ class AgentBuilder:
             ),
             folder=self._app.folder,
             home=self._app.home.path,
-            catalogue=lambda: self._app.skill_tools.catalogue(frozenset(box.tools)),
+            catalogue=lambda: self._space.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
-            skills=self._app.skill_tools if settings.skills.enabled else None,
+            skills=self._space.skill_tools if settings.skills.enabled else None,
             reviewer=self._app.models.own("review", model) if model is not None else None,
             titler=self._titler(model, told),
             review_tokens_today=lambda: self._review_tokens(sessions),
@@ -156,7 +165,7 @@ class AgentBuilder:
         toolsets = self._app.toolsets(opening.platform)
         brought = [tool for part in parts if part is not None for tool in part.tools()]
         may_serve = model is not None and (toolsets is None or "mcp" in toolsets)
-        return [*brought, *(self.mcp_tools() if may_serve else ())]
+        return [*brought, *(self._app.mcp_tools() if may_serve else ())]
 
     def _delegation(self, parts: Callable[[], Parts], opening: Opening, told: EventSink) -> list[Tool]:
         from kept.agent.delegate import Delegation
@@ -164,7 +173,7 @@ class AgentBuilder:
 
         def of_child(box: Toolbox) -> Parts:
             mine, gauge = parts(), Gauge()
-            sessions = self._app.sessions_or_none()
+            sessions = self._space.sessions_or_none()
             engine = self.engine(mine.model, sessions, count=gauge.count, told=told) if mine.model else None
             return replace(
                 mine, toolbox=box, providers=None, memory=None, engine=engine, gauge=gauge, sink=ignore
@@ -194,7 +203,7 @@ class AgentBuilder:
 
         found = chosen(self._app.settings.context.engine, home=self._app.home.path)
         if found.warning:
-            self._app.sink(Warned(found.warning, "`kept context list` shows the engines"))
+            (told or self._space.listeners)(Warned(found.warning, "`kept context list` shows the engines"))
         found.engine.prepare(
             Setup(
                 window=Window(model.context_length),
@@ -229,7 +238,7 @@ class AgentBuilder:
             agent_identity=self._app.home.profile,
             agent_workspace=str(project_root(self._app.folder) or self._app.folder),
             parent_session_id=opening.parent or "",
-            user_id=opening.user_id,
+            user_id=self._space.user,
         )
         manager = open_manager(
             self._app.settings.memory.provider,
@@ -239,8 +248,8 @@ class AgentBuilder:
             surroundings=ManagerContext(
                 context=context,
                 clock=self._app.clock,
-                sink=self._app.tell,
-                ledger=PageLedger(self._app.memory, self._app.sessions_or_none()),
+                sink=self._space.listeners,
+                ledger=PageLedger(self._space.memory, self._space.sessions_or_none()),
                 reserved_tools=frozenset(CORE),
             ),
             environ=self._app.environ,
@@ -288,7 +297,7 @@ class AgentBuilder:
 
         if not self._app.settings.skills.enabled:
             return ""
-        best = next((ranked.skill for ranked in self._app.skill_tools.library.search(question)), None)
+        best = next((ranked.skill for ranked in self._space.skill_tools.library.search(question)), None)
         described = f"{best.name} {best.description}" if best is not None else ""
         if (
             best is None
@@ -297,18 +306,6 @@ class AgentBuilder:
         ):
             return ""
         return f"A skill fits: /{best.name} — {best.description}"
-
-    def mcp_tools(self) -> list[Tool]:
-        """Connect the configured MCP servers and return their tools."""
-        if not self._app.settings.mcp_servers:
-            return []
-        from kept.agent.mcp_tools import McpTools
-
-        if self._mcp is None:
-            self._mcp = McpTools(self._app.settings.mcp_servers, self._app.sink, logs=self._app.home.logs)
-            self._app.on_close(self._mcp.close)
-            self._mcp.connect()
-        return self._mcp.tools
 
     def _looked_up(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
         from kept.agent.passages import look_up

@@ -1,6 +1,6 @@
-"""The composition root: reads the settings, builds every part when it is first needed, owns lifetimes."""
+"""The composition root: reads the settings, builds what all users share, owns lifetimes."""
 
-from __future__ import annotations  # the ports and tools draw in every value they speak of: 40 ms of each start
+from __future__ import annotations  # the ports and tools import every value they mention: 40 ms of each start
 
 import logging
 import os
@@ -10,17 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope
+from kept.app.space import UserSpace
 from kept.config.home import Home, find_home
 from kept.config.load import Loaded, load
 from kept.config.secrets import with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
-from kept.core.errors import StorageError
-from kept.core.events import Event, Warned, ignore
+from kept.core.events import Event, ignore
+from kept.core.ids import OWNER, SessionId, UserId
 from kept.observe.log import configure
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
+    from kept.agent.mcp_tools import McpTools
     from kept.app.agents import AgentBuilder
     from kept.core.ports import Clock, EventSink
     from kept.core.tools import Tool
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class App:
-    """One open home with everything that runs on it."""
+    """One open home: settings, database and models, and a space for each user."""
 
     def __init__(
         self, home: Home, loaded: Loaded, *, environ: Mapping[str, str], clock: Clock, sink: EventSink
@@ -49,50 +52,101 @@ class App:
         self.environ = environ
         self.clock = clock
         self.sink = sink
-        self.listeners: list[EventSink] = []
+        """Hears what concerns the home as a whole, and the owner's events."""
         self.folder = Path.cwd()
         self._closing = ExitStack()
+        self._spaces: dict[UserId, UserSpace] = {}
+        self._mcp: McpTools | None = None
+
+    @property
+    def owner(self) -> UserSpace:
+        """The space of the person whose home this is."""
+        return self.space(OWNER)
+
+    def space(self, user: UserId) -> UserSpace:
+        """Return the space of a user; the same object for the same user."""
+        if user not in self._spaces:
+            self._spaces[user] = UserSpace(self, user)
+            if user == OWNER:
+                self._spaces[user].listeners.add(self.tell)
+        return self._spaces[user]
+
+    def caller(
+        self,
+        user: UserId = OWNER,
+        *,
+        session_id: SessionId | None = None,
+        sink: EventSink = ignore,
+        scopes: frozenset[Scope] | None = None,
+    ) -> Caller:
+        """Return a caller for operations; without `scopes` the owner may do everything, others use their own data."""
+        granted = scopes if scopes is not None else OWNER_SCOPES if user == OWNER else USER_SCOPES
+        return Caller(self, self.space(user), session_id, sink, granted)
 
     def tell(self, event: Event, /) -> None:
-        """Hand an event to the sink and to whoever listens besides."""
+        """Hand an event to the sink of this moment: a chat replaces it by its screen."""
         self.sink(event)
-        for listener in self.listeners:
-            listener(event)
-
-    @cached_property
-    def memory(self) -> MemoryStore:
-        """The two pages of curated memory."""
-        from kept.memory.store import MemoryStore
-
-        store = MemoryStore(self.home.memories, self.settings.memory, clock=self.clock, sink=self.tell)
-        self._closing.callback(store.close)
-        return store
-
-    @cached_property
-    def approvals(self) -> Approvals:
-        """Memory writes that wait for a person."""
-        from kept.memory.approval import Approvals
-
-        return Approvals(self.home.pending / "memory", self.memory)
 
     @cached_property
     def database(self) -> Database:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
         from kept.storage.state import open_state
 
-        database = open_state(self.home.database, self.settings.sessions.durability, sink=self.sink)
+        database = open_state(self.home.database, self.settings.sessions.durability, sink=self.tell)
         self._closing.callback(database.close)
         return database
 
-    @cached_property
+    @property
+    def memory(self) -> MemoryStore:
+        """The owner's pages."""
+        return self.owner.memory
+
+    @property
+    def approvals(self) -> Approvals:
+        """The owner's memory writes that wait."""
+        return self.owner.approvals
+
+    @property
     def sessions(self) -> Sessions:
-        """Every conversation, kept and found again; raises a StorageError while the file cannot be used."""
+        """The owner's conversations."""
+        return self.owner.sessions
+
+    @property
+    def skill_tools(self) -> SkillTools:
+        """The owner's skills."""
+        return self.owner.skill_tools
+
+    @property
+    def agents(self) -> AgentBuilder:
+        """Builds the owner's agents."""
+        return self.owner.agents
+
+    def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
+        """Open a conversation of the owner."""
+        return self.owner.agent(opening, model_name=model_name)
+
+    def tools(self) -> dict[str, Tool]:
+        """Return the owner's tools."""
+        return self.owner.tools()
+
+    def sessions_or_none(self) -> Sessions | None:
+        """Return the owner's conversations, None where they cannot be used."""
+        return self.owner.sessions_or_none()
+
+    def open_sessions(self, user: UserId, sink: EventSink) -> Sessions:
+        """Open the conversations of one user."""
+        del sink
+        sessions = self._session_store
+        return sessions if user == OWNER else sessions.for_user(user)
+
+    @cached_property
+    def _session_store(self) -> SqliteSessionStore:
         sessions = self._store(self.database, self.meaning)
         self._closing.callback(sessions.file.tidy)
         return sessions
 
     def sessions_of(self, profile: str) -> Sessions | None:
-        """Return the conversations of a profile, opened for reading; None where none was ever stored."""
+        """Return the owner's conversations in a profile, opened for reading; None where none was ever stored."""
         from kept.app.vectors import meaning_of
         from kept.storage.state import open_state
 
@@ -107,11 +161,11 @@ class App:
         from kept.sessions.sqlite.store import SqliteSessionStore
 
         settings = self.settings.sessions
-        return SqliteSessionStore(database, settings, clock=self.clock, sink=self.sink, meaning=meaning)
+        return SqliteSessionStore(database, settings, clock=self.clock, sink=self.tell, meaning=meaning)
 
     @cached_property
     def meaning(self) -> Meaning | None:
-        """Search by meaning beside the words, None while `sessions.embeddings` is off."""
+        """Semantic search beside the word search, None while `sessions.embeddings` is off."""
         if self.settings.sessions.embeddings.provider == "off":
             return None
         from kept.app.vectors import meaning_of
@@ -120,39 +174,6 @@ class App:
         assert meaning is not None
         self._closing.callback(meaning.close)
         return meaning
-
-    def sessions_or_none(self) -> Sessions | None:
-        """Return the session store; where it cannot be written, say so, and go on with what can be read or without."""
-        try:
-            sessions = self.sessions
-            if self.database.is_read_only:
-                with self.database.writing():
-                    return sessions
-        except StorageError as error:
-            self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
-            return self.__dict__.get("sessions")
-        return sessions
-
-    @cached_property
-    def skill_tools(self) -> SkillTools:
-        """The library of skills and the tools over it."""
-        from kept.agent.project import project_root
-        from kept.skills.library import SkillLibrary
-        from kept.skills.roots import plugin_roots, standard_roots
-        from kept.skills.tool import SkillTools
-
-        roots = standard_roots(
-            self.home.skills,
-            person=Path(self.environ["HOME"]) if self.environ.get("HOME") else None,
-            project=project_root(self.folder),
-            external=self.settings.skills.external_dirs,
-            bundled=self.settings.skills.bundled,
-        )
-        roots += tuple(plugin_roots())
-        library = SkillLibrary(
-            self.home.skills, roots=roots, settings=self.settings.skills, clock=self.clock, environ=self.environ
-        )
-        return SkillTools(library, pending=self.home.pending / "skills")
 
     @cached_property
     def models(self) -> Models:
@@ -164,56 +185,25 @@ class App:
         configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)
         return Models(configured, self.environ, mark=apply_cache_markers, sink=self.tell)
 
-    def tools(self) -> dict[str, Tool]:
-        """Return every tool that the agent has here, by name, in a fixed order."""
-        from kept.agent.toolbox import toolbox
+    def mcp_tools(self) -> list[Tool]:
+        """Connect the configured MCP servers and return their tools."""
+        if not self.settings.mcp_servers:
+            return []
+        from kept.agent.mcp_tools import McpTools
 
-        toolsets = self.toolsets("cli")
-        plugins = self.agents.provider_tools() if toolsets is None or "memory" in toolsets else ()
-        return dict(toolbox(self.core_tools(), plugins, toolsets).tools)
-
-    def core_tools(self, told: EventSink | None = None) -> list[Tool]:
-        """Return the tools that kept itself brings, in the order in which models are told of them.
-
-        `told` hears of the model calls that a tool makes.
-        """
-        from kept.agent.todo import TodoList
-        from kept.agent.workspace import Workspace
-        from kept.memory.tool import MemoryTool
-        from kept.sessions.tool import session_search
-
-        search = session_search(
-            lambda: self.sessions,
-            self.settings.sessions,
-            clock=self.clock,
-            auxiliary=lambda: self.models.errand("search_summary", self.models.chat(), sink=told),
-        )
-        return [
-            MemoryTool(self.memory, self.approvals).tool(),
-            search,
-            *(self.skill_tools.tools() if self.settings.skills.enabled else ()),
-            TodoList().tool(),
-            *Workspace(self.folder).tools(),
-        ]
+        if self._mcp is None:
+            self._mcp = McpTools(self.settings.mcp_servers, self.tell, logs=self.home.logs)
+            self.on_close(self._mcp.close)
+            self._mcp.connect()
+        return self._mcp.tools
 
     def toolsets(self, platform: str) -> Sequence[str] | None:
         """Return the toolsets of a platform, None for all."""
         own = self.settings.platforms.get(platform, {}).get("toolsets")
         return own if isinstance(own, list) else self.settings.toolsets
 
-    @cached_property
-    def agents(self) -> AgentBuilder:
-        """What builds agents on this home."""
-        from kept.app.agents import AgentBuilder
-
-        return AgentBuilder(self)
-
-    def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
-        """Open a conversation; the model is the one asked for, the configured one, or none."""
-        return self.agents.agent(opening, model_name=model_name)
-
     def on_close(self, close: Callable[[], object]) -> None:
-        """Have something closed with the app."""
+        """Call `close` when the app is closed."""
         self._closing.callback(close)
 
     def close(self) -> None:

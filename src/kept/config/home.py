@@ -1,12 +1,14 @@
-"""The home folder: where everything that belongs to one profile lives."""
+"""The home folder: where everything that belongs to one profile lives, with a folder for each further user."""
 
+import hashlib
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
+from kept.core.ids import OWNER, UserId
 from kept.core.text import is_encodable
 from kept.storage.files import make_folder, read_bytes, write_atomically
 from kept.storage.marks import APPLICATION_MARK
@@ -14,33 +16,60 @@ from kept.storage.marks import APPLICATION_MARK
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _APPLICATION_ID_AT = 68
+_PLAIN_USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_HASH_DIGITS = 8
+_ENDS_IN_HASH = re.compile(rf"-[0-9a-f]{{{_HASH_DIGITS}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder of one profile under its root; every path is derived when asked for."""
+    """The folder of one profile under its root, as one user sees it; every path is derived when asked for.
+
+    Settings, secrets, plugins, logs and the database belong to the profile. Pages, pending writes, skills and
+    input history belong to the user: the owner's are in the profile's folder, another user's in `users/<id>`.
+    """
 
     root: Path
     profile: str = DEFAULT_PROFILE
+    user: UserId = OWNER
 
     @property
     def path(self) -> Path:
         """Return the folder that holds this profile."""
         return self.root if self.profile == DEFAULT_PROFILE else self.root / "profiles" / self.profile
 
+    def for_user(self, user: UserId) -> "Home":
+        """Return the same home as another user sees it."""
+        return replace(self, user=user)
+
+    @property
+    def users(self) -> Path:
+        """Return the folder with one folder for each user other than the owner."""
+        return self.path / "users"
+
+    @property
+    def own(self) -> Path:
+        """Return the folder of what belongs to the user alone."""
+        return self.path if self.user == OWNER else self.users / user_folder(self.user)
+
     @property
     def memories(self) -> Path:
         """Return the folder of the two pages and their ledger."""
-        return self.path / "memories"
+        return self.own / "memories"
 
     @property
     def pending(self) -> Path:
         """Return the folder of writes that wait for approval."""
-        return self.path / "pending"
+        return self.own / "pending"
 
     @property
     def skills(self) -> Path:
-        """Return the folder of skills."""
+        """Return the folder of the user's own skills, the only one that their changes are written to."""
+        return self.own / "skills"
+
+    @property
+    def shared_skills(self) -> Path:
+        """Return the owner's skills, which every user may read."""
         return self.path / "skills"
 
     @property
@@ -51,7 +80,12 @@ class Home:
     @property
     def chat_history(self) -> Path:
         """Return the file of what was typed in chats, for the arrow keys."""
-        return self.path / "chat_history"
+        return self.own / "chat_history"
+
+    @property
+    def forget_reports(self) -> Path:
+        """Return the folder of the reports that `kept forget` leaves."""
+        return self.own / "forgotten"
 
     @property
     def logs(self) -> Path:
@@ -141,3 +175,15 @@ def choose_profile(root: Path, name: str) -> None:
     """Make `name` the profile that commands use when none is named."""
     make_folder(root)
     write_atomically(root / "active_profile", f"{name}\n".encode())
+
+
+def user_folder(user: UserId) -> str:
+    """Return a folder name for a user id; two ids never share one.
+
+    A plain id is its own name. Any other id is reduced to plain characters and gets a hash of the original. An id
+    that already ends like a hash gets one too, so that nobody can choose the folder of somebody else.
+    """
+    if _PLAIN_USER.fullmatch(user) and not _ENDS_IN_HASH.search(user[-_HASH_DIGITS - 1 :]):
+        return user
+    plain = re.sub(r"[^a-z0-9._-]+", "_", user.lower()).strip("._-")[:48] or "user"
+    return f"{plain}-{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH_DIGITS]}"

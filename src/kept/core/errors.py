@@ -4,6 +4,7 @@ KeptError
 ├── UsageError            the caller can fix it         exit 2  · HTTP 400 · shown as is
 │   ├── ConfigError       a settings file is wrong      exit 2  · names file, line, accepted values
 │   └── NotFound          nothing has that name or id   exit 2  · HTTP 404
+├── NotAllowed            the caller lacks a scope      exit 77 · HTTP 403
 ├── StorageError          disk or database refused      exit 74 · HTTP 503 · retry later
 │   ├── Busy              someone else holds it         exit 75 · HTTP 503 · retry soon
 │   ├── Unreadable        bytes are there, not legible  exit 74 · nothing is overwritten
@@ -58,6 +59,13 @@ class NotFound(UsageError):
     """Nothing has the given name or id."""
 
     http_status = 404
+
+
+class NotAllowed(KeptError):
+    """The caller may not do this, whatever the arguments."""
+
+    exit_code = 77
+    http_status = 403
 
 
 class StorageError(KeptError):

@@ -1,16 +1,25 @@
-"""What happens while kept works: one closed union, told to one sink."""
+"""What happens while kept works: one closed union of events, and who hears them."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from kept.core.ids import LedgerId, SessionId
+from kept.core.ids import OWNER, LedgerId, SessionId, UserId
 
 if TYPE_CHECKING:
     from kept.core.messages import Usage  # a command that only reads pages needs no messages
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """What every event carries: whose it is, and the session it happened in, None when it belongs to no session."""
+
+    user_id: UserId = OWNER
+    session_id: SessionId | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class MemoryWritten:
+class MemoryWritten(_Event):
     """One applied step on a page; a batch tells one per step."""
 
     ledger_id: LedgerId | None
@@ -19,11 +28,10 @@ class MemoryWritten:
     before: str | None
     after: str | None
     origin: str
-    session_id: SessionId | None
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStaged:
+class MemoryStaged(_Event):
     """A write waits for a person's approval."""
 
     pending_id: str
@@ -33,7 +41,7 @@ class MemoryStaged:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(_Event):
     """Something a person should know; the work goes on."""
 
     message: str
@@ -41,7 +49,7 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(_Event):
     """Long work moved on; `total` is None while it is unknown."""
 
     task: str
@@ -50,14 +58,14 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class TextStreamed:
+class TextStreamed(_Event):
     """A piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolStarted:
+class ToolStarted(_Event):
     """A tool call begins."""
 
     call_id: str
@@ -66,7 +74,7 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(_Event):
     """A tool call has its answer."""
 
     call_id: str
@@ -77,7 +85,7 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCalled:
+class ModelCalled(_Event):
     """A model call ended; its usage is counted for `task` (main, compression, review, …)."""
 
     task: str
@@ -87,10 +95,9 @@ class ModelCalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(_Event):
     """The context was made smaller; the originals stay in the store."""
 
-    session_id: SessionId
     before_tokens: int
     after_tokens: int
     messages_covered: int
@@ -98,7 +105,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(_Event):
     """A background review ended; `saved` lists what it wrote, `group_id` undoes it."""
 
     group_id: str
@@ -123,4 +130,36 @@ Event: TypeAlias = (
 
 
 def ignore(event: Event, /) -> None:
-    """Hear an event and do nothing: the sink where nobody listens."""
+    """Discard an event: the sink for callers that do not listen."""
+
+
+class Listeners:
+    """The sinks of one user's callers. An event of a session reaches only the sinks that listen to that session.
+
+    A sink added without a session hears everything of the user; an event without a session reaches all sinks.
+    """
+
+    def __init__(self, user: UserId = OWNER) -> None:
+        self._user = user
+        self._sinks: list[tuple[Callable[[Event], None], SessionId | None]] = []
+
+    def __call__(self, event: Event, /) -> None:
+        """Mark the event as this user's and hand it to everyone who listens."""
+        told = event if event.user_id == self._user else replace(event, user_id=self._user)
+        for sink, session_id in tuple(self._sinks):
+            if session_id is None or told.session_id in {None, session_id}:
+                sink(told)
+
+    def __len__(self) -> int:
+        return len(self._sinks)
+
+    def add(self, sink: Callable[[Event], None], *, session_id: SessionId | None = None) -> Callable[[], None]:
+        """Let `sink` hear events from now on; call what is returned to stop that."""
+        entry = (sink, session_id)
+        self._sinks.append(entry)
+
+        def remove() -> None:
+            if entry in self._sinks:
+                self._sinks.remove(entry)
+
+        return remove

@@ -133,7 +133,7 @@ class Approvals:
         )  # fmt: skip
         make_folder(self._folder)
         write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
-        self._store.tell(MemoryStaged(pending.id, target, pending.summary, author.origin))
+        self._store.tell(MemoryStaged(pending.id, target, pending.summary, author.origin, session_id=author.session_id))
         return pending
 
     def waiting(self) -> list[Pending]:

@@ -139,5 +139,7 @@ class PageWriter:
         for number, (step, origin) in enumerate(change.with_origins(author)):
             ledger_id = ids[number] if ids else None
             self._sink(
-                MemoryWritten(ledger_id, step.action, target, step.before, step.after, origin, author.session_id)
+                MemoryWritten(
+                    ledger_id, step.action, target, step.before, step.after, origin, session_id=author.session_id
+                )
             )
