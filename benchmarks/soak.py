@@ -157,7 +157,7 @@ def _opened(folder: str, variables: dict[str, str], asked: argparse.Namespace) -
         objects_per_hour=asked.most_objects_per_hour,
     )
     soak = Soak(app, app.agent(Opening(), model_name=MAIN), home, bounds=bounds)
-    app.listeners.append(soak.hear)
+    app.owner.listeners.add(soak.hear)
     return soak
 
 

@@ -137,7 +137,8 @@ class App:
         """Open the conversations of one user."""
         del sink
         sessions = self._session_store
-        return sessions if user == OWNER else sessions.for_user(user)
+        view: Sessions = sessions if user == OWNER else sessions.for_user(user)  # type: ignore[attr-defined] # comes with the scoped store
+        return view
 
     @cached_property
     def _session_store(self) -> SqliteSessionStore:
