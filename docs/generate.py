@@ -274,7 +274,7 @@ def _fields(kind: Any) -> str:
 
 def rules() -> str:
     """Return the page of the threat scanner's rules."""
-    from kept.security.credentials import SHAPES
+    from kept.security.secrets import SHAPES
     from kept.security.table import table
 
     intro = (

@@ -29,7 +29,7 @@ _HOMES = {
     "SessionStore": "kept.sessions.sqlite.store:SqliteSessionStore",
     "SkillLibrary": "kept.skills.library:SkillLibrary",
     "SkillTools": "kept.skills.tool:SkillTools",
-    "StreamingContextScrubber": "kept.security.scrub:StreamingContextScrubber",
+    "StreamingContextScrubber": "kept.security.fence:StreamingContextScrubber",
     "ToolContext": "kept.core.tools:ToolContext",
     "apply_cache_markers": "kept.prompt.breakpoints:apply_cache_markers",
     "build_memory_context_block": "kept.security.fence:build_memory_context_block",

@@ -21,8 +21,7 @@ from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
-from kept.security.fence import sanitize_context, unwrapped
-from kept.security.thoughts import shown_thinking
+from kept.security.fence import sanitize_context, shown_thinking, unwrapped
 
 if TYPE_CHECKING:
     from kept.agent.live import Live

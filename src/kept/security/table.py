@@ -1,16 +1,17 @@
 """The rule table as it is read from rules.toml, its patterns compiled on first need."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
+from typing import Any
 
-from kept.core.text import resource_text
-from kept.security.document import Document, parsed
-from kept.security.expression import Anchors, Places, TextPattern
+from kept.core.errors import Unreadable
+from kept.core.resources import shipped_text
+from kept.security.patterns import Anchors, Index, Places, Structure, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
-from kept.security.structure import Index, Structure
 
 _LITERALS = "="
 _LONG_TEXT = 10_000
@@ -65,14 +66,19 @@ class Reading:
 class Table:
     """All rules, with the lexicon that their structures are written in."""
 
-    def __init__(self, document: Document) -> None:
-        """Build the rules of one parsed document."""
-        classes = {name: words.split() for name, words in document.words.items()}
-        literals = {part for row in document.rules for part in row.get("words", "").split() if "=" in part}
+    def __init__(self, source: str) -> None:
+        """Read the rules from the text of a TOML file."""
+        try:
+            document = tomllib.loads(source)
+        except tomllib.TOMLDecodeError as error:
+            raise Unreadable(f"rules.toml cannot be read: {error}") from error
+        rows: list[dict[str, Any]] = document["rule"]
+        classes = {name: words.split() for name, words in document["words"].items()}
+        literals = {part for row in rows for part in row.get("words", "").split() if "=" in part}
         classes[_LITERALS] = [word for part in literals for word in split_part(part)[1]]
-        self.lexicon = Lexicon(classes, document.top["misspelt"].split())
-        self.rules = tuple(_rule(row, self.lexicon) for row in document.rules)
-        self._translations = document.top["translations"]
+        self.lexicon = Lexicon(classes, document["misspelt"].split())
+        self.rules = tuple(_rule(row, self.lexicon) for row in rows)
+        self._translations: str = document["translations"]
         self.anchors = Anchors(anchor for rule in self.rules for pattern in rule.texts for anchor in pattern.anchors)
         self._indexes: dict[Scope, Index] = {}
 
@@ -141,16 +147,16 @@ def _pairs(translations: str) -> list[tuple[str, str]]:
 @cache
 def table() -> Table:
     """Return the shipped table; read once per process."""
-    return Table(parsed(resource_text("kept.security", "rules.toml")))
+    return Table(shipped_text("kept.security", "rules.toml"))
 
 
-def _rule(row: Mapping[str, str], lexicon: Lexicon) -> Rule:
+def _rule(row: Mapping[str, Any], lexicon: Lexicon) -> Rule:
     severity = row.get("severity")
     return Rule(
         id=row["id"],
         category=row["category"],
         severity=None if severity is None else Severity(severity),
-        weight=int(row.get("weight", 0)),
+        weight=row.get("weight", 0),
         scopes=frozenset(map(Scope, row.get("scope", "memory context skill").split())),
         structures=tuple([Structure(line, lexicon, row["id"]) for line in row.get("words", "").strip().splitlines()]),
         texts=tuple(map(TextPattern, row.get("text", "").strip().splitlines())),

@@ -1,16 +1,12 @@
 """The rule table, row by row."""
 
-import tomllib
-from importlib.resources import files
-
 import pytest
 
 from kept.core.errors import Unreadable
 from kept.security import unicode
-from kept.security.document import parsed
-from kept.security.expression import Places
+from kept.security.patterns import Places
 from kept.security.scan import scan
-from kept.security.table import Rule, Severity, table
+from kept.security.table import Rule, Severity, Table, table
 
 ROWS = table().rules
 NAMED = {
@@ -95,21 +91,10 @@ def test_every_anchor_is_found_where_it_stands() -> None:
             assert anchor in rules.anchors.among(text, rules.lexicon.read(text)[2], text)
 
 
-def test_the_quick_reader_reads_what_toml_means() -> None:
-    """The rule file is TOML; our reader of the part that it uses agrees with the standard one."""
-    source = files("kept.security").joinpath("rules.toml").read_text(encoding="utf-8")
-    quick, standard = parsed(source), tomllib.loads(source)
-    rules = [{key: str(value) for key, value in row.items()} for row in standard.pop("rule")]
-
-    assert quick.words == standard.pop("words")
-    assert quick.rules == rules
-    assert quick.top == standard
-
-
 def test_a_damaged_rule_file_names_the_line() -> None:
-    """Nothing of the file is passed over in silence."""
-    with pytest.raises(Unreadable, match="line 2"):
-        parsed("a = 'x'\nb = 'y'\nc = oops\n")
+    """A syntax error says where it is; no rule is skipped silently."""
+    with pytest.raises(Unreadable, match="line 3"):
+        Table("a = 'x'\nb = 'y'\nc = oops\n")
 
 
 def test_signs_are_read_as_signs() -> None:
