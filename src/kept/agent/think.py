@@ -10,8 +10,7 @@ from kept.core.events import ModelCalled, TextStreamed
 from kept.core.messages import ChatRequest, ChatResponse, Message, ReasoningDelta, Restarted, Role, TextDelta
 from kept.core.ports import ChatModel, EventSink
 from kept.core.text import JSON, dumps
-from kept.security.fence import looks_fenced
-from kept.security.scrub import StreamingContextScrubber, scrubbed
+from kept.security.fence import StreamingContextScrubber, looks_fenced, scrubbed
 
 
 @dataclass(slots=True)

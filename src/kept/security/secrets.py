@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from kept.core.jsontypes import JSON
+from kept.core.text import JSON
 
 _BARE = r"(?i)(?:^|[^a-z])$"
 _PLACEHOLDER = re.compile(

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from kept.core.errors import Unreadable
-from kept.core.resources import shipped_text
+from kept.core.text import resource_text
 from kept.security.patterns import Anchors, Index, Places, Structure, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
 
@@ -147,7 +147,7 @@ def _pairs(translations: str) -> list[tuple[str, str]]:
 @cache
 def table() -> Table:
     """Return the shipped table; read once per process."""
-    return Table(shipped_text("kept.security", "rules.toml"))
+    return Table(resource_text("kept.security", "rules.toml"))
 
 
 def _rule(row: Mapping[str, Any], lexicon: Lexicon) -> Rule:

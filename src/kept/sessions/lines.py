@@ -21,7 +21,7 @@ from kept.core.messages import (
     ToolCall,
 )
 from kept.core.text import JSON
-from kept.security.thoughts import shown_thinking
+from kept.security.fence import shown_thinking
 from kept.sessions.moments import from_program
 from kept.sessions.records import storable
 
