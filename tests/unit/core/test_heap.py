@@ -9,7 +9,7 @@ from kept.core.threads import share_one_heap
 
 _COUNT_HEAPS = """
 import ctypes, re, sys, threading
-from kept.core.heap import share_one_heap
+from kept.core.threads import share_one_heap
 
 if sys.argv[1] == "shared":
     share_one_heap()

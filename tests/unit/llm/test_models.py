@@ -237,7 +237,7 @@ def test_warming_imports_in_a_thread():
 
 FIRST_REQUEST = """
 import asyncio, sys, threading
-from kept.core.chat import ChatRequest
+from kept.core.messages import ChatRequest
 from kept.core.messages import Message, Role
 from kept.llm.models import Configured, Models
 from kept.testing.loopback_{module} import {server}
