@@ -258,7 +258,7 @@ def test_a_folder_in_the_page_s_place(home):
     (home / "memories" / "MEMORY.md").rename(home / "saved.md")
     (home / "memories" / "MEMORY.md").mkdir()
 
-    refused(kept(home, "memory", "add", "x"), STORAGE, "folder stands in the file's place")
+    refused(kept(home, "memory", "add", "x"), STORAGE, "folder in the file's place")
     assert kept(home, "memory", "add", "y", "--target", "user")[0] == 0
 
 

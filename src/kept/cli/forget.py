@@ -10,7 +10,7 @@ from kept.cli.printable import counted
 from kept.core.text import JSON, dumps
 from kept.curation.forget import Forgetting, WholePlan, WholeReport
 from kept.sessions.forget import ForgetPlan
-from kept.storage.files import explained, make_folder, write_atomically
+from kept.storage.files import explain_errors, make_folder, write_atomically
 
 
 def register(program: typer.Typer) -> None:
@@ -59,7 +59,7 @@ def _forget_typed(kept: App) -> bool:
     """Remove what was typed in chats: the arrow keys would show it again; return whether there was any."""
     history = kept.home.chat_history
     there = history.exists()
-    with explained("remove", history):
+    with explain_errors("remove", history):
         history.unlink(missing_ok=True)
     return there
 

@@ -12,8 +12,8 @@ from kept.cli import completion
 from kept.cli.frame import JsonFlag, YesFlag, confirmed, fail, invocation, opened, print_json, say
 from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
-from kept.storage.copying import copy_file
-from kept.storage.files import explained, make_folder
+from kept.storage.files import explain_errors, make_folder
+from kept.storage.maintenance import copy_file
 
 NameArgument = Annotated[str, typer.Argument(help="The name of the profile.", autocompletion=completion.profiles)]
 
@@ -83,7 +83,7 @@ def clone(source: NameArgument, name: NameArgument, as_json: JsonFlag = False) -
     root = _root()
     origin, home = _existing(root, source), _fresh(root, name)
     make_folder(home.path.parent)
-    with explained("copy to", home.path), tempfile.TemporaryDirectory(prefix=".clone-", dir=root) as folder:
+    with explain_errors("copy to", home.path), tempfile.TemporaryDirectory(prefix=".clone-", dir=root) as folder:
         _copy(origin.path, Path(folder) / name).rename(home.path)
     _told(home, f"cloned from {source}", as_json=as_json)
 
@@ -95,7 +95,7 @@ def rename(old: NameArgument, new: NameArgument, as_json: JsonFlag = False) -> N
     if old == DEFAULT_PROFILE:
         raise UsageError("the default profile is the home itself and keeps its name", "clone it instead")
     origin, home = _existing(root, old), _fresh(root, new)
-    with explained("rename", origin.path):
+    with explain_errors("rename", origin.path):
         origin.path.rename(home.path)
     if active_profile(root) == old:
         choose_profile(root, new)
@@ -112,7 +112,7 @@ def export(
     home = _existing(_root(), name)
     if file.exists():
         raise UsageError(f"{str(file)!r} exists already", "choose another file")
-    with explained("write", file), tempfile.TemporaryDirectory(prefix=".kept-export-", dir=file.parent) as folder:
+    with explain_errors("write", file), tempfile.TemporaryDirectory(prefix=".kept-export-", dir=file.parent) as folder:
         copy, packed = _copy(home.path, Path(folder) / "profile"), Path(folder) / "profile.zip"
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(path for path in copy.rglob("*") if path.is_file()):
@@ -133,7 +133,7 @@ def delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) 
         fail("nothing was changed", code=1)
     if active_profile(root) == name:
         choose_profile(root, DEFAULT_PROFILE)
-    with explained("delete", home.path):
+    with explain_errors("delete", home.path):
         shutil.rmtree(home.path)
     _told(home, "deleted", as_json=as_json)
 

@@ -13,7 +13,7 @@ from kept.cli.sessions_embed import waiting_vectors
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.text import dumps
-from kept.storage.files import explained
+from kept.storage.files import explain_errors
 
 MOST_SHOWN = 20
 
@@ -93,7 +93,7 @@ def export(
 def written(out: Path, lines: Iterable[str]) -> int:
     """Write each line into a file that only the person can read; return how many there were."""
     count = 0
-    with explained("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
+    with explain_errors("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
         out.chmod(0o600)
         for line in lines:
             file.write(f"{line}\n")

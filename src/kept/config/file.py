@@ -14,7 +14,7 @@ from kept.core.errors import ConfigError, UsageError
 from kept.core.settings import InvalidSetting, build, fields
 from kept.core.text import dumps, is_encodable
 from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 
 def set_value(home: Home, key: str, text: str) -> Any:
@@ -119,7 +119,7 @@ def _is_mapping(key: str) -> bool:
 def _locked_document(home: Home) -> Iterator[tuple[Path, Any]]:
     path = home.config_file
     make_folder(home.path)
-    with locked(path.with_name(f"{path.name}.lock")):
+    with hold_lock(path.with_name(f"{path.name}.lock")):
         document = read_document(path)
         if document is None:
             from ruamel.yaml.comments import CommentedMap

@@ -10,8 +10,7 @@ from pathlib import Path
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.text import is_encodable
-from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.marks import APPLICATION_MARK
+from kept.storage.files import APPLICATION_MARK, make_folder, read_bytes, write_atomically
 
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

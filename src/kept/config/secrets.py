@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kept.core.errors import UsageError
 from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.DOTALL)
@@ -32,7 +32,7 @@ def set_secret(path: Path, name: str, value: str) -> None:
     if any(character in value for character in "\n\r\0"):
         raise UsageError(f"the value of {name} is more than one line of text", "give it as one line")
     make_folder(path.parent)
-    with locked(path.with_name(f"{path.name}.lock")):
+    with hold_lock(path.with_name(f"{path.name}.lock")):
         kept = [line for line in _lines(path) if not ((match := _LINE.fullmatch(line)) and match[1] == name)]
         quoted = value.replace("\\", "\\\\").replace('"', '\\"')
         with suppress(FileNotFoundError):

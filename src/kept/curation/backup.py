@@ -14,7 +14,7 @@ from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from kept.skills.paths import files_of, read_regular
 from kept.skills.usage import USAGE_FILE, records
 from kept.skills.versions import state_of
-from kept.storage.files import explained, make_folder, read_bytes, write_atomically
+from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
 
 CURATOR_FOLDER = ".curator"
 _MOST_BYTES = 64 * 1_048_576
@@ -118,7 +118,7 @@ class Backups:
         present = {path: _bytes(archived / path) for path, _status in files_of(archived)}
         if not present or present != dict(files):
             return False
-        with explained("remove", archived):
+        with explain_errors("remove", archived):
             shutil.rmtree(archived)
         self._editor.tidy(archived.parent)
         return True

@@ -17,7 +17,7 @@ from kept.skills.paths import MAIN
 from kept.skills.settings import CuratorSettings
 from kept.skills.usage import Stats, Status, Use
 from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 KEPT = 50
 
@@ -212,7 +212,7 @@ class Curator:
         if dry_run:
             return self._report(dry_run=True)
         make_folder(self._folder)
-        with locked(self._folder / "run.lock"):
+        with hold_lock(self._folder / "run.lock"):
             report = self._report(dry_run=False)
             backup = self.backups.take() if report.moves else None
             failed = [text for move in report.moves if (text := self._moved(move)) is not None]
@@ -253,7 +253,7 @@ class Curator:
 
     def roll_back(self, backup: str | None = None) -> RolledBack:
         """Put everything back as a backup has it, by default the newest."""
-        with locked(self._folder / "run.lock"):
+        with hold_lock(self._folder / "run.lock"):
             return self.backups.roll_back(backup)
 
     def report(self) -> Report | None:

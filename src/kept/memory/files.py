@@ -6,7 +6,7 @@ from pathlib import Path
 from kept.core.errors import StorageError, Unreadable
 from kept.memory.edits import Target
 from kept.memory.page import Page, parse
-from kept.storage.files import explained, make_folder, read_bytes, remove_stale_temps, write_atomically
+from kept.storage.files import explain_errors, make_folder, read_bytes, remove_stale_temps, write_atomically
 
 NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
 BACKUPS_KEPT = 10
@@ -63,7 +63,7 @@ class PageFiles:
         path = self.path(target)
         data = page.text.encode()
         write_atomically(path, data)
-        with explained("read back", path):
+        with explain_errors("read back", path):
             if path.read_bytes() != data:
                 raise StorageError(f"{str(path)!r} does not hold what was written", "check the disk, then try again")
 

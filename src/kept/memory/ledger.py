@@ -8,10 +8,9 @@ from typing import NamedTuple
 from kept.core.ids import LedgerId, SessionId, UserId
 from kept.memory.edits import Action, Author, Change, Entered, Step, Target, replayed, steps_between, undone
 from kept.memory.page import page_hash
-from kept.storage.marks import APPLICATION_ID
-from kept.storage.migrations import sql_migrations
+from kept.storage.files import APPLICATION_ID
+from kept.storage.sql import sql_migrations, statements
 from kept.storage.sqlite import Database
-from kept.storage.statements import statements
 
 SQL = statements("kept.memory", "ledger.sql")
 

@@ -12,7 +12,7 @@ from kept.memory.edits import Author, Change, Target
 from kept.memory.files import NAMES, PageFiles
 from kept.memory.ledger import Ledger
 from kept.memory.page import Page, drifted
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from kept.core.ports import Clock, EventSink  # the page of ports draws in all the values they speak of
@@ -58,7 +58,7 @@ class PageWriter:
     ) -> Written | Refused:
         """Run one cycle; nothing is changed on a refusal or an error. `repair` skips the drift check."""
         self._files.prepare()
-        with locked(self._files.sidecar(target), timeout_seconds=self._timeout_seconds):
+        with hold_lock(self._files.sidecar(target), timeout_seconds=self._timeout_seconds):
             if repair:
                 ledger, trouble, entries = self._as_the_ledger_knows(target)
                 page = Page(entries, limit)

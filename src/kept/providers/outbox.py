@@ -14,8 +14,8 @@ from kept.core.ids import random_hex
 from kept.core.ports import Clock, UnitOfWork
 from kept.core.text import JSON, dumps
 from kept.storage.files import is_alive
+from kept.storage.sql import statements
 from kept.storage.sqlite import Database
-from kept.storage.statements import statements
 
 log = logging.getLogger(__name__)
 

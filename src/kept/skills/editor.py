@@ -30,8 +30,8 @@ from kept.skills.paths import MAIN, support_file
 from kept.skills.roots import Kind
 from kept.skills.usage import Status, usage_error
 from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
-from kept.storage.files import explained, make_folder, sync_folder
-from kept.storage.locks import locked
+from kept.storage.files import explain_errors, make_folder, sync_folder
+from kept.storage.locks import hold_lock
 
 ARCHIVE_FOLDER = ".archive"
 Placing: TypeAlias = Literal["install", "update", "rollback"]
@@ -67,7 +67,7 @@ class SkillEditor:
     def lock(self, name: str) -> Iterator[None]:
         """Hold the lock of one skill; once held, its record is made to agree with the files."""
         sidecar = self.home / VERSIONS_FOLDER / f"{name}.lock"
-        with locked(sidecar, timeout_seconds=self.library.settings.lock_timeout_seconds):
+        with hold_lock(sidecar, timeout_seconds=self.library.settings.lock_timeout_seconds):
             self.library.versions.settle(name, iso(self.library.clock.now()))
             yield
 
@@ -193,7 +193,7 @@ class SkillEditor:
         if target.exists():
             older = self.home / ARCHIVE_FOLDER / ".older" / f"{name}-{numbered.number}"
             make_folder(older.parent)
-            with explained("move", target):
+            with explain_errors("move", target):
                 target.replace(older)
         moved(folder, target)
         self.tidy(folder.parent)
@@ -236,7 +236,7 @@ class SkillEditor:
             if not found:
                 return self._absent(name)
             for place in (*found, *older.glob(f"{name}-*[0-9]")):
-                with explained("remove", place):
+                with explain_errors("remove", place):
                     shutil.rmtree(place)
                 self.tidy(place.parent)
         self.library.usage.forget(name)
@@ -310,7 +310,7 @@ def _word(change: Writing) -> str:
 def moved(source: Path, target: Path) -> None:
     """Move a folder in one step that survives power loss."""
     make_folder(target.parent)
-    with explained("move", source):
+    with explain_errors("move", source):
         source.replace(target)
         sync_folder(source.parent)
         sync_folder(target.parent)

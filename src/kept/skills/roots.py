@@ -11,7 +11,7 @@ from pathlib import Path
 from kept.core.text import resource_path
 from kept.skills.paths import read_regular
 from kept.storage.files import read_bytes, write_atomically
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 ENTRY_POINTS = "kept.skills"
 TRUSTED_FILE = ".trusted.json"
@@ -114,7 +114,7 @@ def trusted_projects(home: Path) -> tuple[str, ...]:
 
 def set_trust(home: Path, project: Path, *, trusted: bool) -> None:
     """Remember whether the skills of `project` may be used."""
-    with locked(home / f"{TRUSTED_FILE}.lock"):
+    with hold_lock(home / f"{TRUSTED_FILE}.lock"):
         kept = set(trusted_projects(home)) - {str(project.resolve())}
         if trusted:
             kept.add(str(project.resolve()))

@@ -11,8 +11,8 @@ from pathlib import Path
 from kept.core.clock import iso
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
-from kept.storage.files import explained, read_bytes, write_atomically
-from kept.storage.locks import locked
+from kept.storage.files import explain_errors, read_bytes, write_atomically
+from kept.storage.locks import hold_lock
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class UsageFile:
 
     def change(self, edits: Mapping[str, Callable[[Use], Use]]) -> None:
         """Apply `edits` to the file in one locked step; a failed write raises StorageError."""
-        with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+        with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             raw = read_bytes(self._file)
             known = _parsed(self._file, raw)
             if known is None:
@@ -110,14 +110,14 @@ class UsageFile:
 
     def forget(self, name: str) -> None:
         """Drop the record of a skill that is gone for good."""
-        with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+        with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             known = _parsed(self._file, read_bytes(self._file))
             if known and known.pop(name, None) is not None:
                 self._write(known)
 
     def replace_all(self, known: Mapping[str, Use]) -> None:
         """Write the whole file anew, for a rollback."""
-        with locked(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+        with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             self._write(dict(known))
 
     def _write(self, known: dict[str, Use]) -> None:
@@ -126,7 +126,7 @@ class UsageFile:
 
     def _keep_aside(self) -> None:
         aside = self._file.with_name(f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
-        with explained("keep aside", self._file):
+        with explain_errors("keep aside", self._file):
             self._file.replace(aside)
 
 

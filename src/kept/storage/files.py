@@ -1,4 +1,4 @@
-"""Files that are either the old bytes or the new bytes, never a mixture."""
+"""Files that are replaced atomically and durably, and OS errors that say what to do next."""
 
 import errno
 import glob
@@ -11,16 +11,20 @@ from pathlib import Path
 from kept.core.errors import StorageError, Unreadable
 from kept.core.ids import random_hex
 
+APPLICATION_MARK = b"KEPT"
+"""Application id in the header of each of our databases; here because `config.home` must not load SQLite."""
+APPLICATION_ID = int.from_bytes(APPLICATION_MARK, "big")
+
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space, then try again; nothing was changed",
     errno.EDQUOT: "the disk quota is used up: free some space, then try again; nothing was changed",
     errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
     errno.EACCES: "check the owner and the permissions of the file and its folder",
     errno.EPERM: "check the owner and the permissions of the file and its folder",
-    errno.EISDIR: "a folder stands in the file's place: move it away",
-    errno.ENOTDIR: "a file stands in a folder's place: move it away, or choose another folder with --home",
-    errno.EEXIST: "a file stands in a folder's place: move it away, or choose another folder with --home",
-    errno.ELOOP: "the symbolic links go round in a circle: mend or remove them",
+    errno.EISDIR: "there is a folder in the file's place: move it away",
+    errno.ENOTDIR: "there is a file in a folder's place: move it away, or choose another folder with --home",
+    errno.EEXIST: "there is a file in a folder's place: move it away, or choose another folder with --home",
+    errno.ELOOP: "the symbolic links form a loop: repair or remove them",
     errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
     errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
 }
@@ -29,7 +33,7 @@ _TEMP_MARK = ".kept-tmp-"
 
 
 @contextmanager
-def explained(action: str, path: Path) -> Iterator[None]:
+def explain_errors(action: str, path: Path) -> Iterator[None]:
     """Turn an OSError on `path` into a StorageError that says what to do next."""
     try:
         yield
@@ -39,8 +43,8 @@ def explained(action: str, path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Create `path` and its missing parents, each private to the person."""
-    with explained("create the folder", path):
+    """Create `path` and its missing parents with mode 0700."""
+    with explain_errors("create the folder", path):
         missing = []
         for folder in (path, *path.parents):
             if folder.exists():
@@ -53,7 +57,7 @@ def make_folder(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return the bytes of `path`, None when there is no such file; raise Unreadable otherwise."""
+    """Return the bytes of `path`, or None if it does not exist; raise Unreadable if it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -64,15 +68,16 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace the bytes of `path`; after a return they survive power loss.
+    """Replace the bytes of `path`: readers see the old or the new bytes, and after a return they survive power loss.
 
-    Follows a symlink to its target, keeps the mode of a file that exists, and writes in place only
-    where the file system forbids a rename over the target (bind mounts).
+    The order matters: write and fsync a temporary file, rename it, fsync the folder. Follows a symlink to its target
+    and keeps the mode of an existing file. Writes in place only where the file system forbids a rename over the
+    target (bind mounts).
     """
-    with explained("write", path):
-        target = followed(path)
+    with explain_errors("write", path):
+        target = resolve_link(path)
         if target.is_dir():
-            raise StorageError(f"cannot write {str(path)!r}: a folder stands in its place", _REMEDIES[errno.EISDIR])
+            raise StorageError(f"cannot write {str(path)!r}: there is a folder in its place", _REMEDIES[errno.EISDIR])
         temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{random_hex(4)}")
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(target.stat().st_mode)
@@ -84,11 +89,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         sync_folder(target.parent)
 
 
-def followed(path: Path) -> Path:
-    """Return the file that a symlink leads to; raise OSError where the links lead nowhere."""
+def resolve_link(path: Path) -> Path:
+    """Return the target of a symlink; raise OSError for a loop."""
     try:
         return path.resolve() if path.is_symlink() else path
-    except RuntimeError as error:  # how pathlib reports a circle of links
+    except RuntimeError as error:  # how pathlib reports a loop of links
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
 
 
@@ -96,7 +101,7 @@ def _write_durably(path: Path, data: bytes, *, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), mode)
     with os.fdopen(descriptor, "wb") as file:
         with suppress(OSError):
-            path.chmod(mode)  # the umask may have narrowed it; some file systems have no modes at all
+            path.chmod(mode)  # the umask may have removed bits; some file systems have no modes
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -116,7 +121,7 @@ def _replace(temp: Path, target: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` survive power loss, where the system can."""
+    """Make renames in `folder` survive power loss, where the system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -130,9 +135,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_stale_temps(path: Path) -> None:
-    """Remove temporary files that writers of `path` left when they were killed."""
+    """Remove temporary files of writers of `path` that were killed."""
     with suppress(OSError):
-        target = followed(path)
+        target = resolve_link(path)
         for temp in target.parent.glob(f".{glob.escape(target.name)}{_TEMP_MARK}*"):
             pid = temp.name.rpartition(_TEMP_MARK)[2].partition("-")[0]
             if not (pid.isdecimal() and is_alive(int(pid))):
@@ -140,7 +145,7 @@ def remove_stale_temps(path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process with this id runs here."""
+    """Whether a process with this id is running."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

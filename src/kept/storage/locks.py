@@ -1,4 +1,4 @@
-"""A lock between processes that dies with its holder."""
+"""File locks between processes; the kernel frees a lock when its process ends."""
 
 import errno
 import logging
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kept.core.errors import Busy
-from kept.storage.files import explained, is_alive, make_folder
+from kept.storage.files import explain_errors, is_alive, make_folder
 
 if sys.platform == "win32":  # pragma: no cover
     import msvcrt
@@ -25,14 +25,14 @@ _warned: set[Path] = set()
 
 
 @contextmanager
-def locked(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]:
-    """Hold the lock on `sidecar`, a file that is never deleted, or raise Busy with the holder's pid.
+def hold_lock(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]:
+    """Hold the lock on `sidecar`, a file that is never deleted; raise Busy with the holder's pid on timeout.
 
-    The kernel frees the lock when the process ends, however it ends. Where the file system has no
-    locks there is one warning and the block runs: atomic replacement still protects readers.
+    Where the file system does not support locks, the block runs after one warning: atomic replacement still
+    protects readers.
     """
     make_folder(sidecar.parent)
-    with explained("open the lock file", sidecar):
+    with explain_errors("open the lock file", sidecar):
         descriptor = os.open(sidecar, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _acquire(descriptor, sidecar, timeout_seconds)
@@ -77,7 +77,7 @@ def _warn_once(sidecar: Path) -> None:
 
 
 def _write_holder(descriptor: int, pid: str) -> None:
-    with suppress(OSError):  # a full disk must not stop a write that makes the page smaller
+    with suppress(OSError):  # a full disk must not prevent an edit that makes a page smaller
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, pid.encode(), 0)
 

@@ -1,6 +1,5 @@
-"""SQLite as we use it: one connection per thread, short immediate writes, errors in our words."""
+"""A SQLite database: one connection per thread, short immediate write transactions, migrations on open."""
 
-import logging
 import os
 import random
 import threading
@@ -13,50 +12,35 @@ from weakref import WeakSet
 
 import apsw
 
-from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
-from kept.storage.files import explained, make_folder
-from kept.storage.log import LOG_PAGES, ShortLog
-from kept.storage.migrations import Migration, migrate
-from kept.storage.reader import Empty, is_absent, reader, refusal_of
-
-log = logging.getLogger(__name__)
+from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError
+from kept.storage.connections import (
+    CHECKPOINT_PAGES,
+    Checkpointer,
+    EmptyDatabase,
+    connect_read_only,
+    explain_sql_errors,
+    is_absent,
+    use_wal,
+)
+from kept.storage.files import explain_errors, make_folder
+from kept.storage.sql import Migration, migrate
 
 Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]
 
 BUSY_SECONDS = 10.0
 PAGE_BYTES = 2_048
-"""Of new files. Half of SQLite's own: each of some forty tables and indexes has a page even while it is empty."""
+"""Page size of new files. Half of SQLite's default: each of some forty tables and indexes takes a page when empty."""
 _HEADER_BYTES = 100
-
-
-@contextmanager
-def explained_sql(path: Path) -> Iterator[None]:
-    """Turn SQLite's complaints about `path` into ours, with the next step."""
-    try:
-        yield
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment") from error
-    except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
-        raise refusal_of(error, path) from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
-    except apsw.SQLError as error:
-        if "fts5" not in str(error):
-            raise
-        # an index whose own settings are damaged says that it is no index, or of no known format
-        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
-    except (apsw.PermissionsError, apsw.AuthError) as error:
-        raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error
 
 
 class Database:
     """One database file, opened once per thread, with its schema brought up to date.
 
-    `application_id` marks the file as ours: a file with another mark raises ForeignDatabase, one with
-    a newer schema NewerDatabase, and neither is written. Where the place cannot be written (no room, read-only)
-    a file that is there is read, and each write tries again: there may be room by then. Where none is there and none
-    can be made, `empty_if_refused` lets an empty one in memory be read, and each write raises why.
+    `application_id` marks the file as ours: a file with another mark raises ForeignDatabase, one with a newer schema
+    NewerDatabase, and neither is written. A file in a place that cannot be written (disk full, read-only) can still
+    be read, and each write tries again. If there is no file and none can be created, `empty_if_refused` gives an
+    empty in-memory database for reads; each write raises the reason.
     """
 
     def __init__(
@@ -75,14 +59,14 @@ class Database:
         self._durability = durability
         self._read_only = read_only
         self._empty_if_refused = empty_if_refused
-        self._empty: Empty | None = None
+        self._empty: EmptyDatabase | None = None
         self.has_written = False
-        """Whether something was committed through this object."""
+        """Whether a transaction was committed through this object."""
         self._local = threading.local()
-        # a connection lives as long as its thread: worker threads come and go in a long conversation
+        # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
         self._guard = threading.Lock()
-        with explained_sql(path):
+        with explain_sql_errors(path):
             self._open_first()
 
     @property
@@ -90,38 +74,38 @@ class Database:
         """Return this thread's connection."""
         existing: Connection | None = getattr(self._local, "connection", None)
         if existing is None:
-            with explained_sql(self.path):
+            with explain_sql_errors(self.path):
                 existing = self._local.connection = self._connect()
         return existing
 
     @property
     def is_read_only(self) -> bool:
-        """Whether this thread can only read: because that was asked for, or because the place refuses more."""
-        return self._read_only or self._refused(self.connection) is not None
+        """Whether this thread can only read: by request, or because the file cannot be written."""
+        return self._read_only or self._write_refusal(self.connection) is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file: what is read is an empty one in memory."""
+        """Whether there is no file and reads go to an empty in-memory database."""
         return self._empty is not None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give the connection for reads; SQLite's complaints become ours."""
-        with explained_sql(self.path):
+        """Yield this thread's connection for reads; SQLite's errors become StorageErrors."""
+        with explain_sql_errors(self.path):
             yield self.connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give the connection inside one immediate transaction: committed at the end, or rolled back whole.
+        """Yield this thread's connection inside one immediate transaction: commit at the end, roll back on an error.
 
-        A unit of work that is already open on this thread is joined, so that several tiers commit together.
+        Joins a transaction that is already open on this thread, so that several tiers commit together.
         """
         connection = self._writer()
         if connection.in_transaction:
             yield connection
             return
-        with explained_sql(self.path):
-            _begin_immediate(connection, self._patience_seconds)
+        with explain_sql_errors(self.path):
+            _begin_immediate(connection, self._wait_seconds)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -132,24 +116,24 @@ class Database:
                 raise
 
     @contextmanager
-    def hurrying(self, seconds: float) -> Iterator[Connection]:
-        """Give the connection; what this thread does inside waits for other writers at most so long, then is Busy."""
+    def limit_wait(self, seconds: float) -> Iterator[Connection]:
+        """Yield the connection; inside the block this thread waits `seconds` for other writers, then raises Busy."""
         connection = self.connection
         connection.set_busy_timeout(int(seconds * 1_000))
-        self._local.patience_seconds = seconds
+        self._local.wait_seconds = seconds
         try:
-            with explained_sql(self.path):
+            with explain_sql_errors(self.path):
                 yield connection
         finally:
-            self._local.patience_seconds = BUSY_SECONDS
+            self._local.wait_seconds = BUSY_SECONDS
             connection.set_busy_timeout(int(BUSY_SECONDS * 1_000))
 
     @property
-    def _patience_seconds(self) -> float:
-        return float(getattr(self._local, "patience_seconds", BUSY_SECONDS))
+    def _wait_seconds(self) -> float:
+        return float(getattr(self._local, "wait_seconds", BUSY_SECONDS))
 
     def close(self) -> None:
-        """Close every connection; the last one folds the WAL back into the file."""
+        """Close every connection; SQLite checkpoints the WAL when the last one closes."""
         with self._guard:
             for connection in list(self._all):
                 with suppress(apsw.Error):
@@ -159,48 +143,48 @@ class Database:
 
     def _open_first(self) -> None:
         try:
-            is_new = self._found_or_made()
+            is_new = self._find_or_create()
         except StorageError as refused:
             if not self._empty_if_refused or not is_absent(self.path):
                 raise
-            self._empty = Empty(refused)
+            self._empty = EmptyDatabase(refused)
             migrate(self.connection, self._migrations, None)
             return
         if not is_new:
             self._refuse_foreign_header()
         connection = self._local.connection = self._connect(is_new=is_new)
-        if not self._read_only and self._refused(connection) is None:
+        if not self._read_only and self._write_refusal(connection) is None:
             migrate(connection, self._migrations, self.path)
 
-    def _found_or_made(self) -> bool:
-        """Return whether the file holds nothing yet; make it where it is missing."""
+    def _find_or_create(self) -> bool:
+        """Return whether the file is empty; create it if it is missing."""
         if not self._read_only:
             make_folder(self.path.parent)
         elif not self.path.exists():
             raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
-        with explained("open", self.path):
+        with explain_errors("open", self.path):
             is_new = not self.path.exists() or self.path.stat().st_size == 0
             if is_new and not self._read_only:
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its journals the same mode
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # journals get the same mode
         return is_new
 
     def _connect(self, *, is_new: bool = False) -> Connection:
         if self._empty is not None:
             self._local.refused = self._empty.refused
-            return self._made_ready(self._empty.opened())
+            return self._prepare(self._empty.connect())
         self._local.refused = None
         if self._read_only:
-            return self._made_ready(reader(self.path))
+            return self._prepare(connect_read_only(self.path))
         try:
-            return self._opened_for_writing(is_new=is_new)
+            return self._connect_for_writing(is_new=is_new)
         except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
             if is_new:
                 raise
-            return self._opened_for_reading(error)
+            return self._connect_for_reading(error)
 
-    def _opened_for_writing(self, *, is_new: bool) -> Connection:
+    def _connect_for_writing(self, *, is_new: bool) -> Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        with explained("open", self.path):
+        with explain_errors("open", self.path):
             connection = apsw.Connection(str(self.path), flags=flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if is_new:
@@ -211,14 +195,14 @@ class Database:
         use_wal(connection, self.path)
         connection.pragma("synchronous", self._durability)
         connection.pragma("secure_delete", "ON")
-        connection.pragma("journal_size_limit", LOG_PAGES * PAGE_BYTES)
-        connection.set_wal_hook(ShortLog())
-        return self._made_ready(connection)
+        connection.pragma("journal_size_limit", CHECKPOINT_PAGES * PAGE_BYTES)
+        connection.set_wal_hook(Checkpointer())
+        return self._prepare(connection)
 
-    def _opened_for_reading(self, refused: apsw.Error) -> Connection:
-        """Open a file that cannot be written; raise why, where it cannot be read either or has an older schema."""
+    def _connect_for_reading(self, refused: apsw.Error) -> Connection:
+        """Open a file that cannot be written; raise `refused` if it cannot be read either, or has an older schema."""
         try:
-            connection = reader(self.path)
+            connection = connect_read_only(self.path)
         except apsw.Error:
             raise refused from None
         newest = self._migrations[-1].version if self._migrations else 0
@@ -226,26 +210,26 @@ class Database:
             connection.close()
             raise refused
         self._local.refused = refused
-        return self._made_ready(connection)
+        return self._prepare(connection)
 
-    def _refused(self, connection: Connection) -> Exception | None:
-        """Return why this thread's connection cannot write, None when it can."""
+    def _write_refusal(self, connection: Connection) -> Exception | None:
+        """Return why this thread's connection cannot write, or None if it can."""
         assert connection is self._local.connection
         refused: Exception | None = self._local.refused
         return refused
 
     def _writer(self) -> Connection:
-        """Return this thread's connection, opened anew when it could not write before."""
-        if self._refused(self.connection) is None:
+        """Return this thread's connection, reopened if it could not write before."""
+        if self._write_refusal(self.connection) is None:
             return self.connection
-        with explained_sql(self.path):
+        with explain_sql_errors(self.path):
             self._local.connection = self._connect()
-            refused = self._refused(self._local.connection)
+            refused = self._write_refusal(self._local.connection)
             if refused is not None:
                 raise refused
         return self.connection
 
-    def _made_ready(self, connection: Connection) -> Connection:
+    def _prepare(self, connection: Connection) -> Connection:
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if self._read_only:
             self._refuse_foreign(connection)
@@ -255,8 +239,8 @@ class Database:
         return connection
 
     def _refuse_foreign_header(self) -> None:
-        """Refuse by the first bytes alone: opening the file would fold its leftover log into it."""
-        with explained("read", self.path), self.path.open("rb") as file:
+        """Refuse a foreign file by its header: opening it would checkpoint a leftover WAL into it."""
+        with explain_errors("read", self.path), self.path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
         if len(header) == _HEADER_BYTES and header.startswith(b"SQLite format 3\0"):
             schema, version, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 60, 68))
@@ -289,20 +273,8 @@ class Database:
             )
 
 
-def use_wal(connection: Connection, path: Path) -> None:
-    """Switch to the write-ahead log, or to a rollback journal where the file system cannot share memory."""
-    with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
-        try:
-            if connection.pragma("journal_mode", "wal") == "wal":
-                return
-        except (apsw.IOError, apsw.CantOpenError):
-            pass
-        connection.pragma("journal_mode", "delete")
-        log.warning("no write-ahead log at %s: readers wait for writers there", path.parent)
-
-
-def _begin_immediate(connection: Connection, patience_seconds: float) -> None:
-    deadline = time.monotonic() + patience_seconds
+def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")

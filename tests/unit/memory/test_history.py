@@ -9,8 +9,8 @@ from kept.memory.edits import Add, Author, Change, Remove, Replace, Target
 from kept.memory.history import History, edit_json
 from kept.memory.page import page_hash
 from kept.memory.undo import undo
-from kept.storage.marks import APPLICATION_ID
-from kept.storage.migrations import sql_migrations
+from kept.storage.files import APPLICATION_ID
+from kept.storage.sql import sql_migrations
 from kept.storage.sqlite import Database
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from kept.core.errors import Busy, StorageError
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 HOLD = """
 import sys, time, pathlib
@@ -34,7 +34,7 @@ def holder(tmp_path):
 def test_a_living_holder_is_named(holder, tmp_path):
     """After the time-out the error gives its pid and the next step."""
     start = time.monotonic()
-    with pytest.raises(Busy) as caught, locked(tmp_path / "x.lock", timeout_seconds=0.1):
+    with pytest.raises(Busy) as caught, hold_lock(tmp_path / "x.lock", timeout_seconds=0.1):
         pass
 
     assert f"process {holder.pid}" in caught.value.message
@@ -47,18 +47,18 @@ def test_a_dead_holder_frees_it(holder, tmp_path):
     holder.kill()
     holder.wait()
 
-    with locked(tmp_path / "x.lock", timeout_seconds=1):
+    with hold_lock(tmp_path / "x.lock", timeout_seconds=1):
         assert (tmp_path / "x.lock").read_text() == str(os.getpid())
 
 
 def test_the_holder_is_forgotten_when_it_lets_go(tmp_path):
     """A later holder that writes no pid is not taken for us."""
-    with locked(tmp_path / "x.lock"):
+    with hold_lock(tmp_path / "x.lock"):
         pass
     descriptor = os.open(tmp_path / "x.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        with pytest.raises(Busy, match="another process"), locked(tmp_path / "x.lock", timeout_seconds=0.05):
+        with pytest.raises(Busy, match="another process"), hold_lock(tmp_path / "x.lock", timeout_seconds=0.05):
             pass
     finally:
         os.close(descriptor)
@@ -70,7 +70,7 @@ def test_a_dead_pid_is_not_blamed(tmp_path):
     descriptor = os.open(tmp_path / "x.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        with pytest.raises(Busy, match="another process"), locked(tmp_path / "x.lock", timeout_seconds=0.05):
+        with pytest.raises(Busy, match="another process"), hold_lock(tmp_path / "x.lock", timeout_seconds=0.05):
             pass
     finally:
         os.close(descriptor)
@@ -78,7 +78,7 @@ def test_a_dead_pid_is_not_blamed(tmp_path):
 
 def test_the_sidecar_is_never_deleted(tmp_path):
     """A deleted sidecar would let two writers in at once."""
-    with locked(tmp_path / "deep" / "x.lock"):
+    with hold_lock(tmp_path / "deep" / "x.lock"):
         pass
 
     assert (tmp_path / "deep" / "x.lock").exists()
@@ -86,9 +86,9 @@ def test_the_sidecar_is_never_deleted(tmp_path):
 
 def test_an_error_inside_frees_it(tmp_path):
     """Whatever happens inside, the next one gets in."""
-    with pytest.raises(ZeroDivisionError), locked(tmp_path / "x.lock"):
+    with pytest.raises(ZeroDivisionError), hold_lock(tmp_path / "x.lock"):
         raise ZeroDivisionError
-    with locked(tmp_path / "x.lock", timeout_seconds=0.05):
+    with hold_lock(tmp_path / "x.lock", timeout_seconds=0.05):
         pass
 
 
@@ -96,5 +96,5 @@ def test_a_folder_in_the_sidecar_s_place(tmp_path):
     """It is an error in our words."""
     (tmp_path / "x.lock").mkdir()
 
-    with pytest.raises(StorageError, match="lock file"), locked(tmp_path / "x.lock"):
+    with pytest.raises(StorageError, match="lock file"), hold_lock(tmp_path / "x.lock"):
         pass

@@ -12,11 +12,11 @@ import pytest
 
 from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
 from kept.storage import sqlite as ours
-from kept.storage.copying import copy_file
-from kept.storage.marks import APPLICATION_ID
-from kept.storage.migrations import Migration, sql_migrations
-from kept.storage.sqlite import Database, use_wal
-from kept.storage.statements import statements
+from kept.storage.connections import use_wal
+from kept.storage.files import APPLICATION_ID
+from kept.storage.maintenance import copy_file
+from kept.storage.sql import Migration, sql_migrations, statements
+from kept.storage.sqlite import Database
 
 ONE = Migration(1, "CREATE TABLE facts (text TEXT)")
 TWO = Migration(2, "ALTER TABLE facts ADD COLUMN seen INTEGER DEFAULT 0", rewrites=True)

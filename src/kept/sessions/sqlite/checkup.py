@@ -11,9 +11,9 @@ from kept.core.search import SearchRequest
 from kept.sessions.health import Finding
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.damaged import complaints
+from kept.storage.maintenance import check_integrity
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "checkup.sql")
 REPAIR = "run `kept sessions repair`"
@@ -58,7 +58,7 @@ def checked(store: SqliteSessionStore) -> list[Finding]:
 def file_findings(connection: Connection, path: Path) -> list[Finding]:
     """Return what SQLite's own check says of the file, with the names of what is damaged."""
     check = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
-    lines = complaints(connection, path, check)
+    lines = check_integrity(connection, path, check)
     if not lines:
         return []
     places = _damaged_places(connection, path, lines)
@@ -71,7 +71,7 @@ def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) ->
     roots = connection.execute(SQL.roots).fetchall()
     told = [str(name) for root, name, _ in roots if any(line.startswith(f"Tree {root} ") for line in lines)]
     tables = [str(name) for _, name, kind in roots if kind == "table"]
-    return told or [name for name in tables if complaints(connection, path, f"integrity_check({name})")]
+    return told or [name for name in tables if check_integrity(connection, path, f"integrity_check({name})")]
 
 
 def _row_findings(connection: Connection) -> list[Finding]:

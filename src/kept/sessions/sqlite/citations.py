@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import dumps, find_quoted_messages
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "forgetting.sql")
 _PAGE = 2_000

@@ -2,8 +2,8 @@
 
 from kept.core.errors import Busy
 from kept.sessions.sqlite import index
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection, Database
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "erasing.sql")
 PAGES = 500

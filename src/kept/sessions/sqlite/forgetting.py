@@ -15,8 +15,8 @@ from kept.sessions.records import Row
 from kept.sessions.sqlite import context, erasing, index, life, purge, tombstones
 from kept.sessions.sqlite.citations import Citations, citing
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "forgetting.sql")
 _PAGE = 2_000

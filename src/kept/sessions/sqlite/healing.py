@@ -10,10 +10,10 @@ from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
 from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.salvage import by_number
-from kept.storage.damaged import build_indexes_anew, complaints, forget_tables, give_back
-from kept.storage.reader import reader
+from kept.storage.connections import connect_read_only
+from kept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection, Database
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "healing.sql")
 log = logging.getLogger(__name__)
@@ -65,8 +65,8 @@ def _mended(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
     if _index_faults(database):  # asked last: with a queue, what waited in it is lost
         index.rebuild(database, sink=sink, clock=clock)
         done.append(INDEX_DONE)
-    if not done and complaints(database.connection, database.path):
-        give_back(database.connection, database.path)  # what an earlier mending had to leave
+    if not done and check_integrity(database.connection, database.path):
+        vacuum(database.connection, database.path)  # what an earlier mending had to leave
         done.append(PAGES_DONE)
     return done
 
@@ -74,7 +74,7 @@ def _mended(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
 def _damaged(database: Database, sql: str) -> list[str]:
     with database.reading() as connection:
         names = [str(row[0]) for row in connection.execute(sql)]
-        return [name for name in names if complaints(connection, database.path, f"integrity_check({name})")]
+        return [name for name in names if check_integrity(connection, database.path, f"integrity_check({name})")]
 
 
 def _index_faults(database: Database) -> list[str]:
@@ -90,7 +90,7 @@ def _replaced(database: Database, tables: Sequence[str], indexed: Sequence[str])
     done = [ROWS_INDEX_DONE] if indexed else []
     with database.writing() as connection:
         if any(name.startswith(("message_words", "message_substrings")) for name in tables):
-            forget_tables(connection, INDEX_TABLES)
+            drop_from_schema(connection, INDEX_TABLES)
             index.create(connection)
         if _VECTORS.intersection(tables):
             _save_vectors(connection, database.path, has_owner="vector_state" not in tables)
@@ -98,13 +98,13 @@ def _replaced(database: Database, tables: Sequence[str], indexed: Sequence[str])
         for name in ("index_queue", "leases"):
             if name in tables:
                 ((sql,),) = connection.execute(SQL.definition, (name,)).fetchall()
-                forget_tables(connection, f"tbl_name = '{name}' AND type IN ('table', 'index')")
+                drop_from_schema(connection, f"tbl_name = '{name}' AND type IN ('table', 'index')")
                 connection.execute(str(sql))
                 done.append(QUEUE_DONE)
         for name in indexed:
-            build_indexes_anew(connection, name)
+            rebuild_indexes(connection, name)
     try:
-        give_back(database.connection, database.path)
+        vacuum(database.connection, database.path)
     except Busy as error:
         log.warning("the damaged pages are not given back yet: %s", error)
     return done
@@ -113,14 +113,14 @@ def _replaced(database: Database, tables: Sequence[str], indexed: Sequence[str])
 def _save_vectors(connection: Connection, path: Path, *, has_owner: bool) -> None:
     """Keep the vectors that can be read; without the name of their model none can be used."""
     if not has_owner:
-        forget_tables(connection, f"{VECTOR_TABLES} OR tbl_name = 'vector_state'")
+        drop_from_schema(connection, f"{VECTOR_TABLES} OR tbl_name = 'vector_state'")
         return
     connection.execute(vectors.SQL.create_vectors.replace("message_vectors", "next_vectors"))
     # a transaction that meets damage can write no more, so another connection reads
-    with closing(reader(path)) as damaged:
+    with closing(connect_read_only(path)) as damaged:
         for row in by_number(damaged, "message_vectors", "seq, message_id, vectors", lambda _: None):
             connection.execute(SQL.keep_vectors, row)
-    forget_tables(connection, VECTOR_TABLES)
+    drop_from_schema(connection, VECTOR_TABLES)
     connection.execute(SQL.keep_sequence)
     connection.execute(SQL.rename_vectors)
     connection.execute(vectors.SQL.create_trigger)

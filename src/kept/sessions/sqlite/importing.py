@@ -15,8 +15,8 @@ from kept.sessions.records import MessageRow, message_row
 from kept.sessions.sqlite import context, life, notes, rows, tombstones
 from kept.sessions.sqlite.file import SessionFile
 from kept.sessions.transfer import ImportReport
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "transfer.sql")
 TASK = "importing messages"

@@ -11,7 +11,7 @@ from kept.sessions.records import session_from
 from kept.sessions.sqlite import checkup, context, erasing, index, life, purge, vectors
 from kept.sessions.sqlite.rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.statements import statements
+from kept.storage.sql import statements
 
 SQL = statements("kept.sessions.sqlite", "keeping.sql")
 DAY_SECONDS = 86_400.0

@@ -10,8 +10,8 @@ from kept.core.messages import Link, Session
 from kept.sessions import titles
 from kept.sessions.records import session_from, session_row, storable
 from kept.sessions.sqlite.rows import no_session
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "sessions.sql")
 

@@ -9,8 +9,8 @@ from kept.core.messages import Usage
 from kept.core.text import JSON, dumps
 from kept.sessions.records import storable
 from kept.sessions.usage import UsageRow
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "notes.sql")
 

@@ -12,8 +12,8 @@ from kept.sessions.sqlite.checkup import checked, log_tail
 from kept.sessions.sqlite.healing import heal
 from kept.sessions.sqlite.salvage import Salvage
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.damaged import opened_alone
-from kept.storage.files import explained, sync_folder
+from kept.storage.files import explain_errors, sync_folder
+from kept.storage.maintenance import open_exclusively
 from kept.storage.sqlite import Database
 from kept.storage.state import open_state
 
@@ -85,11 +85,11 @@ class Repair:
         stamp = f"{self._clock.now():%Y%m%d-%H%M%S}"
         fresh = self._path.with_name(f"{self._path.name}.salvaged-{stamp}")
         aside = self._path.with_name(f"{self._path.name}.damaged-{stamp}")
-        with opened_alone(self._path) as damaged:
+        with open_exclusively(self._path) as damaged:
             target = open_state(fresh, self._settings.durability)
             self._report.salvaged = Salvage(damaged, self._path, sink=self._sink).into(target)
             self._store(target).database.close()
-        with explained("put aside", self._path):
+        with explain_errors("put aside", self._path):
             for suffix in ("", "-wal", "-shm"):
                 old = self._path.with_name(f"{self._path.name}{suffix}")
                 if old.exists():

@@ -8,8 +8,9 @@ from kept.core.events import Progressed
 from kept.core.ports import EventSink
 from kept.sessions.health import Salvaged
 from kept.sessions.records import Row
-from kept.storage.sqlite import Connection, Database, explained_sql
-from kept.storage.statements import statements
+from kept.storage.connections import explain_sql_errors
+from kept.storage.sql import statements
+from kept.storage.sqlite import Connection, Database
 
 SQL = statements("kept.sessions.sqlite", "salvage.sql")
 TASK = "salvaging rows"
@@ -75,7 +76,7 @@ class Salvage:
 
     def _until_damage(self, select: str) -> Generator[Row, None, bool]:
         try:
-            with explained_sql(self._path):
+            with explain_sql_errors(self._path):
                 yield from self._damaged.execute(select)
         except StorageError:
             return False
@@ -90,7 +91,7 @@ def by_number(damaged: Connection, table: str, listed: str, lose: Callable[[str]
     while pending:
         first, end = pending.pop()
         try:
-            with explained_sql(path):
+            with explain_sql_errors(path):
                 found = damaged.execute(select, (first, end)).fetchall()
         except StorageError:
             if first == end:
@@ -108,7 +109,7 @@ def _last_number(damaged: Connection, table: str) -> int:
         f"SELECT max(rowid) FROM {table}",  # noqa: S608 - names from our own schema
     ):
         try:
-            with explained_sql(Path(damaged.filename)):
+            with explain_sql_errors(Path(damaged.filename)):
                 found = damaged.execute(sql).fetchone()
         except StorageError:
             continue

@@ -4,8 +4,8 @@ import logging
 
 from kept.core.errors import Busy, StorageError
 from kept.sessions.sqlite import erasing
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection, Database
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "tidying.sql")
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def tidy(database: Database) -> None:
     While another process writes, it is left to the next time.
     """
     try:
-        with database.hurrying(WAIT_SECONDS) as connection:
+        with database.limit_wait(WAIT_SECONDS) as connection:
             if not _is_small(connection):
                 return
             if _loose(connection) > LOOSE_SHARE:

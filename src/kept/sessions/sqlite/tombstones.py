@@ -3,8 +3,8 @@
 import hashlib
 
 from kept.core.ids import random_hex
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "tombstones.sql")
 

@@ -12,8 +12,8 @@ from kept.sessions.sqlite import life, rows
 from kept.sessions.sqlite.file import SessionFile
 from kept.sessions.sqlite.importing import Importing
 from kept.sessions.transfer import ImportReport
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "transfer.sql")
 _PAGE = 1_000

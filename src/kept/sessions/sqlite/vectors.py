@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from kept.sessions.embedding.pooling import unit
 from kept.sessions.keeping import Coverage
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

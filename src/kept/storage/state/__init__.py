@@ -1,4 +1,4 @@
-"""The database that sessions, outbox and usage share: one file, one ordered row of migrations."""
+"""The database file that sessions, outbox and usage share, with one ordered list of migrations."""
 
 import logging
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from kept.core.errors import ForeignDatabase
 from kept.core.events import Warned
 from kept.core.ports import EventSink
-from kept.storage.marks import APPLICATION_ID
-from kept.storage.migrations import Migration, sql_migrations
+from kept.storage.files import APPLICATION_ID
+from kept.storage.sql import Migration, sql_migrations
 from kept.storage.sqlite import Database, Durability
 
 __all__ = ["APPLICATION_ID", "FALLBACK_NAME", "STATE_NAME", "open_state", "state_migrations"]
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 STATE_NAME = "state.db"
 FALLBACK_NAME = "kept.db"
-"""The file used beside a `state.db` of another program."""
+"""The file to use where `state.db` belongs to another program."""
 
 
 def state_migrations() -> tuple[Migration, ...]:
@@ -29,23 +29,23 @@ def open_state(
 ) -> Database:
     """Open the shared database, or `kept.db` beside it where `path` belongs to another program.
 
-    The foreign file is never written. That it was met is said once: when `kept.db` is first made.
+    Never writes the foreign file. Warns once, when `kept.db` is created.
     """
     fallback = path.with_name(FALLBACK_NAME)
     is_first = not fallback.exists()
     try:
-        database = _opened(path, durability, read_only=read_only)
+        database = _open(path, durability, read_only=read_only)
     except ForeignDatabase:
         if path == fallback:
             raise
-        database = _opened(fallback, durability, read_only=read_only)
+        database = _open(fallback, durability, read_only=read_only)
     theirs = fallback.with_name(STATE_NAME) if path == fallback else path
     if is_first and database.path == fallback and theirs.exists():
         _announce(theirs, fallback, sink)
     return database
 
 
-def _opened(path: Path, durability: Durability, *, read_only: bool) -> Database:
+def _open(path: Path, durability: Durability, *, read_only: bool) -> Database:
     return Database(
         path,
         application_id=APPLICATION_ID,

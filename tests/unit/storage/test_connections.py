@@ -3,8 +3,8 @@
 import apsw
 import pytest
 
-from kept.storage.log import LOG_PAGES, LONG_LOG_PAGES
-from kept.storage.migrations import Migration
+from kept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES
+from kept.storage.sql import Migration
 from kept.storage.sqlite import PAGE_BYTES, Database
 
 MARK = 0x6B657074
@@ -33,7 +33,7 @@ def test_the_log_is_folded_back_and_used_again(database):
     for _ in range(40):
         write(database, 500)
 
-    assert log_bytes(database) < 3 * LOG_PAGES * PAGE_BYTES
+    assert log_bytes(database) < 3 * CHECKPOINT_PAGES * PAGE_BYTES
 
 
 def test_a_reader_that_stays_does_not_stop_the_writer(database):
@@ -43,7 +43,7 @@ def test_a_reader_that_stays_does_not_stop_the_writer(database):
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM facts").fetchall()
 
-    for _ in range(LONG_LOG_PAGES // 2_000 + 2):
+    for _ in range(RESTART_PAGES // 2_000 + 2):
         write(database, 2_000)
     grown = log_bytes(database)
     other.execute("COMMIT")
@@ -51,5 +51,5 @@ def test_a_reader_that_stays_does_not_stop_the_writer(database):
     for _ in range(3):
         write(database, 600)
 
-    assert grown > LONG_LOG_PAGES * PAGE_BYTES
-    assert log_bytes(database) < 3 * LOG_PAGES * PAGE_BYTES
+    assert grown > RESTART_PAGES * PAGE_BYTES
+    assert log_bytes(database) < 3 * CHECKPOINT_PAGES * PAGE_BYTES

@@ -1,0 +1,157 @@
+"""SQLite connections: errors in our words, read-only places, and a write-ahead log that stays short."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from kept.core.errors import Busy, StorageError, Unreadable
+from kept.storage.files import explain_errors
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_PAGES = 2_000
+"""About 4 MB. A checkpoint makes one writer wait for the disk, so it must not run too often."""
+RESTART_PAGES = 12_000
+"""From this size on, other connections have to wait briefly: under steady load the log would only grow."""
+RESTART_WAIT_MILLISECONDS = 200
+_PAGES_BETWEEN_CHECKPOINTS = 500
+_ROOM_BYTES = 64 * 1024
+"""Twice the space that SQLite needs next to the file before it can read with a write-ahead log."""
+
+
+@contextmanager
+def explain_sql_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors about `path` into StorageErrors that say what to do next."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment") from error
+    except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+        raise _describe_refusal(error, path) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
+    except apsw.SQLError as error:
+        if "fts5" not in str(error):
+            raise
+        # FTS5 reports a damaged configuration as an SQL error ("no such table", "invalid fts5 file format")
+        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
+    except (apsw.PermissionsError, apsw.AuthError) as error:
+        raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error
+
+
+def _describe_refusal(error: apsw.Error, path: Path) -> StorageError:
+    """Return why `path` cannot be used; the state of the disk is more precise than SQLite's error code."""
+    where = repr(str(path))
+    if _is_read_only(path):
+        remedy = "choose another folder with --home, or remount it"
+        return StorageError(f"cannot write {where}: the file system is read-only", remedy)
+    if isinstance(error, apsw.FullError) or _is_full(path):
+        return StorageError(f"cannot write {where}: the disk is full", "free some space, then try again")
+    if isinstance(error, apsw.ReadOnlyError):
+        return StorageError(f"cannot write {where}: it is read-only", "check the permissions of the file")
+    if isinstance(error, apsw.CantOpenError):
+        return StorageError(f"cannot open {where}: {error}", "check the folder and its permissions")
+    return StorageError(f"cannot use {where}: {error}", "check the disk and the permissions")
+
+
+def _is_read_only(path: Path) -> bool:
+    with explain_errors("reach", path.parent):
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+
+
+def _is_full(path: Path) -> bool:
+    with explain_errors("reach", path.parent):
+        room = os.statvfs(path.parent)
+    return room.f_blocks > 0 and room.f_bavail * room.f_frsize < _ROOM_BYTES  # some file systems report no blocks
+
+
+def connect_read_only(path: Path) -> apsw.Connection:
+    """Open a file for reading; without its write-ahead log where no file can be created next to it."""
+    with explain_errors("open", path):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
+        connection.close()
+        writable = os.access(path.parent, os.W_OK) and not _is_full(path)
+        if writable or _has_log(path):
+            raise
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags)
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    wal = path.with_name(f"{path.name}-wal")
+    return wal.exists() and wal.stat().st_size > 0
+
+
+class EmptyDatabase:
+    """An empty in-memory database, shared by all threads, in place of a file that cannot be created."""
+
+    def __init__(self, refused: StorageError) -> None:
+        self.refused = refused
+        self._name = f"file:/kept-{id(self)}?vfs=memdb"
+        self._first = self.connect()  # SQLite frees the database with its last connection
+
+    def connect(self) -> apsw.Connection:
+        """Open another connection to the same database."""
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+        return apsw.Connection(self._name, flags=flags)
+
+
+def is_absent(path: Path) -> bool:
+    """Whether `path` certainly does not exist; a path that cannot be reached may exist."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def use_wal(connection: apsw.Connection, path: Path) -> None:
+    """Switch to the write-ahead log, or to a rollback journal where the file system cannot share memory."""
+    with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
+        try:
+            if connection.pragma("journal_mode", "wal") == "wal":
+                return
+        except (apsw.IOError, apsw.CantOpenError):
+            pass
+        connection.pragma("journal_mode", "delete")
+        log.warning("no write-ahead log at %s: readers wait for writers there", path.parent)
+
+
+class Checkpointer:
+    """The WAL hook of one connection: SQLite calls it after each commit with the number of pages in the log."""
+
+    def __init__(self) -> None:
+        self._next = CHECKPOINT_PAGES
+
+    def __call__(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """Run a checkpoint if the log has grown enough since the last one."""
+        if pages < CHECKPOINT_PAGES:
+            self._next = CHECKPOINT_PAGES
+        elif pages >= self._next:
+            self._next = pages + _PAGES_BETWEEN_CHECKPOINTS
+            with suppress(apsw.BusyError, apsw.LockedError):  # a reader holds an older snapshot: try again later
+                _checkpoint(connection, name, restart=pages >= RESTART_PAGES)
+        return apsw.SQLITE_OK
+
+
+def _checkpoint(connection: apsw.Connection, name: str, *, restart: bool) -> None:
+    if not restart:
+        connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return
+    usual_milliseconds = int(str(connection.pragma("busy_timeout")))
+    connection.set_busy_timeout(RESTART_WAIT_MILLISECONDS)
+    try:
+        connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_RESTART)
+    finally:
+        connection.set_busy_timeout(usual_milliseconds)

@@ -1,0 +1,124 @@
+"""Maintenance of database files: exclusive access, integrity checks, index rebuilds and consistent copies."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from kept.core.errors import Busy, Unreadable
+from kept.storage.connections import explain_sql_errors
+from kept.storage.files import explain_errors
+from kept.storage.sqlite import Connection
+
+WAIT_MILLISECONDS = 2_000
+_SPARE = "kept_spare_index"
+
+
+@contextmanager
+def open_exclusively(path: Path) -> Iterator[Connection]:
+    """Yield the only connection to `path`; raise Busy if another process has it open."""
+    with explain_sql_errors(path):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(WAIT_MILLISECONDS)
+        _take(connection, path)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _take(connection: Connection, path: Path) -> None:
+    try:
+        connection.pragma("locking_mode", "exclusive")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("ROLLBACK")  # in exclusive mode the lock stays until the connection is closed
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise Busy(f"another process has {str(path)!r} open", "close every other kept, then repair again") from error
+    except (apsw.CorruptError, apsw.NotADBError):
+        return  # the file is being repaired: single rows may still be readable
+
+
+def drop_from_schema(connection: Connection, where: str) -> None:
+    """Delete rows of the schema without reading the pages of the tables, which may be damaged; VACUUM frees those."""
+    connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute(f"DELETE FROM sqlite_schema WHERE {where}")  # noqa: S608 - callers pass constants
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+
+
+def rebuild_indexes(connection: Connection, table: str) -> None:
+    """Rebuild the indexes of a table in the open transaction, without reading old pages; VACUUM frees those."""
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = ?", (table,))
+    for name, sql in found.fetchall():
+        if sql is not None:
+            drop_from_schema(connection, f"type = 'index' AND name = '{name}'")
+            connection.execute(str(sql))
+        else:
+            _replace_automatic_index(connection, table, str(name))
+
+
+def _replace_automatic_index(connection: Connection, table: str, name: str) -> None:
+    """Rebuild the index behind a key, which SQL cannot create or drop: point it at the pages of a new index."""
+    columns = ", ".join(str(row[2]) for row in connection.execute(f"PRAGMA index_info({name})").fetchall())
+    connection.execute(f"CREATE UNIQUE INDEX {_SPARE} ON {table} ({columns})")
+    connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute(
+            "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = ?) WHERE name = ?",
+            (_SPARE, name),
+        )
+        connection.execute("DELETE FROM sqlite_schema WHERE name = ?", (_SPARE,))
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+
+
+def vacuum(connection: Connection, path: Path) -> None:
+    """Free unused pages; raise Busy while the file is in use."""
+    with explain_sql_errors(path):
+        try:
+            connection.execute("VACUUM")
+        except apsw.SQLError as error:
+            raise Busy(f"{str(path)!r} cannot be made smaller now: {error}", "try again in a moment") from error
+
+
+def check_integrity(connection: Connection, path: Path, check: str = "integrity_check(20)") -> list[str]:
+    """Return the problems that SQLite's check reports; empty if there are none."""
+    lines: list[str] = []
+    try:
+        with explain_sql_errors(path):
+            for (text,) in connection.execute(f"PRAGMA {check}"):
+                lines += str(text).splitlines()
+    except Unreadable as error:  # some damage aborts the check after part of its report
+        lines.append(error.message)
+    return [line for line in lines if line and line != "ok" and not line.startswith("***")]
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copy a file; a database is copied consistently, including its write-ahead log, while others may write to it."""
+    if _is_database(Path(source)):
+        _copy_database(Path(source), Path(target))
+    else:
+        shutil.copy2(source, target)
+
+
+def _is_database(path: Path) -> bool:
+    with explain_errors("read", path), path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    with explain_errors("write", target):
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
+    with explain_sql_errors(source):
+        origin = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
+        copy = apsw.Connection(str(target))
+        try:
+            with copy.backup("main", origin, "main") as backup:
+                backup.step()
+        finally:
+            copy.close()
+            origin.close()
