@@ -13,8 +13,8 @@ from kept.storage.locks import hold_lock
 
 HOLD = """
 import sys, time, pathlib
-from kept.storage.locks import locked
-with locked(pathlib.Path(sys.argv[1])):
+from kept.storage.locks import hold_lock
+with hold_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
