@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
+from kept.storage.sql import statements
 from kept.storage.sqlite import Database
-from kept.storage.statements import statements
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kept.core.ids import random_hex
 from kept.core.ports import Clock
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.editor import SkillEditor
-from kept.storage.files import explained, make_folder, read_bytes, write_atomically
+from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
 
 _ID = re.compile(r"[0-9a-f]{8}")
 _KINDS: Mapping[str, type[Change]] = {
@@ -103,7 +103,7 @@ class PendingSkills:
     def _set_aside(self, path: Path, where: str) -> None:
         target = self._folder / where
         make_folder(target)
-        with explained("move", path):
+        with explain_errors("move", path):
             path.replace(target / path.name)
 
 

@@ -251,7 +251,7 @@ class OutcomeLog:
 
     def trim(self, *, most: int = MOST_ROWS) -> None:
         """Drop the oldest rows beyond `most`."""
-        with locked(self._file.with_name(f"{OUTCOMES_FILE}.lock"), timeout_seconds=self._timeout):
+        with hold_lock(self._file.with_name(f"{OUTCOMES_FILE}.lock"), timeout_seconds=self._timeout):
             rows = [asdict(row) for row in self.rows()]
             if len(rows) > most:
                 write_atomically(self._file, "".join(json.dumps(row) + "\n" for row in rows[-most:]).encode())
@@ -260,8 +260,8 @@ class OutcomeLog:
         if not rows:
             return
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        lock = locked(self._file.with_name(f"{OUTCOMES_FILE}.lock"), timeout_seconds=self._timeout)
-        with lock, explained("append to", self._file):
+        lock = hold_lock(self._file.with_name(f"{OUTCOMES_FILE}.lock"), timeout_seconds=self._timeout)
+        with lock, explain_errors("append to", self._file):
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 size = os.fstat(descriptor).st_size

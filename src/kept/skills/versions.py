@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kept.core.errors import StorageError
 from kept.skills.paths import MAIN, files_of, is_text, read_regular
-from kept.storage.files import explained, make_folder, read_bytes, write_atomically
+from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class Versions:
         for path in sorted(version.touched, key=lambda path: (path == MAIN, path)):
             mark = version.after.get(path)
             if mark is None:
-                with explained("remove", folder / path):
+                with explain_errors("remove", folder / path):
                     (folder / path).unlink(missing_ok=True)
                 _remove_empty(folder, (folder / path).parent)
             else:
@@ -141,7 +141,7 @@ class Versions:
             raise StorageError(f"the kept bytes of {str(target)!r} are gone", "restore them from a backup")
         make_folder(target.parent)
         write_atomically(target, content, mode=0o600)
-        with explained("set the mode of", target):
+        with explain_errors("set the mode of", target):
             mode = stat.S_IMODE(target.stat().st_mode)
             wanted = mode | stat.S_IXUSR if mark.endswith(_EXECUTABLE) else mode & ~0o111
             if mode != wanted:

@@ -9,10 +9,9 @@ from typing import Literal
 from kept.core.ports import Clock, UnitOfWork
 from kept.core.text import dumps
 from kept.providers.holographic.features import content_words, entities_in, entity_key, fact_vector, speaker_of, words
-from kept.storage.marks import APPLICATION_ID
-from kept.storage.migrations import sql_migrations
+from kept.storage.files import APPLICATION_ID
+from kept.storage.sql import sql_migrations, statements
 from kept.storage.sqlite import Database
-from kept.storage.statements import statements
 
 Source = Literal["tool", "page", "extracted"]
 

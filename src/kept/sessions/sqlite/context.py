@@ -10,8 +10,8 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Link, State, StoredMessage
 from kept.sessions.lineage import Lineage
 from kept.sessions.sqlite import index, rows
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "context.sql")
 LINEAGE_SQL = statements("kept.sessions.sqlite", "lineage.sql")

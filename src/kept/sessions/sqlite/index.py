@@ -16,8 +16,9 @@ from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.sqlite import notes
-from kept.storage.sqlite import Connection, Database, explained_sql
-from kept.storage.statements import statements
+from kept.storage.connections import explain_sql_errors
+from kept.storage.sql import statements
+from kept.storage.sqlite import Connection, Database
 
 VERSION = 3
 """Increase it when the prepared text or the tables change; an older index is rebuilt."""
@@ -141,7 +142,7 @@ def check(connection: Connection) -> list[str]:
 
 def _damage(connection: Connection, table: str) -> list[str]:
     try:
-        with explained_sql(Path(connection.filename)):
+        with explain_sql_errors(Path(connection.filename)):
             connection.execute(getattr(SQL, f"check_{table}"))
     except StorageError as error:
         return [f"the {table} index is damaged: {error.message}"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from kept.core.search import Found, SearchRequest
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 if TYPE_CHECKING:
     from kept.sessions.search.features import Asks

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from kept.core.ids import SessionId
 from kept.sessions.keeping import Removed
 from kept.sessions.sqlite import index, life
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection, Database
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "purge.sql")
 STEP = 1_000

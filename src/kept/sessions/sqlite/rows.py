@@ -10,8 +10,8 @@ from kept.core.messages import NewMessage, State, StoredMessage
 from kept.sessions.blobs import Blob, blob_text
 from kept.sessions.records import MessageRow, Row, message_from, message_row
 from kept.sessions.sqlite import index
+from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
-from kept.storage.statements import statements
 
 SQL = statements("kept.sessions.sqlite", "messages.sql")
 EVERYTHING = -1

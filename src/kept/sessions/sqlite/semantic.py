@@ -19,7 +19,8 @@ from kept.sessions.search.analysis import clean, speaker
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
 from kept.sessions.sqlite.vector_cache import NEAREST, Matrix, Shelf, compared
-from kept.storage.sqlite import Connection, Database, explained_sql
+from kept.storage.connections import explain_sql_errors
+from kept.storage.sqlite import Connection, Database
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,7 @@ class Asked:
     def of(self, ids: Iterable[int]) -> dict[int, float]:
         """Return how much each of these messages is like the question; those without vectors are left out."""
         try:
-            with explained_sql(Path(self._connection.filename)):
+            with explain_sql_errors(Path(self._connection.filename)):
                 return compared(self._connection, self.vector, ids)
         except Unreadable as error:
             self._damaged(error)
@@ -97,7 +98,7 @@ class Meaning:
         if not text.strip():
             return None
         try:
-            with explained_sql(self._database.path):
+            with explain_sql_errors(self._database.path):
                 return self._asked(connection, text)
         except Unreadable as error:
             self._say_damaged(error)

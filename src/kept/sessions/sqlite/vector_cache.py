@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.errors import StorageError
 from kept.core.ids import random_hex
 from kept.sessions.sqlite import vectors
-from kept.storage.files import explained
+from kept.storage.files import explain_errors
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Shelf:
         ).encode()
         temporary = self._path.with_name(f"{self._path.name}.{random_hex(8)}.tmp")
         try:
-            with explained("write", temporary), temporary.open("xb") as file:
+            with explain_errors("write", temporary), temporary.open("xb") as file:
                 temporary.chmod(0o600)
                 file.write(header.ljust(_HEADER_BYTES))
                 for part in (forms.basis, forms.owners, forms.rows):
@@ -112,7 +112,7 @@ class Shelf:
 def remove(database: Path) -> None:
     """Take the file away: what is forgotten must not be left in it."""
     place = database.with_name(f"{database.name}{SUFFIX}")
-    with explained("remove", place):
+    with explain_errors("remove", place):
         place.unlink(missing_ok=True)
 
 

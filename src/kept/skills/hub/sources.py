@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import locked
+from kept.storage.locks import hold_lock
 
 _GITHUB_SHORT = re.compile(r"(?:github:)?([\w.-]{1,39})/([\w.-]{1,100})((?:/[\w.-]+)*)(?:@([\w./-]{1,100}))?")
 _GITHUB_PAGE = re.compile(r"/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:/tree/([\w.-]+)((?:/[\w.-]+)*))?/?")
@@ -220,7 +220,7 @@ class LockFile:
 
     def _change(self, edits: Mapping[str, Installed | None]) -> None:
         make_folder(self._file.parent)
-        with locked(self._file.with_name("lock.json.lock")):
+        with hold_lock(self._file.with_name("lock.json.lock")):
             rows = {name: row for name, row in {**self.read(), **edits}.items() if row is not None}
             held = {"version": 1, "skills": {name: asdict(row) for name, row in sorted(rows.items())}}
             write_atomically(self._file, (json.dumps(held, indent=1, ensure_ascii=False) + "\n").encode())
