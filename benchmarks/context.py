@@ -24,16 +24,15 @@ from benchmarks.context_cache import Cache
 from benchmarks.context_chart import chart
 from benchmarks.context_talk import SYSTEM_TOKENS, TOOL_TOKENS, conversation, facts
 
-from kept.context.citations import cited
-from kept.context.compressor import Compressor
 from kept.context.engine import ContextEngine, Setup
 from kept.context.lossless import Lossless
-from kept.context.marker import is_summary
-from kept.context.measure import sent
 from kept.context.outcome import Compaction, Pruned
 from kept.context.prune import pruned_as_marked
-from kept.context.repair import faults
+from kept.context.repair import faults, sent
+from kept.context.sections import is_summary
 from kept.context.settings import CompressionSettings
+from kept.context.summarising import Compressor
+from kept.context.transcript import cited
 from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage

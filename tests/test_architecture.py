@@ -14,9 +14,8 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 BROAD_CATCHES = {
     # plugin call
     "providers/loading.py",
-    "context/guarded.py",
+    "context/engines.py",
     "agent/mcp_tools.py",
-    "context/lookup.py",
     # tool call
     "agent/act.py",
     # background task

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.context.compressor import Compressor
 from kept.context.engine import ContextEngine
 from kept.context.lossless import Lossless
-from kept.context.measure import sent
 from kept.context.outcome import Unchanged
-from kept.context.repair import faults, repaired
+from kept.context.repair import faults, repaired, sent
+from kept.context.summarising import Compressor
 from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from kept.testing.context_contract import (
     ContextEngineContract,

@@ -17,9 +17,8 @@ import pytest
 
 from kept.agent.agent import Opening
 from kept.app import open_app
-from kept.context.marker import is_summary
-from kept.context.measure import sent
-from kept.context.repair import faults
+from kept.context.repair import faults, sent
+from kept.context.sections import is_summary
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.llm.scripted import Says

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kept.context.marker import prompt
+from kept.context.sections import prompt
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
 from kept.llm.tokens import text_tokens

@@ -16,8 +16,8 @@ import pytest
 
 from kept.agent.agent import Agent, Opening
 from kept.app import App, open_app
-from kept.context.citations import cited
-from kept.context.marker import is_summary
+from kept.context.sections import is_summary
+from kept.context.transcript import cited
 from kept.core.events import Compacted, Event, Warned
 from kept.core.ids import MessageId
 from kept.core.messages import Role, Usage

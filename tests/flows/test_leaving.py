@@ -92,7 +92,7 @@ def test_a_turn_in_a_process_that_is_ended_is_kept_and_marked(started, home, num
 
 ENGINE = """
 from pathlib import Path
-from kept.context.compressor import Compressor
+from kept.context.summarising import Compressor
 class Mine(Compressor):
     name = "mine"
     def on_session_end(self, session_id, rows):

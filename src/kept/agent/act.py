@@ -3,13 +3,13 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
 from kept.agent.offload import offload
-from kept.agent.schema import mismatch
 from kept.agent.toolbox import Toolbox
 from kept.core.events import ToolFinished, ToolStarted
 from kept.core.messages import Message, Role, ToolCall
@@ -73,14 +73,14 @@ async def act(calls: Sequence[ToolCall], acting: Acting) -> list[Acted]:
 async def _run(call: ToolCall, acting: Acting) -> Acted:
     acting.sink(ToolStarted(call.id, call.name, call.arguments))
     began = time.monotonic()
-    answer = await _answer(call, acting)
+    answer = await _answer_call(call, acting)
     ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
     text = _within(dumps(answer))
     acting.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
     return Acted(call, Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name), ok)
 
 
-async def _answer(call: ToolCall, acting: Acting) -> dict[str, JSON]:
+async def _answer_call(call: ToolCall, acting: Acting) -> dict[str, JSON]:
     tool = acting.toolbox.tools.get(call.name)
     if tool is None:
         known = ", ".join(acting.toolbox.tools)
@@ -128,3 +128,51 @@ def _within(text: str) -> str:
         return text
     half = MAX_ANSWER_CHARS // 2
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list, tuple),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def mismatch(value: Any, schema: Mapping[str, JSON], *, where: str = "arguments") -> str | None:
+    """Return what about `value` the schema does not accept, None when it fits."""
+    kinds = schema.get("type")
+    names = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Sequence) else []
+    if names and not any(_has_type(value, str(name)) for name in names):
+        return f"{where} must be {' or '.join(str(name) for name in names)}"
+    allowed = schema.get("enum")
+    if isinstance(allowed, Sequence) and not isinstance(allowed, str) and value not in allowed:
+        return f"{where} must be one of {', '.join(map(str, allowed))}"
+    if isinstance(value, Mapping):
+        return _object_mismatch(value, schema, where)
+    items = schema.get("items")
+    if isinstance(value, list) and isinstance(items, Mapping):
+        found = (mismatch(item, items, where=f"{where}[{place}]") for place, item in enumerate(value))
+        return next((trouble for trouble in found if trouble), None)
+    return None
+
+
+def _object_mismatch(value: Mapping[str, Any], schema: Mapping[str, JSON], where: str) -> str | None:
+    required, properties = schema.get("required"), schema.get("properties")
+    for name in required if isinstance(required, Sequence) else ():
+        if name not in value:
+            return f"{where} lacks {name!r}"
+    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
+        if name in value and isinstance(inner, Mapping):
+            trouble = mismatch(value[name], inner, where=name if where == "arguments" else f"{where}.{name}")
+            if trouble:
+                return trouble
+    return None
+
+
+def _has_type(value: Any, name: str) -> bool:
+    if isinstance(value, bool) and name in {"integer", "number"}:
+        return False
+    return isinstance(value, _TYPES.get(name, (object,)))

@@ -10,7 +10,7 @@ from typing import Literal
 from kept.agent.act import Approve, deny
 from kept.agent.answer import Answer
 from kept.agent.compact import Squeeze
-from kept.agent.live import Live
+from kept.agent.conversation import Live
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.project import project_root

@@ -1,7 +1,9 @@
 """The answer of a turn: what was said, what was called, what was saved."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kept.agent.settings import LimitSettings
 from kept.core.ids import LedgerId, SessionId
 from kept.core.messages import Usage
 
@@ -38,3 +40,39 @@ class Answer:
     stopped_by: str = ""
     """The limit that ended the turn, empty when it ended by itself."""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a turn has taken so far."""
+
+    iterations: int = 0
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    cost: float | None = 0.0
+    """None once a model without a known price was called."""
+    seconds: float = 0.0
+
+
+def reached(limits: LimitSettings, spent: Spent) -> str:
+    """Return the limit that is reached, in words; empty while there is room."""
+    tokens = spent.usage.prompt_tokens + spent.usage.output_tokens
+    if spent.iterations >= limits.iterations:
+        return f"{limits.iterations} model calls"
+    if limits.tokens is not None and tokens >= limits.tokens:
+        return f"{limits.tokens:,} tokens"
+    if limits.cost is not None and spent.cost is not None and spent.cost >= limits.cost:
+        return f"${limits.cost:.2f}" if limits.cost >= 0.01 else f"${limits.cost:g}"
+    if limits.seconds is not None and spent.seconds >= limits.seconds:
+        return f"{limits.seconds:g} seconds"
+    return ""
+
+
+def where_it_stands(limit: str, calls: Sequence[Called]) -> str:
+    """Return the words with which a turn ends at its limit."""
+    counts: dict[str, int] = {}
+    for call in calls:
+        counts[call.name] = counts.get(call.name, 0) + 1
+    done = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
+    failed = sum(1 for call in calls if not call.ok)
+    tail = f" So far: {done}{f', {failed} of them failed' if failed else ''}." if calls else ""
+    return f"[I stopped at the limit of {limit} for one turn.{tail} Say “go on” to continue.]"

@@ -8,9 +8,9 @@ from functools import partial
 from kept.agent.offload import attended
 from kept.agent.parts import Parts
 from kept.agent.record import Record
-from kept.context.marker import with_note
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
 from kept.context.prune import pruned_as_marked
+from kept.context.sections import with_note
 from kept.core.errors import GivenUp, StorageError
 from kept.core.events import Compacted, Warned
 from kept.core.ids import SessionId, new_session_id

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kept.agent.act import Acting, act, deny
-from kept.agent.assemble import request
+from kept.agent.model_call import Heard, request, think
 from kept.agent.offload import offload
-from kept.agent.think import Heard, think
 from kept.agent.toolbox import Toolbox
 from kept.context.repair import repaired
 from kept.core.errors import StorageError
@@ -24,7 +23,52 @@ from kept.prompt.tiers import guidance
 from kept.security.fence import sanitize_context, shown_thinking, unwrapped
 
 if TYPE_CHECKING:
-    from kept.agent.live import Live
+    from kept.agent.conversation import Live
+
+
+SKILL_CALLS = 5
+"""From so many tool calls in one turn on, its procedure may be worth keeping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nudges:
+    """User turns since memory was last written or reviewed, and tool rounds since skills were."""
+
+    turns: int = 0
+    iterations: int = 0
+
+    def after_turn(self, *, used: frozenset[str], iterations: int) -> "Nudges":
+        """Return the counters after a turn; using a tool resets its counter."""
+        turns = 0 if "memory" in used else self.turns + 1
+        rounds = 0 if "skill_manage" in used else self.iterations + iterations
+        return Nudges(turns, rounds)
+
+    def memory_due(self, interval: int) -> bool:
+        """Whether memory is to be reviewed; an interval of 0 switches it off."""
+        return interval > 0 and self.turns >= interval
+
+    def skills_due(self, interval: int, *, calls: int, corrected: bool) -> bool:
+        """Whether skills are to be reviewed: after much work, a correction, or many rounds."""
+        if interval <= 0:
+            return False
+        return calls >= SKILL_CALLS or corrected or self.iterations >= interval
+
+    def reviewed(self, *, memory: bool, skills: bool) -> "Nudges":
+        """Return the counters after a review."""
+        return replace(self, turns=0 if memory else self.turns, iterations=0 if skills else self.iterations)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return what is kept with the session."""
+        return {"turns": self.turns, "iterations": self.iterations}
+
+
+def nudges_from(value: JSON) -> Nudges:
+    """Return the counters that a session was left with."""
+    if not isinstance(value, Mapping):
+        return Nudges()
+    turns, iterations = value.get("turns"), value.get("iterations")
+    return Nudges(turns if isinstance(turns, int) else 0, iterations if isinstance(iterations, int) else 0)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,26 +1,28 @@
 """One turn: recall ▸ assemble ▸ think ⇄ act ▸ settle."""
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
 
 from kept.agent.act import Acting, act
-from kept.agent.answer import Answer, Called, Kept
-from kept.agent.assemble import request, user_message
+from kept.agent.answer import Answer, Called, Kept, Spent, reached, where_it_stands
 from kept.agent.compact import Squeeze
-from kept.agent.limits import Spent, reached, where_it_stands
+from kept.agent.model_call import Heard, request, think, user_message
 from kept.agent.offload import offload
-from kept.agent.settle import settle
-from kept.agent.think import Heard, think
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
+from kept.core.ids import MessageId
 from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role
+from kept.core.ports import UnitOfWork
 from kept.core.tools import ToolContext
 
 if TYPE_CHECKING:
-    from kept.agent.live import Live
+    from kept.agent.conversation import Live
+    from kept.providers.manager import ProviderManager
+
 
 INTERRUPTED = "[interrupted by the user]"
 
@@ -211,3 +213,35 @@ def _closing(live: "Live", turn: Turn, failure: KeptError | None) -> NewMessage:
         return _new(live, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
     whole = turn.final if turn.final is not None and not turn.stopped_by else Message(Role.ASSISTANT, turn.answer)
     return _new(live, whole, Origin.MODEL)
+
+
+def settle(live: "Live", turn: "Turn", closing: NewMessage) -> None:
+    """Store the end of the turn; a finished one goes to the providers' outbox in the same transaction."""
+    if live.parts.providers is None:
+        live.record.add([closing])
+    else:
+        _with_providers(live, turn, closing, live.parts.providers)
+    live.settle_turn(turn)
+
+
+def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: "ProviderManager") -> None:
+    # imported here, because most conversations have no provider and the manager is slow to load
+    from kept.providers.content import plain_messages
+    from kept.providers.writes import FinishedTurn
+
+    rows = live.record.rows[turn.first_row :] if turn.first_row <= len(live.record.rows) else live.record.rows[-1:]
+    finished = FinishedTurn(
+        session_id=live.record.session.id,
+        key="",
+        user=turn.text,
+        assistant="" if closing.interrupted else turn.answer,
+        messages=plain_messages([*(row.message for row in rows), closing.message]),
+        interrupted=closing.interrupted,
+    )
+
+    def beside(unit: UnitOfWork, ids: Sequence[MessageId]) -> None:
+        if ids:
+            providers.writes.queue_turn(unit, replace(finished, key=str(ids[-1])))
+
+    live.record.add([closing], beside=beside)
+    providers.writes.after_turn(finished)

@@ -4,10 +4,17 @@ import fnmatch
 import json
 import os
 import re
+import select
+import signal
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
+from kept.agent.settings import Approvals
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.storage.files import write_atomically
@@ -63,7 +70,7 @@ class Workspace:
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         except OSError as error:
-            return _failure(f"cannot read {path}: {error.strerror}")
+            return _fail(f"cannot read {path}: {error.strerror}")
         first = max(1, _whole(arguments.get("start_line"), 1))
         count = max(1, _whole(arguments.get("lines"), len(lines) or 1))
         text = "".join(lines[first - 1 : first - 1 + count])
@@ -91,10 +98,10 @@ class Workspace:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            return _failure(f"cannot read {path}: {error}")
+            return _fail(f"cannot read {path}: {error}")
         found = text.count(old) if old else 0
         if found != 1:
-            return _failure(f"old_text occurs {found} times in {path}", "quote a passage that occurs exactly once")
+            return _fail(f"old_text occurs {found} times in {path}", "quote a passage that occurs exactly once")
         return self.write(
             {"path": str(path), "content": text.replace(old, str(arguments.get("new_text", "")))}, context
         )
@@ -113,7 +120,7 @@ class Workspace:
         try:
             pattern = re.compile(str(arguments.get("pattern", "")))
         except re.error as error:
-            return _failure(f"not a regular expression: {error}")
+            return _fail(f"not a regular expression: {error}")
         hits: list[JSON] = []
         for file in self._files(self._path(arguments), str(arguments.get("files") or "*")):
             try:
@@ -127,17 +134,15 @@ class Workspace:
 
     def terminal(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Run a command in the person's shell."""
-        from kept.agent import command  # draws in the event loop, which `kept tool` needs for nothing else
-
         shell = str(arguments.get("command", ""))
         try:
-            done = command.run(shell, folder=self.folder, seconds=TERMINAL_SECONDS, most_bytes=4 * MAX_READ_CHARS)
+            done = run_command(shell, folder=self.folder, seconds=TERMINAL_SECONDS, most_bytes=4 * MAX_READ_CHARS)
         except (OSError, ValueError) as error:
-            return _failure(f"the command cannot be run: {error}", "check the command and try again")
+            return _fail(f"the command cannot be run: {error}", "check the command and try again")
         output = done.output[-MAX_READ_CHARS:]
         if done.exit_code is None:
             late = f"the command was ended after at most {TERMINAL_SECONDS:g} s"
-            return {**_failure(late, "run it in the background, or do less at once"), "output": output}
+            return {**_fail(late, "run it in the background, or do less at once"), "output": output}
         return {"success": done.exit_code == 0, "exit_code": done.exit_code, "output": output}
 
     def _path(self, arguments: Mapping[str, JSON]) -> Path:
@@ -159,7 +164,7 @@ class Workspace:
                     yield inner
 
 
-def _failure(error: str, remedy: str = "check the path and try again") -> Mapping[str, JSON]:
+def _fail(error: str, remedy: str = "check the path and try again") -> Mapping[str, JSON]:
     return {"success": False, "error": error, "remedy": remedy}
 
 
@@ -172,3 +177,78 @@ def _changed(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+_LOOK_SECONDS = 0.2
+_PIECE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended; no exit code when it was ended."""
+
+    output: str
+    exit_code: int | None
+
+
+def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) -> Ended:
+    """Run `command` and return the end of what it printed; raises OSError where there is no shell.
+
+    It gets a process group of its own, so that what it started ends with it.
+    """
+    from kept.agent.offload import given_up  # loads the event loop, which `kept tool` does not need otherwise
+
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    said = bytearray()
+    deadline = time.monotonic() + seconds
+    with process.stdout as pipe:
+        while _goes_on(process, pipe.fileno(), said):
+            del said[:-most_bytes]
+            if time.monotonic() >= deadline or given_up():
+                _end(process)
+                return Ended(_text(said), None)
+    return Ended(_text(said), process.wait())
+
+
+def _goes_on(process: "subprocess.Popen[bytes]", pipe: int, said: bytearray) -> bool:
+    """Take what was printed meanwhile; False at the end, also where something in the background keeps the pipe."""
+    was_running = process.poll() is None
+    if select.select([pipe], [], [], _LOOK_SECONDS)[0]:
+        piece = os.read(pipe, _PIECE)
+        said += piece
+        return bool(piece)
+    return was_running
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _text(said: bytearray) -> str:
+    return bytes(said).decode("utf-8", "replace")
+
+
+class Permission(StrEnum):
+    """What the settings say to a call."""
+
+    GIVEN = "given"
+    DENIED = "denied"
+    ASK = "ask"
+
+
+def permission(
+    tool: Tool, arguments: Mapping[str, JSON], *, workspace: Workspace, mode: Approvals, yes_to_reads: bool = False
+) -> Permission:
+    """Return what the settings say to a call of a tool that asks."""
+    if mode == "deny":
+        return Permission.DENIED
+    is_risky = workspace.needs_asking(tool.schema.name, arguments)
+    if not is_risky and (mode == "auto" or tool.schema.name in {"write_file", "edit_file"}):
+        return Permission.GIVEN
+    return Permission.GIVEN if yes_to_reads and tool.only_reads else Permission.ASK

@@ -197,7 +197,7 @@ class AgentBuilder:
         """Return the configured context engine; one that cannot be used is said loudly."""
         from kept.agent.offload import given_up
         from kept.context.engine import Setup
-        from kept.context.lookup import chosen
+        from kept.context.engines import chosen
         from kept.context.window import Window
         from kept.security.secrets import redact
 
@@ -224,7 +224,7 @@ class AgentBuilder:
         """Return the manager of the external memories that are configured, None for the built-in pages only."""
         if not self._app.settings.memory.provider:
             return None
-        from kept.agent.mirrored import PageLedger
+        from kept.agent.parts import PageLedger
         from kept.agent.project import project_root
         from kept.agent.toolbox import CORE
         from kept.providers.base import StartContext
@@ -308,6 +308,6 @@ class AgentBuilder:
         return f"A skill fits: /{best.name} — {best.description}"
 
     def _looked_up(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
-        from kept.agent.passages import look_up
+        from kept.agent.assistant import look_up
 
         return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None

@@ -180,7 +180,7 @@ class App:
     def models(self) -> Models:
         """The models that the settings, keys and local servers offer."""
         from kept.llm.models import Configured, Models
-        from kept.prompt.breakpoints import apply_cache_markers
+        from kept.prompt.tiers import apply_cache_markers
 
         settings = self.settings
         configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)

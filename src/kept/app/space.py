@@ -116,7 +116,7 @@ class UserSpace:
 
         `sink` hears of the model calls that a tool makes.
         """
-        from kept.agent.todo import TodoList
+        from kept.agent.toolbox import TodoList
         from kept.agent.workspace import Workspace
         from kept.memory.tool import MemoryTool
         from kept.sessions.tool import session_search

@@ -24,7 +24,7 @@ def approver(
     workspace: "Workspace", mode: "Approvals", *, yes_to_reads: bool = False
 ) -> "Callable[[Tool, dict[str, JSON]], bool]":
     """Return who allows tool calls: the settings where they decide, else the person at the terminal."""
-    from kept.agent.permission import Permission, permission
+    from kept.agent.workspace import Permission, permission
 
     def approve(tool: "Tool", arguments: dict[str, JSON]) -> bool:
         said = permission(tool, arguments, workspace=workspace, mode=mode, yes_to_reads=yes_to_reads)

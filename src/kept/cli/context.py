@@ -24,7 +24,7 @@ def register(program: typer.Typer) -> None:
 @app.command("list")
 def list_(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
-    from kept.context.lookup import available
+    from kept.context.engines import available
 
     with opened() as kept:
         used = kept.settings.context.engine
@@ -44,7 +44,7 @@ def use(
 ) -> None:
     """Choose the engine; conversations use it from their next start on."""
     from kept.config.file import set_value
-    from kept.context.lookup import chosen
+    from kept.context.engines import chosen
 
     home = chosen_home()
     found = chosen(name, home=home.path)
@@ -114,7 +114,7 @@ def taken_up(kept: "App", engine: "ContextEngine", name: str) -> "tuple[SessionI
 
 def _compactions(kept: "App", session_id: "SessionId") -> int:
     """Return how often the conversation was compacted, to child sessions and in place."""
-    from kept.context.marker import is_summary
+    from kept.context.sections import is_summary
     from kept.core.messages import Origin
 
     rows = (row for one in _chain(kept, session_id) for row in kept.sessions.messages(one))

@@ -97,7 +97,7 @@ def _vectors(kept: "App", *, offline: bool) -> "Iterator[Check]":
 
 
 def _engine(kept: "App") -> "Iterator[Check]":
-    from kept.context.lookup import chosen
+    from kept.context.engines import chosen
     from kept.curation.doctor import Check, Health, well
 
     found = chosen(kept.settings.context.engine, home=kept.home.path)

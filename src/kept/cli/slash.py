@@ -192,7 +192,7 @@ class Slash:
 
     def do_search(self, rest: str) -> None:
         """Look in past conversations."""
-        from kept.agent.passages import look_up
+        from kept.agent.assistant import look_up
 
         if not rest:
             raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")

@@ -1,12 +1,57 @@
 """Boundaries: which messages stay at the head and the tail, and which lie between."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kept.context.groups import groups, last_user
-from kept.context.marker import is_summary
+from kept.context.repair import as_sent, groups, last_user
+from kept.context.sections import is_summary
 from kept.context.window import Limits
-from kept.core.messages import Message, Role
+from kept.core.messages import Message, Role, StoredMessage
+
+Count = Callable[[Message], int]
+
+MOST_CORRECTION = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Rows with their sizes, brought into line with what the endpoint reported."""
+
+    rows: Sequence[StoredMessage]
+    messages: Sequence[Message]
+    sizes: Sequence[int]
+    overhead: int
+    correction: float
+    count: Count
+
+    @property
+    def total(self) -> int:
+        """Return the tokens of the whole request."""
+        return self.overhead + sum(self.sizes)
+
+    def size(self, message: Message) -> int:
+        """Return the tokens of a message that is not among the rows."""
+        return int(self.count(message) * self.correction + 0.999)
+
+    def total_of(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of a request with these messages in place of the rows."""
+        known = {id(one): size for one, size in zip(self.messages, self.sizes, strict=True)}
+        return self.overhead + sum(known.get(id(one)) or self.size(one) for one in messages)
+
+
+def measured(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
+    """Return `rows` measured; a reported size larger than the estimate scales every message up."""
+    messages = [as_sent(row) for row in rows]
+    sizes = [count(message) for message in messages]
+    guess = limits.overhead + sum(sizes)
+    correction = 1.0
+    if current_tokens is not None and guess:
+        # a reading from before the newest messages is too small, so it never scales down
+        correction = min(MOST_CORRECTION, max(1.0, current_tokens / guess))
+    if correction > 1.0:
+        sizes = [int(size * correction + 0.999) for size in sizes]
+    return Measured(rows, messages, sizes, int(limits.overhead * correction), correction, count)
+
 
 CONTENT_SHARE = 0.20
 LEAST_SUMMARY = 2_000

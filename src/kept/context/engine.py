@@ -33,14 +33,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from kept.context.boundaries import planned
-from kept.context.groups import last_user
-from kept.context.measure import Count, Measured, measured
+from kept.context.boundaries import Count, Measured, measured, planned
 from kept.context.outcome import Outcome, Unchanged, Why
-from kept.context.pacing import Pace, pace_from
+from kept.context.repair import last_user
 from kept.context.settings import CompressionSettings
 from kept.context.transcript import Redact
-from kept.context.window import Limits, Window, limits
+from kept.context.window import Limits, Pace, Window, limits, pace_from
 from kept.core.errors import ContextOverflow
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import StoredMessage, Usage

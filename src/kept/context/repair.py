@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kept.core.messages import ImagePart, Message, Part, Role, TextPart, ToolCall
+from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
 
 MISSING_RESULT = "[No result: the call did not finish]"
 OPENING = "[The conversation goes on from here]"
@@ -22,6 +22,21 @@ def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
         else:
             out.append(message)
     return tuple(out)
+
+
+def as_sent(row: StoredMessage) -> Message:
+    """Return the message as the model was sent it: with the exact text where that differed."""
+    if row.api_content is None:
+        return row.message
+    if isinstance(row.message.content, str):
+        return replace(row.message, content=row.api_content)
+    images = tuple(part for part in row.message.content if isinstance(part, ImagePart))
+    return replace(row.message, content=(TextPart(row.api_content), *images))
+
+
+def sent(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
+    """Return the messages of a request: `rows` as sent, in an order that every API accepts."""
+    return repaired([as_sent(row) for row in rows])
 
 
 def faults(messages: Sequence[Message]) -> list[str]:
@@ -134,3 +149,25 @@ def _parts(message: Message) -> tuple[Part, ...]:
     if isinstance(message.content, str):
         return (TextPart(message.content),) if message.content else ()
     return tuple(part for part in message.content if isinstance(part, ImagePart) or part.text)
+
+
+def groups(messages: Sequence[Message]) -> list[range]:
+    """Return the places of each group in order: a call with its results, or one message alone."""
+    found: list[range] = []
+    place = 0
+    while place < len(messages):
+        end = place + 1
+        if messages[place].role is Role.ASSISTANT and messages[place].tool_calls:
+            while end < len(messages) and messages[end].role is Role.TOOL:
+                end += 1
+        found.append(range(place, end))
+        place = end
+    return found
+
+
+def last_user(messages: Sequence[Message]) -> int | None:
+    """Return the place of the last user message that says or shows something, or None."""
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role is Role.USER and not is_empty(messages[place]):
+            return place
+    return None

@@ -2,21 +2,64 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kept.context.assemble import Middle, assembled, frame_tokens
-from kept.context.boundaries import Plan, head_length, planned, tail_start
-from kept.context.deadline import WithDeadline
+from kept.context.boundaries import Measured, Plan, head_length, planned, tail_start
 from kept.context.engine import ContextEngine
-from kept.context.groups import last_user
-from kept.context.measure import Measured, sent
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
 from kept.context.prune import pruned
-from kept.context.repair import repaired
-from kept.context.summary import Brief, Unreachable, Writing, Written
+from kept.context.repair import last_user, repaired, sent
+from kept.context.sections import summary_text
+from kept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, written
 from kept.core.messages import ImagePart, Message, Role, StoredMessage
 from kept.core.ports import Completes
+
+
+@dataclass(frozen=True, slots=True)
+class Middle:
+    """What stands for the covered messages."""
+
+    body: str
+    by_rule: bool = False
+
+
+def assembled(held: Measured, plan: Plan, middle: Middle) -> Compaction:
+    """Return the compaction that `plan` cuts, with `middle` between head and tail."""
+    head, tail = _at(held.messages, plan.head), _at(held.messages, plan.tail)
+    covered = [held.rows[place] for place in plan.covered]
+    text = summary_text(middle.body, covered=covered, by_rule=middle.by_rule)
+    summary = Message(summary_role(head[-1] if head else None, tail[0] if tail else None), text)
+    messages = repaired([*head, summary, *tail])
+    return Compaction(
+        messages=messages,
+        summary=summary,
+        covered=tuple(row.id for row in covered),
+        kept_head=tuple(held.rows[place].id for place in plan.head),
+        kept_tail=tuple(held.rows[place].id for place in plan.tail),
+        tokens_before=held.total_of(repaired(held.messages)),
+        tokens_after=held.total_of(messages),
+        strictness=plan.strictness,
+        by_rule=middle.by_rule,
+    )
+
+
+def summary_role(before: Message | None, after: Message | None) -> Role:
+    """Return the role that keeps speakers alternating; where none does, the user's joins its neighbour."""
+    user_before = before is not None and before.role is Role.USER
+    user_after = after is None or after.role is Role.USER
+    return Role.ASSISTANT if user_before and user_after and after is not None else Role.USER
+
+
+def frame_tokens(held: Measured, plan: Plan, *, by_rule: bool) -> int:
+    """Return the tokens that a summary message needs beside its body."""
+    covered = [held.rows[place] for place in plan.covered]
+    return held.size(Message(Role.USER, summary_text("", covered=covered, by_rule=by_rule)))
+
+
+def _at(messages: Sequence[Message], places: Sequence[int]) -> list[Message]:
+    return [messages[place] for place in places]
+
 
 PRUNE_TARGET = 0.70
 """Pruning alone is enough below this share of the threshold; more would be back after a few turns."""
@@ -158,3 +201,14 @@ def _text_count(held: Measured) -> Callable[[str], int]:
 def _has_image(message: Message) -> bool:
     content = message.content
     return not isinstance(content, str) and any(isinstance(part, ImagePart) for part in content)
+
+
+class Compressor(SummarisingEngine):
+    """The default engine: one summary message between the protected head and tail."""
+
+    name = "compressor"
+    description = "prunes old tool output, then keeps one summary of the middle that cites the originals"
+
+    def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
+        """Return the sections of the summary, which update those of an earlier one."""
+        return written(rows, budget, brief)

@@ -1,7 +1,11 @@
 """A transcript: stored messages as the text that a summary model reads, with their ids."""
 
-from collections.abc import Callable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from kept.context.sections import Sections, is_summary
 from kept.core.messages import ImagePart, Role, StoredMessage
 
 Redact = Callable[[str], str]
@@ -27,3 +31,143 @@ def shortened(text: str, length: int) -> str:
         return text
     front = length * 2 // 3
     return f"{text[:front]} … [{len(text) - length:,} characters left out] … {text[-(length - front) :]}"
+
+
+_NEXT_ID = r"\s{0,3}[,;–-]\s{0,3}#?\d{1,18}|\s{1,3}(?:to|and)\s{1,3}#?\d{1,18}|\s{1,3}#\d{1,18}"
+_BRACKET = re.compile(rf" ?\[\s{{0,3}}#\d{{1,18}}(?:{_NEXT_ID})*\s{{0,3}}\]")
+_ID = re.compile(r"\d+")
+_WORD = re.compile(r"\w{3,}")
+_LONGEST_INDEXED = 4_000
+
+
+def cited(text: str) -> set[int]:
+    """Return every message id that `text` cites."""
+    return {int(one) for bracket in _BRACKET.findall(text) for one in _ID.findall(bracket)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The messages that a line may rest on, with an index of their words."""
+
+    allowed: frozenset[int]
+    places: Mapping[str, Sequence[int]]
+    span: tuple[int, int] | None
+
+    def checked(self, line: str) -> str:
+        """Return `line` ending in ids that exist: those it cites, else those whose words it shares."""
+        ids = sorted(cited(line) & self.allowed)
+        bare = _BRACKET.sub("", line).rstrip()
+        return f"{bare} [{self._shown(ids or self._nearest(bare))}]" if ids or self.span else bare
+
+    def _nearest(self, line: str) -> list[int]:
+        scores: dict[int, float] = defaultdict(float)
+        for word in set(_WORD.findall(line.lower())):
+            places = self.places.get(word, ())
+            for place in places:
+                scores[place] += 1 / len(places)
+        best = sorted(scores, key=lambda place: (-scores[place], place))[:2]
+        return sorted(place for place in best if scores[place] >= scores[best[0]] / 2)
+
+    def _shown(self, ids: Sequence[int]) -> str:
+        if ids:
+            return ", ".join(f"#{one}" for one in ids)
+        return f"#{self.span[0]}, #{self.span[1]}" if self.span else ""
+
+
+def sources(rows: Sequence[StoredMessage], *, known: Collection[int] = ()) -> Sources:
+    """Return the sources that `rows` are, together with ids `known` from an earlier summary."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        for word in set(_WORD.findall(row.message.text[:_LONGEST_INDEXED].lower())):
+            places[word].append(row.id)
+    ids = [int(row.id) for row in rows]
+    return Sources(frozenset({*ids, *known}), places, (min(ids), max(ids)) if ids else None)
+
+
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_FILE = re.compile(
+    r"(?<![\w/.-])(?:[\w.@~-]+/)*[\w@-]+\.[a-zA-Z][a-zA-Z0-9]{0,7}\b(?!\()"
+    r"|(?<![\w/])/(?:[\w.@-]+/)+[\w.@-]+"
+)
+_PREFERENCE = re.compile(
+    r"\b(?:prefer|always|never|don't|do not|must|should|use|avoid|only|instead|no more|please keep"
+    r"|immer|nie|niemals|bitte|lieber|nur|toujours|jamais|préfère|siempre|nunca|prefiero)\b"
+    r"|请|不要|必须|总是|喜欢|してください|しないで",
+    re.IGNORECASE,
+)
+_DECISION = re.compile(
+    r"\b(?:decided|decision|we'll|let's|chose|choose|going with|agreed|settled on|will use|switch to"
+    r"|entschieden|beschlossen|décidé|decidido)\b|决定|決め",
+    re.IGNORECASE,
+)
+_TROUBLE = re.compile(
+    r"\b(?:\w*error|exception|failed|failure|traceback|cannot|refused|denied|timed out|panic|fatal)\b"
+    r"|错误|失败|エラー",
+    re.IGNORECASE,
+)
+_NEXT = re.compile(r"\b(?:next|todo|then i|remaining|follow[- ]up|will now|still need|als nächstes)\b", re.IGNORECASE)
+LONGEST_QUOTE = 220
+MOST_FILES = 40
+
+
+def extracted(rows: Sequence[StoredMessage], *, redact: Redact) -> Sections:
+    """Return the sections that rules find in `rows`, each line with the id it came from."""
+    rows = [row for row in rows if not is_summary(row.message)]
+    said = [row for row in rows if row.message.role is Role.USER and row.message.text.strip()]
+    answers = [row for row in rows if row.message.role is Role.ASSISTANT and row.message.text.strip()]
+    results = [row for row in rows if row.message.role is Role.TOOL]
+    return {
+        "Goal": [_line(row, _first(row), redact) for row in said[:1]],
+        "Constraints & Preferences": list(_matching(said, _PREFERENCE, redact)),
+        "Done": [_line(row, _first(row), redact) for row in answers],
+        "In Progress": [_line(row, _first(row), redact) for row in said[-1:]],
+        "Blocked": list(_matching(results, _TROUBLE, redact))[-12:],
+        "Key Decisions": list(_matching([*said, *answers], _DECISION, redact)),
+        "Relevant Files": _files(rows, redact),
+        "Next Steps": list(_matching(answers[-6:], _NEXT, redact)),
+        "Critical Context": [_line(row, f'the person: "{_first(row)}"', redact) for row in said],
+    }
+
+
+def gist(rows: Sequence[StoredMessage], *, redact: Redact) -> list[str]:
+    """Return one line per message that says something, the person's words first in each line's rank."""
+    lines = []
+    for row in rows:
+        name = f"{row.message.tool_name or 'tool'} → " if row.message.role is Role.TOOL else ""
+        calls = ", ".join(call.name for call in row.message.tool_calls)
+        text = _first(row) or (f"calls {calls}" if calls else "")
+        if text and not is_summary(row.message):
+            lines.append(_line(row, f"{row.message.role.value}: {name}{text}", redact))
+    return lines
+
+
+def _first(row: StoredMessage) -> str:
+    for sentence in _SENTENCE.split(row.message.text[:4_000]):
+        if sentence.strip():
+            return sentence.strip()
+    return ""
+
+
+def _line(row: StoredMessage, text: str, redact: Redact) -> str:
+    flat = " ".join(redact(text).split())
+    short = flat if len(flat) <= LONGEST_QUOTE else flat[: LONGEST_QUOTE - 1] + "…"
+    return f"- {short} [#{row.id}]"
+
+
+def _matching(rows: Iterable[StoredMessage], pattern: re.Pattern[str], redact: Redact) -> Iterable[str]:
+    for row in sorted(rows, key=lambda one: one.id):
+        for sentence in _SENTENCE.split(row.message.text[:8_000]):
+            if pattern.search(sentence):
+                yield _line(row, sentence.strip(), redact)
+                break
+
+
+def _files(rows: Sequence[StoredMessage], redact: Redact) -> list[str]:
+    last_seen: dict[str, StoredMessage] = {}
+    for row in rows:
+        texts = (row.message.text[:8_000], *(call.arguments[:4_000] for call in row.message.tool_calls))
+        for text in texts:
+            for found in _FILE.findall(text):
+                last_seen.pop(found, None)
+                last_seen[found] = row
+    return [_line(row, name, redact) for name, row in list(last_seen.items())[-MOST_FILES:]]

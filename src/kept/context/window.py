@@ -1,12 +1,14 @@
 """The model's window, and the token limits that follow from it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from kept.context.settings import CompressionSettings
+from kept.core.text import JSON
 
 SUMMARY_SHARE = 0.05
 SUMMARY_CEILING = 12_000
-HYGIENE_RATIO = 0.85
+URGENT_SHARE = 0.85
 """The share of the window beyond which a compaction cannot wait for a better moment."""
 
 
@@ -34,7 +36,7 @@ class Limits:
     @property
     def urgent(self) -> int:
         """Return the tokens from which on waiting risks an overflow."""
-        return int(self.context_length * HYGIENE_RATIO)
+        return int(self.context_length * URGENT_SHARE)
 
 
 def limits(window: Window, settings: CompressionSettings) -> Limits:
@@ -49,3 +51,93 @@ def limits(window: Window, settings: CompressionSettings) -> Limits:
         protect_first=settings.protect_first_n,
         protect_last=settings.protect_last_n,
     )
+
+
+COOL_DOWNS = (60.0, 300.0, 900.0)
+INEFFECTIVE_SHARE = 0.10
+MOST_INEFFECTIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the last compactions went."""
+
+    failures: int = 0
+    """Compactions in a row that the summary model's outage stopped."""
+    cool_until: float = 0.0
+    """Epoch seconds before which no automatic compaction asks the model again."""
+    ineffective: int = 0
+    """Automatic compactions in a row that saved less than a tenth."""
+    by_rule: int = 0
+    """Summaries in a row that had to be written by rule."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether compacting has shown that it does not help for now."""
+        return self.ineffective >= MOST_INEFFECTIVE
+
+    def is_cooling(self, now: float) -> bool:
+        """Whether the summary model is left alone at `now`."""
+        return now < self.cool_until
+
+    def after_outage(self, now: float) -> "Pace":
+        """Return the pace once the model was out of reach: 60, 300, then 900 seconds of rest."""
+        wait = COOL_DOWNS[min(self.failures, len(COOL_DOWNS) - 1)]
+        return replace(self, failures=self.failures + 1, cool_until=now + wait)
+
+    def after_compaction(self, saved_share: float, *, automatic: bool, by_rule: bool) -> "Pace":
+        """Return the pace once a compaction ended."""
+        poor = automatic and saved_share < INEFFECTIVE_SHARE
+        return replace(
+            self,
+            failures=self.failures if by_rule else 0,
+            cool_until=self.cool_until if by_rule else 0.0,
+            ineffective=self.ineffective + 1 if poor else 0,
+            by_rule=self.by_rule + 1 if by_rule else 0,
+        )
+
+    def after_reading(self, prompt_tokens: int, threshold: int) -> "Pace":
+        """Return the pace once an endpoint reported a prompt of that size.
+
+        A stop ends when the size falls clearly below the threshold; just below it the next turn
+        would begin the same again.
+        """
+        has_fallen = 0 < prompt_tokens < threshold * (1 - INEFFECTIVE_SHARE)
+        return replace(self, ineffective=0) if self.is_stopped and has_fallen else self
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return what a later process needs to know."""
+        return {
+            "failures": self.failures,
+            "cool_until": self.cool_until,
+            "ineffective": self.ineffective,
+            "by_rule": self.by_rule,
+        }
+
+
+def pace_from(value: JSON) -> Pace:
+    """Return the pace that `as_json` wrote; what cannot be read counts as a fresh start."""
+    if not isinstance(value, Mapping):
+        return Pace()
+
+    def number(key: str) -> float:
+        found = value.get(key)
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else 0.0
+
+    return Pace(int(number("failures")), number("cool_until"), int(number("ineffective")), int(number("by_rule")))
+
+
+MOST_MESSAGES = 5_000
+LEAST_MESSAGES = 4
+
+
+def needs_hygiene(
+    message_count: int, *, tokens: int, context_length: int, enabled: bool = True, reported_tokens: int | None = None
+) -> bool:
+    """Whether to compact now: at 0.85 of the window or 5,000 messages, with at least four messages.
+
+    What the endpoint reported for the last turn counts first, the estimate `tokens` otherwise.
+    """
+    if not enabled or message_count < LEAST_MESSAGES:
+        return False
+    return (reported_tokens or tokens) >= context_length * URGENT_SHARE or message_count >= MOST_MESSAGES

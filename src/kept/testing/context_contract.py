@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kept.context.engine import ContextEngine, Setup
-from kept.context.groups import last_user
 from kept.context.lossless.tree import NodesInMemory
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged
 from kept.context.prune import pruned
-from kept.context.repair import faults
+from kept.context.repair import faults, last_user
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
@@ -119,7 +118,7 @@ def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome:
 
 def faults_of_context(rows: Sequence[StoredMessage], outcome: Outcome) -> list[str]:
     """Return the faults of the request that the stored outcome gives."""
-    from kept.context.measure import sent
+    from kept.context.repair import sent
 
     return faults(sent(context_after(rows, outcome)))
 

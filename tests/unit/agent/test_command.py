@@ -7,20 +7,20 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kept.agent import command
+from kept.agent import workspace
 from kept.agent.offload import given_up, offload
 from kept.agent.workspace import Workspace
 
 
-def run(text: str, folder: Path, seconds: float = 20.0) -> command.Ended:
-    return command.run(text, folder=folder, seconds=seconds, most_bytes=1_000)
+def run(text: str, folder: Path, seconds: float = 20.0) -> workspace.Ended:
+    return workspace.run_command(text, folder=folder, seconds=seconds, most_bytes=1_000)
 
 
 def test_output_and_exit_code_come_back(tmp_path):
     """Both streams are kept in the order of printing."""
     ended = run("echo one; echo two >&2; exit 3", tmp_path)
 
-    assert ended == command.Ended("one\ntwo\n", 3)
+    assert ended == workspace.Ended("one\ntwo\n", 3)
 
 
 def test_a_flood_keeps_its_end(tmp_path):

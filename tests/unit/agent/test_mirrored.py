@@ -1,6 +1,6 @@
 """The ledger as providers read it."""
 
-from kept.agent.mirrored import PageLedger
+from kept.agent.parts import PageLedger
 from kept.app import open_app
 from kept.core.ids import SessionId
 from kept.core.messages import Session

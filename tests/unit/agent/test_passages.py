@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.agent.passages import CHARS, look_up
+from kept.agent.assistant import CHARS, look_up
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore

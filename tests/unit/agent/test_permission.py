@@ -2,8 +2,7 @@
 
 import pytest
 
-from kept.agent.permission import permission
-from kept.agent.workspace import Workspace
+from kept.agent.workspace import Workspace, permission
 from kept.core.tools import Tool, ToolSchema
 
 RISKY = {"command": "rm -rf build"}

@@ -3,10 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.answer import Called
-from kept.agent.limits import Spent, reached, where_it_stands
-from kept.agent.nudge import Nudges, nudges_from
-from kept.agent.schema import mismatch
+from kept.agent.act import mismatch
+from kept.agent.answer import Called, Spent, reached, where_it_stands
+from kept.agent.review import Nudges, nudges_from
 from kept.agent.settings import LimitSettings
 from kept.core.messages import Usage
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.context.boundaries import head_length, planned, summary_budget, tail_start
-from kept.context.groups import groups
-from kept.context.marker import MARKER
+from kept.context.repair import groups
+from kept.context.sections import MARKER
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window, limits
 from kept.core.messages import Message, Role, ToolCall

@@ -6,13 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from kept.context.compressor import Compressor
-from kept.context.deadline import WithDeadline
-from kept.context.hygiene import needs_hygiene
-from kept.context.marker import MARKER
 from kept.context.outcome import Compaction, Pruned, Unchanged, Why
-from kept.context.pacing import Pace, pace_from
-from kept.context.window import Window
+from kept.context.sections import MARKER
+from kept.context.summarising import Compressor
+from kept.context.summary import WithDeadline
+from kept.context.window import Pace, Window, needs_hygiene, pace_from
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError
 from kept.core.messages import Message, Role, Usage
 from kept.testing.clock import FixedClock

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from kept.context.engine import ContextEngine
-from kept.context.guarded import Guarded
-from kept.context.lookup import chosen
+from kept.context.engines import Guarded, chosen
 from kept.context.outcome import Compaction
 from kept.testing.context_contract import ContextEngineContract, conversation, prepared
 

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from kept.context.compressor import Compressor
-from kept.context.guarded import Guarded
-from kept.context.lookup import available, chosen
+from kept.context.engines import Guarded, available, chosen
 from kept.context.lossless import Lossless
 from kept.context.outcome import Compaction
+from kept.context.summarising import Compressor
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.core.tools import ToolContext
 from kept.testing.context_contract import ContextEngineContract, check_outcome, conversation, prepared
 
 SUBCLASS = """
-from kept.context.compressor import Compressor
+from kept.context.summarising import Compressor
 class Mine(Compressor):
     name = "mine"
 """
@@ -28,7 +27,7 @@ def register(ctx):
 """
 LYING = """
 from dataclasses import replace
-from kept.context.compressor import Compressor
+from kept.context.summarising import Compressor
 class Lying(Compressor):
     name = "lying"
     def compress(self, rows, **more):

@@ -6,12 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.context.lossless import Lossless
-from kept.context.lossless.engine import FAN, HEADING, condensable
-from kept.context.lossless.entries import thinned
-from kept.context.lossless.tools import matcher
-from kept.context.lossless.tree import Node, NodesInMemory, Tree
-from kept.context.marker import MARKER, summary_text
+from kept.context.lossless.engine import FAN, HEADING, condensable, thinned
+from kept.context.lossless.tree import Node, NodesInMemory, Tree, matcher
 from kept.context.outcome import Compaction, Unchanged, Why
+from kept.context.sections import MARKER, summary_text
 from kept.core.errors import ModelBusy, ModelError, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Message, Role, StoredMessage

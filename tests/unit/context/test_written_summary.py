@@ -7,10 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.citations import cited, sources
-from kept.context.marker import MARKER, body_of, is_summary, prompt, summary_text, with_note
-from kept.context.sections import NAMES, clipped, fitted, joined, parsed, rendered
+from kept.context.sections import (
+    MARKER,
+    NAMES,
+    body_of,
+    clipped,
+    fitted,
+    is_summary,
+    joined,
+    parsed,
+    prompt,
+    rendered,
+    summary_text,
+    with_note,
+)
 from kept.context.summary import Brief, Unreachable, Written, written
+from kept.context.transcript import cited, sources
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from kept.core.messages import Message, Role, StoredMessage
 from kept.testing.context_contract import conversation, stored

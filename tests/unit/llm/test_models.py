@@ -18,7 +18,7 @@ from kept.llm.endpoint import Endpoint
 from kept.llm.models import Configured, Models
 from kept.llm.retry import close
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
-from kept.prompt.breakpoints import apply_cache_markers
+from kept.prompt.tiers import apply_cache_markers
 from kept.testing.loopback import Status
 from kept.testing.loopback_anthropic import LoopbackAnthropic
 from kept.testing.loopback_openai import LoopbackOpenAI
@@ -216,7 +216,7 @@ def test_sdks_are_not_imported_before_they_are_used():
     code = (
         "import sys\n"
         "from kept.llm.models import Models, Configured\n"
-        "from kept.prompt.breakpoints import apply_cache_markers\n"
+        "from kept.prompt.tiers import apply_cache_markers\n"
         "models = Models(Configured(), {'ANTHROPIC_API_KEY': 'k'}, mark=apply_cache_markers, sink=print)\n"
         "models.chat()\n"
         "print([name for name in ('openai', 'anthropic', 'httpx2', 'pydantic') if name in sys.modules])\n"

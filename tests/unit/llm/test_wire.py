@@ -14,7 +14,7 @@ from kept.llm.anthropic import AnthropicModel
 from kept.llm.endpoint import Endpoint, Sending
 from kept.llm.openai import OpenAIModel
 from kept.llm.sdk import as_bytes
-from kept.prompt.breakpoints import apply_cache_markers
+from kept.prompt.tiers import apply_cache_markers
 
 TOOLS = (
     ToolSchema("memory", "Keep.", {"type": "object", "properties": {"b": {}, "a": {}}}, "memory"),

@@ -1,16 +1,60 @@
-"""Thinking: one model call, streamed through the scrubber."""
+"""Assembling a request: a copy of the history, with recalled text in the newest user message only."""
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kept.context.prune import pruned_as_marked
+from kept.context.repair import sent
 from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled, TextStreamed
-from kept.core.messages import ChatRequest, ChatResponse, Message, ReasoningDelta, Restarted, Role, TextDelta
+from kept.core.messages import (
+    ChatRequest,
+    ChatResponse,
+    Message,
+    NewMessage,
+    Origin,
+    ReasoningDelta,
+    Restarted,
+    Role,
+    StoredMessage,
+    TextDelta,
+)
 from kept.core.ports import ChatModel, EventSink
 from kept.core.text import JSON, dumps
-from kept.security.fence import StreamingContextScrubber, looks_fenced, scrubbed
+from kept.core.tools import ToolSchema
+from kept.security.fence import build_memory_context_block, looks_fenced
+from kept.security.scrub import StreamingContextScrubber, scrubbed
+
+
+def user_message(text: str, recalled: Sequence[str], *, timestamp: float) -> NewMessage:
+    """Return the person's message: clean in `content`, with what was recalled in `api_content` only."""
+    background = "\n\n".join(piece for piece in recalled if piece.strip())
+    block = build_memory_context_block(background) if background else ""
+    return NewMessage(
+        Message(Role.USER, text),
+        timestamp,
+        Origin.PERSON,
+        api_content=f"{text}\n\n{block}" if block else None,
+    )
+
+
+def request(
+    prompt: str,
+    rows: Sequence[StoredMessage],
+    *,
+    tools: tuple[ToolSchema, ...],
+    pruning: JSON,
+    conversation_id: str,
+) -> ChatRequest:
+    """Return the request for `rows`; the same rows always give the same bytes."""
+    return ChatRequest(
+        system=prompt,
+        messages=sent(pruned_as_marked(rows, pruning)),
+        tools=tools,
+        conversation_id=conversation_id,
+    )
 
 
 @dataclass(slots=True)

@@ -10,17 +10,17 @@ import anyio
 from kept.agent.act import Approve, deny
 from kept.agent.answer import Kept
 from kept.agent.compact import Squeeze, compact
-from kept.agent.nudge import Nudges, nudges_from
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.prompting import Frozen, delta, frozen_from, frozen_now, session_prompt
 from kept.agent.record import Record
+from kept.agent.review import Nudges, nudges_from
 from kept.agent.statements import is_correction
 from kept.agent.title import first_words
 from kept.agent.turn import Turn
-from kept.context.marker import is_summary, with_note
 from kept.context.outcome import Outcome, Unchanged
 from kept.context.prune import pruned_as_marked
+from kept.context.sections import is_summary, with_note
 from kept.context.window import Window
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
