@@ -24,8 +24,7 @@ from kept.core.messages import (
 from kept.core.ports import ChatModel, EventSink
 from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
-from kept.security.fence import build_memory_context_block, looks_fenced
-from kept.security.scrub import StreamingContextScrubber, scrubbed
+from kept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrubbed
 
 
 def user_message(text: str, recalled: Sequence[str], *, timestamp: float) -> NewMessage:
