@@ -109,7 +109,7 @@ def _exits() -> str:
 
 
 def _slash() -> str:
-    from kept.cli.slash import COMMANDS
+    from kept.cli.chat.slash import COMMANDS
 
     rows = [(f"`/{name}`", what) for name, what in COMMANDS.items()]
     return "## Inside a chat\n\n" + _table(("command", "meaning"), rows) + "\n\n`/NAME` of a skill uses that skill."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kept.cli import frame
+from kept.cli import terminal
 from kept.cli.main import main
 
 
@@ -45,7 +45,7 @@ def kept(home, work, monkeypatch):
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", ["kept", *arguments])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-            patch.setattr(frame, "invocation", frame.Invocation())
+            patch.setattr(terminal, "invocation", terminal.Invocation())
             with redirect_stdout(out), redirect_stderr(err):
                 try:
                     main()

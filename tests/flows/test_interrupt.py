@@ -16,7 +16,7 @@ import pytest
 
 from kept.agent.agent import Opening
 from kept.app import open_app
-from kept.cli.slash import Slash
+from kept.cli.chat.slash import Slash
 from kept.core.events import TextStreamed, ToolStarted
 from kept.llm.scripted import Says, call
 from kept.testing.loopback_anthropic import LoopbackAnthropic

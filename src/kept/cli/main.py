@@ -6,12 +6,12 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from kept.cli import completion, frame
+from kept.cli import completion, terminal
 from kept.core.errors import KeptError, StorageError, UsageError
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ COMMANDS = {
     "doctor": "Check the whole installation by running the real paths.",
     "version": "Print the version.",
 }
-"""Each name is a module of this package with `register(main)`; the text is its line in the help."""
+"""Each name is a module of `commands` (or `chat`) with `register(program)`; the text is its line in the help."""
 
 _LINE_CHARS = 66
 """What the list of commands has room for beside a name, in a terminal of 80 columns."""
@@ -112,12 +112,18 @@ def build(arguments: list[str]) -> typer.Typer:
     program = _empty()
     asked = _command_in(completion.typed() or arguments)
     if asked in COMMANDS:
-        import_module(f"kept.cli.{asked}").register(program)
+        _module_of(asked).register(program)
         _shorten(program)
         return program
     for name, line in COMMANDS.items():
         program.command(name, help=line)(_named)
     return program
+
+
+def _module_of(command: str) -> Any:
+    """Return the module of a command group, which has `register(program)`."""
+    place = {"chat": "chat.command", "run": "chat.run"}.get(command, f"commands.{command}")
+    return import_module(f"kept.cli.{place}")
 
 
 def _command_in(words: list[str]) -> str | None:
@@ -130,7 +136,7 @@ def whole() -> typer.Typer:
     """Return the program with every command loaded."""
     program = _empty()
     for name in COMMANDS:
-        import_module(f"kept.cli.{name}").register(program)
+        _module_of(name).register(program)
     for command in program.registered_commands:
         command.short_help = COMMANDS[str(command.name)]
     for group in program.registered_groups:
@@ -178,7 +184,7 @@ def _print_version(asked: bool) -> None:
     if asked:
         from kept import __version__
 
-        frame.say(f"kept {__version__}")
+        terminal.say(f"kept {__version__}")
         raise typer.Exit
 
 
@@ -210,9 +216,9 @@ def _without_globals(arguments: list[str]) -> list[str]:
             text = value if equals else next(words, None)
             if not text:
                 raise UsageError(f"{name} needs a value", f"write {name} {'FOLDER' if name == '--home' else 'NAME'}")
-            setattr(frame.invocation, "home" if name == "--home" else "profile", text)
+            setattr(terminal.invocation, "home" if name == "--home" else "profile", text)
         elif word == "--debug":
-            frame.invocation.debug = True
+            terminal.invocation.debug = True
         else:
             rest.append(word)
     return rest
@@ -224,10 +230,10 @@ def _owns_option(name: str, before: list[str]) -> bool:
 
 
 def _report(error: KeptError) -> None:
-    if frame.invocation.debug:
+    if terminal.invocation.debug:
         import traceback
 
         traceback.print_exc()
-    frame.note(f"kept: {error.message}")
+    terminal.note(f"kept: {error.message}")
     if error.remedy:
-        frame.note(f"  next: {error.remedy}")
+        terminal.note(f"  next: {error.remedy}")

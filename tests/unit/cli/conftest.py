@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kept.cli import frame, main
+from kept.cli import main, terminal
 
 
 @dataclass
@@ -23,8 +23,8 @@ def run(monkeypatch, capsys):
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["kept", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        monkeypatch.setattr(frame, "invocation", frame.Invocation())
-        monkeypatch.setattr(main.frame, "invocation", frame.invocation)
+        monkeypatch.setattr(terminal, "invocation", terminal.Invocation())
+        monkeypatch.setattr(main.terminal, "invocation", terminal.invocation)
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main.main()

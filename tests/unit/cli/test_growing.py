@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kept.cli.growing import Growing
+from kept.cli.chat.streaming_markdown import Growing
 
 ROWS = 10
 _PIECE = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|\x1b\[\?\d+[a-z]|(\r)|(\n)|([^\x1b\r\n]+)")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.cli.screen import Screen
+from kept.cli.chat.screen import Screen
 from kept.core.events import TextStreamed, ToolFinished, Warned
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.cli.when import moment
+from kept.cli.terminal import moment
 from kept.core.errors import UsageError
 
 NOW = 1_773_568_800.0

@@ -1,0 +1,1 @@
+"""`kept chat` and `kept run`: a conversation in a terminal."""

@@ -1,0 +1,201 @@
+"""`kept chat`: talk with an agent that remembers."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kept.cli.chat.screen import Screen
+from kept.cli.terminal import note, opened, say, wrapped
+from kept.core.errors import KeptError, NotFound, Unreadable, UsageError
+from kept.core.ids import SessionId
+from kept.memory.edits import Target
+from kept.memory.files import NAMES
+
+if TYPE_CHECKING:
+    from kept.agent.answer import Kept
+    from kept.app import App
+    from kept.cli.chat.slash import Slash
+
+CONNECT = (
+    "No model is connected: I keep what you tell me and answer from memory. To connect one, set ANTHROPIC_API_KEY or "
+    "OPENAI_API_KEY, or run `kept model set NAME`."
+)
+
+
+def register(program: typer.Typer) -> None:
+    """Add the command."""
+    program.command("chat")(chat)
+
+
+def chat(
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Go on with this session: id, its beginning, or title.")
+    ] = None,
+    incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
+    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
+) -> None:
+    """Talk with an agent that remembers; /help lists what you can type."""
+    from kept.agent.agent import Opening
+    from kept.agent.workspace import Workspace
+    from kept.cli.chat.approval import approver
+    from kept.cli.chat.loop import Leaving, talking
+    from kept.cli.chat.tending import tending
+
+    with opened() as kept:
+        screen = Screen(kept.settings.display.memory_notifications)
+        kept.sink = screen
+        session = chosen_session(kept, resume, newest=continue_, incognito=incognito)
+        approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
+        agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
+        _tidy(kept)
+        screen.cost_of = agent.parts.cost_of
+        _greet(kept, agent.parts.model.name if agent.parts.model is not None else None, incognito=incognito)
+        wait = kept.settings.review.exit_wait_seconds
+        with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
+            from kept.cli.chat.slash import Slash
+
+            slash = Slash(kept, talk, screen)
+            for line in _lines(kept, slash):
+                if not line.strip():
+                    continue
+                try:
+                    if not slash.handled(line):
+                        exchange(slash, line)
+                except KeyboardInterrupt as pressed:  # in a command: a turn hears it by itself
+                    if isinstance(pressed, Leaving) or talk.is_pressed_again():
+                        raise
+                    note("(stopped; Ctrl-C again to leave)")
+                except KeptError as error:
+                    screen.end()
+                    note(f"kept: {error.message}" + (f"\n  next: {error.remedy}" if error.remedy else ""))
+                if slash.leaving:
+                    break
+
+
+def _tidy(kept: "App") -> None:
+    """Empty what was in the trash for too long; a store that cannot be written has said so already."""
+    from kept.core.errors import StorageError
+
+    try:
+        kept.sessions.keeping.sweep()
+    except StorageError:
+        return
+
+
+def chosen_session(kept: "App", name: str | None, *, newest: bool, incognito: bool) -> SessionId | None:
+    """Return the session to go on with, by id, beginning of an id or title, or the newest; None for a new one."""
+    if incognito and (name or newest):
+        raise UsageError("an incognito conversation takes up no earlier one", "leave --incognito out, or the session")
+    if name:
+        return kept.sessions.resolve(name)
+    return _latest_session(kept) if newest else None
+
+
+def _latest_session(kept: "App") -> SessionId:
+    """Return the session that was last active, or raise NotFound."""
+    for source in ("cli", "chat"):
+        recent = kept.sessions.recent(limit=1, source=source)
+        if recent:
+            return recent[0].id
+    raise NotFound("there is no session to go on with", "start one with `kept chat`")
+
+
+def exchange(slash: "Slash", line: str) -> None:
+    """Say one message, show the answer and what was saved, and begin the review that is due."""
+    slash.screen.begin()
+    slash.screen.is_verbatim = slash.talk.agent.parts.model is None
+    answer = slash.talk.turn(line)
+    slash.screen.end()
+    if answer.interrupted:
+        note("(interrupted; what was said so far is kept)")
+    if slash.talk.agent.parts.model is not None:
+        _notices(slash, answer.saved)
+    agent = slash.talk.agent
+    trouble = agent.live.record.trouble
+    if agent.parts.sessions is None and not agent.opening.incognito:
+        trouble = "the database cannot be used; the first lines say why"
+    if trouble:
+        note(f"(not stored: {trouble})")
+    slash.talk.begin_review()
+
+
+def _notices(slash: "Slash", saved: "tuple[Kept, ...]") -> None:
+    if slash.screen.notifications == "off":
+        return
+    for each in saved:
+        undo = f" (undo: kept memory undo {each.ledger_id})" if each.ledger_id else ""
+        note(f"saved to {each.target}: {each.text}{undo}")
+
+
+def _greet(kept: "App", model: str | None, *, incognito: bool) -> None:
+    from kept import __version__
+
+    if model is None:
+        note(wrapped(f"kept {__version__}. {CONNECT}"))
+        _say_what_is_unreadable(kept)
+    else:
+        note(wrapped(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip()))
+    if incognito:
+        note("Incognito: nothing of this conversation is kept, and memory is not changed.")
+    waiting = len(kept.approvals.waiting())
+    if waiting:
+        wait = "1 memory write waits" if waiting == 1 else f"{waiting} memory writes wait"
+        note(f"{wait} for your approval: /memory pending")
+    if sys.stdin.isatty():
+        keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves."
+        note(wrapped(keys))
+
+
+def _say_what_is_unreadable(kept: "App") -> None:
+    """Name the pages that cannot answer; with a model the prompt is built at once, and says so itself."""
+    for page in Target:
+        try:
+            kept.memory.page(page)
+        except Unreadable as error:
+            note(f"kept: I go on without {NAMES[page]}: {error.message}\n  next: {error.remedy}")
+
+
+def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield from _piped()
+        return
+    from kept.cli.chat.prompt import Prompt
+
+    model = slash.talk.agent.parts.model
+
+    def warm() -> None:
+        if model is not None:
+            kept.models.warm(model.name)
+        threading.Thread(target=_settle_in, name="kept-warm", daemon=True).start()
+
+    # only once the prompt stands: imports in another thread would hold it up
+    prompt = Prompt(kept.home.chat_history, slash, when_shown=warm)
+    while (line := prompt.ask()) is not None:
+        yield line
+
+
+def _settle_in() -> None:
+    from kept.core.threads import share_one_heap
+    from kept.security.table import table
+
+    share_one_heap()
+    table()
+
+
+def _piped() -> Iterator[str]:
+    """Yield what is written into the chat; as UTF-8 whatever the locale, so that words are kept as said."""
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            note(f"kept: line {number} is not UTF-8 text and was left out")
+            note("  next: convert it to UTF-8 and say it again")
+            continue
+        if line.strip():
+            say(f"> {line}")
+        yield line

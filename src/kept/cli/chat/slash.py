@@ -1,0 +1,276 @@
+"""Slash commands of a chat."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING
+
+from kept.cli.chat.loop import Talk
+from kept.cli.chat.screen import Screen
+from kept.cli.commands.memory import show_page
+from kept.cli.terminal import note, say
+from kept.cli.text import indented, printable
+from kept.core.clock import from_epoch
+from kept.core.errors import Refused, StorageError, Unreadable, UsageError
+from kept.core.ids import SessionId
+from kept.core.messages import Usage
+from kept.core.search import SearchRequest
+from kept.core.text import quote
+from kept.memory.edits import Target
+
+if TYPE_CHECKING:
+    from kept.app import App
+
+COMMANDS = {
+    "new": "begin a new conversation",
+    "reset": "the same: leave this conversation behind",
+    "resume": "ID: take up an earlier conversation",
+    "branch": "go on in a branch; this conversation stays as it is",
+    "undo": "take back the last exchange",
+    "title": "TEXT: name this conversation",
+    "compress": "[FOCUS]: make the context smaller now; --preview only tells",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages",
+    "skills": "[WORDS]: the skills, or those that fit the words",
+    "search": "QUESTION: look in past conversations",
+    "model": "[NAME]: show or change the model",
+    "usage": "tokens and money of this conversation",
+    "status": "where things stand",
+    "help": "this list",
+    "quit": "leave",
+}
+
+
+@dataclass(slots=True)
+class Slash:
+    """Carries out what a person types with a slash."""
+
+    kept: "App"
+    talk: Talk
+    screen: Screen
+    leaving: bool = False
+
+    def handled(self, line: str) -> bool:
+        """Carry out a slash command; False when the line is something to say."""
+        if not line.startswith("/") or line.startswith("//"):
+            return False
+        name, _, rest = line[1:].strip().partition(" ")
+        name = {"exit": "quit", "q": "quit", "?": "help"}.get(name, name)
+        if name in COMMANDS:
+            command: Callable[[str], None] = getattr(self, f"do_{name}")
+            command(rest.strip())
+            return True
+        return self._skill(name, rest.strip())
+
+    def _skill(self, name: str, arguments: str) -> bool:
+        from kept.cli.chat.slash_skills import use_skill
+
+        if use_skill(self, name, arguments):
+            return True
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean /{close[0]}?" if close else ""
+        raise UsageError(f"there is no command /{name}{hint}", "/help lists the commands")
+
+    def do_help(self, _rest: str) -> None:
+        """List the commands."""
+        for name, words in COMMANDS.items():
+            say(f"/{name:<9} {words}")
+
+    def do_quit(self, _rest: str) -> None:
+        """Leave."""
+        self.leaving = True
+
+    def do_new(self, _rest: str) -> None:
+        """Begin anew."""
+        self.talk.portal.call(self.talk.agent.new, "new")
+        say("A new conversation.")
+
+    def do_reset(self, _rest: str) -> None:
+        """Begin anew."""
+        self.talk.portal.call(self.talk.agent.new, "reset")
+        say("A new conversation.")
+
+    def do_resume(self, rest: str) -> None:
+        """Take up an earlier conversation; without an id the recent ones are listed."""
+        if rest:
+            self.talk.portal.call(self.talk.agent.resume, self.kept.sessions.resolve(rest))
+            agent = self.talk.agent
+            count = len(agent.live.record.rows)
+            say(printable(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."))
+            return
+        for session in self.kept.sessions.recent(limit=10):
+            when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
+            say(printable(f"{session.id}  {when}  {session.title or 'untitled'}"))
+
+    def do_branch(self, _rest: str) -> None:
+        """Go on in a branch."""
+        say(f"Now in the branch {self.talk.portal.call(self.talk.agent.branch)}.")
+
+    def do_undo(self, _rest: str) -> None:
+        """Take back the last exchange."""
+        said = self.talk.portal.call(self.talk.agent.undo)
+        say(f"Taken back: {said}" if said is not None else "There is nothing to take back.")
+
+    def do_title(self, rest: str) -> None:
+        """Name the conversation."""
+        agent = self.talk.agent
+        if not rest:
+            stored = self.kept.sessions.session(agent.session.id) if agent.live.record.exists else None
+            say((stored.title if stored else None) or "untitled")
+        elif not agent.live.record.exists:
+            trouble = agent.live.record.trouble
+            if trouble:
+                raise StorageError(f"this conversation is not stored: {trouble}", "give it a title when it is")
+            raise UsageError("this conversation is not stored yet", "say something first")
+        else:
+            say(f"Title: {self.kept.sessions.rename(agent.session.id, rest)}")
+
+    def do_compress(self, rest: str) -> None:
+        """Compact now."""
+        engine, live = self.talk.agent.parts.engine, self.talk.agent.live
+        if engine is None:
+            raise UsageError("without a model there is no context to compress", "connect a model first")
+        if rest == "--preview":
+            from kept.cli.commands.sessions_compress import previewed
+
+            say(previewed(engine.preview(live.rows_sent), messages=len(live.record.rows)))
+            return
+        outcome = self.talk.run(self.talk.agent.compress, rest)
+        if not outcome.saved:
+            say(f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.".replace("_", " "))
+
+    def do_memory(self, rest: str) -> None:
+        """Show the pages, or decide about what waits."""
+        word, _, argument = rest.partition(" ")
+        match word:
+            case "pending":
+                waiting = self.kept.approvals.waiting()
+                for item in waiting:
+                    say(f"{item.id}  {item.target.value}: {printable(item.summary)}")
+                if not waiting:
+                    say("Nothing waits.")
+            case "approve" | "reject":
+                self._decide(word, argument.strip())
+            case "undo":
+                self._undo_memory()
+            case "" | "show":
+                self._show_pages()
+            case _:
+                raise UsageError(
+                    f"there is no /memory {word}", "write /memory, or /memory pending, approve ID, reject ID, undo"
+                )
+
+    def _show_pages(self) -> None:
+        for page in Target:
+            try:
+                show_page(self.kept.memory, page)
+            except Unreadable as error:  # the other page is shown all the same
+                note(f"kept: {error.message}\n  next: {error.remedy}")
+        waiting = len(self.kept.approvals.waiting())
+        if waiting:
+            say(f"{waiting} waiting: /memory pending")
+
+    def _decide(self, word: str, pending_id: str) -> None:
+        if word == "reject":
+            rejected = self.kept.approvals.reject(pending_id)
+            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {printable(rejected.summary)}")
+            return
+        outcome = self.kept.approvals.approve(pending_id)
+        say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)
+
+    def _undo_memory(self) -> None:
+        from kept.memory.undo import undo
+
+        result = undo(self.kept.memory)
+        say(result.error if isinstance(result, Refused) else " ".join(outcome.message for outcome in result))
+
+    def do_skills(self, rest: str) -> None:
+        """List skills."""
+        from kept.cli.chat.slash_skills import list_skills
+
+        list_skills(self, rest)
+
+    def do_search(self, rest: str) -> None:
+        """Look in past conversations."""
+        from kept.agent.assistant import look_up
+
+        if not rest:
+            raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")
+        passages = look_up(self.kept.sessions, rest)
+        for passage in passages:
+            say(indented(printable(quote(passage.text, passage.source)), ""))
+        if not passages:
+            found = self.kept.sessions.search(SearchRequest(rest, limit=3))
+            say("Nothing fits well." + (" Nearest: " if found.sessions else ""))
+            for hit in found.sessions[:3]:
+                session = self.kept.sessions.session(hit.session_id)
+                title = session.title if session and session.title else "untitled"
+                say(printable(f"  {hit.session_id}  {title}"))
+
+    def do_model(self, rest: str) -> None:
+        """Show or change the model of this conversation."""
+        agent = self.talk.agent
+        if rest:
+            self.talk.portal.call(self.kept.agents.use_model, agent, rest)
+        say(agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory")
+
+    def do_usage(self, _rest: str) -> None:
+        """Show what this conversation took."""
+        usage, cost = self._spent()
+        money = "price unknown" if cost is None else f"${cost:.4f}"
+        say(
+            f"sent {usage.prompt_tokens:,} tokens ({usage.cache_read_tokens:,} from cache, "
+            f"{usage.cache_write_tokens:,} written to it), received {usage.output_tokens:,}; {money}"
+        )
+
+    def _spent(self) -> tuple[Usage, float | None]:
+        """Return what all sessions of the conversation took, also in earlier processes."""
+        from kept.sessions.usage import totals
+
+        live = self.talk.agent.live
+        if not live.record.exists:
+            return self.screen.usage, self.screen.cost
+        rows = [row for one in sorted(live.lineage) for row in self.kept.sessions.usage(session_id=SessionId(one))]
+        whole = next(iter(totals(rows, lambda _row: "all")), None)
+        return (Usage(), 0.0) if whole is None else (whole.usage, whole.cost)
+
+    def do_status(self, _rest: str) -> None:
+        """Show where things stand."""
+        agent = self.talk.agent
+        say(
+            f"session {printable(agent.session.id)}, {len(agent.live.record.rows)} messages, model {self._model_name()}"
+        )
+        say(self.status_line())
+        if agent.live.record.trouble:
+            note(f"not stored: {agent.live.record.trouble}")
+
+    def _model_name(self) -> str:
+        model = self.talk.agent.parts.model
+        return model.name if model is not None else "none"
+
+    def _fill(self, target: Target) -> str:
+        try:
+            return f"{self.kept.memory.page(target).percent} %"
+        except StorageError:  # drawn after every key: the commands say what is wrong with the page
+            return "unreadable"
+
+    def status_line(self) -> str:
+        """Return the line under the prompt: model, tokens, cache share, cost, fill of memory."""
+        usage = self.screen.usage
+        share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
+        tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
+        cost = [f"${self.screen.cost:.4f}"] if self.screen.cost else []
+        fill = ", ".join(f"{page.value} {self._fill(page)}" for page in Target)
+        return _lines([self._model_name(), tokens, *cost, fill], get_terminal_size().columns)
+
+
+def _lines(parts: list[str], columns: int) -> str:
+    """Return the parts beside each other, on as many lines as a narrow terminal needs."""
+    lines = [f" {parts[0]} "]
+    for part in parts[1:]:
+        longer = f"{lines[-1]}· {part} "
+        if len(longer) <= columns:
+            lines[-1] = longer
+        else:
+            lines.append(f" {part} ")
+    return "\n".join(lines)

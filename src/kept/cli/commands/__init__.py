@@ -1,0 +1,1 @@
+"""One module per command group: each parses, calls an operation and renders its result."""

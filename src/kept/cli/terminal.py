@@ -1,0 +1,168 @@
+"""What every command shares: the app it runs on, and how it speaks."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+import typer
+
+from kept.app import App, open_app
+from kept.config.home import Home, find_home
+from kept.core.clock import parse_moment
+from kept.core.errors import Refused, UsageError
+from kept.core.events import Event, Progressed, Warned
+from kept.core.text import JSON, dumps
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+MOST = 1_000_000_000
+MOST_DAYS = 36_500
+"""The greatest numbers that an option takes: more would leave the range of a database or a calendar."""
+
+
+@dataclass(slots=True)
+class Invocation:
+    """What stood before or after the command and holds for all of them."""
+
+    home: str | None = None
+    profile: str | None = None
+    debug: bool = False
+
+
+invocation = Invocation()
+"""Set once per process by `main`, before any command runs."""
+
+
+@contextmanager
+def opened() -> Iterator[App]:
+    """Open the app on the chosen home, and close it whatever happens."""
+    app = open_app(invocation.home, invocation.profile, debug=invocation.debug, sink=TerminalSink())
+    for warning in app.warnings:
+        note(warning)
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def chosen_home() -> Home:
+    """Return the chosen home without reading its settings, so that a command can mend them."""
+    return find_home(invocation.home, invocation.profile, os.environ)
+
+
+def read_input() -> str:
+    """Return standard input as text, or raise UsageError: bytes that are no text cannot be kept."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"standard input is not UTF-8 text (byte {error.start})", "convert it to UTF-8 first"
+        ) from None
+
+
+def say(text: str = "") -> None:
+    """Print one line of the answer."""
+    _write(sys.stdout, text)
+
+
+def note(text: str) -> None:
+    """Print one line beside the answer: warnings, hints, progress."""
+    _write(sys.stderr, text)
+
+
+def wrapped(text: str) -> str:
+    """Return a sentence broken between words where a person reads it in a narrow terminal."""
+    if not sys.stderr.isatty():
+        return text
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    return fill(text, max(20, get_terminal_size().columns - 1), break_long_words=False, break_on_hyphens=False)
+
+
+def is_styled() -> bool:
+    """Whether bold and colour may be used: a person looks, at a terminal that knows them, and wants them."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+
+
+def put(text: str) -> None:
+    """Print a part of the answer; the line goes on."""
+    _write(sys.stdout, text, end="")
+
+
+def _write(stream: object, text: str, *, end: str = "\n") -> None:
+    # a terminal that cannot show a character shows its escape; the answer must not end in a traceback
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True, end=end)  # type: ignore[call-overload] # stdout or stderr
+
+
+def print_json(value: JSON) -> None:
+    """Print `value`: indented for a person, one line when piped."""
+    say(dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
+    """Say what is wrong and what to do next, on stderr, and leave."""
+    note(f"kept: {message}")
+    if remedy:
+        note(f"  next: {remedy}")
+    raise typer.Exit(code)
+
+
+def refuse(refused: Refused, *, as_json: bool) -> NoReturn:
+    """Show a refusal: JSON on stdout where it was asked for, the reason on stderr always."""
+    if as_json:
+        print_json(refused.as_json())
+    fail(refused.error, refused.remedy)
+
+
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask a person; without a terminal only `--yes` counts."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        fail(f"nobody is at the terminal to be asked: {question}", "give --yes to agree", code=2)
+    return typer.confirm(question, default=False, err=True)
+
+
+class TerminalSink:
+    """Shows events on stderr: warnings as lines, long work as a bar."""
+
+    def __init__(self) -> None:
+        self._task = ""
+
+    def __call__(self, event: Event, /) -> None:
+        """Show what a person should see of `event`."""
+        match event:
+            case Warned(message, remedy):
+                note(f"kept: {message}{f' ({remedy})' if remedy else ''}")
+            case Progressed(task, done, total):
+                self._show_progress(task, done, total)
+            case _:
+                return
+
+    def _show_progress(self, task: str, done: int, total: int | None) -> None:
+        if not sys.stderr.isatty():
+            return
+        share = f" {done * 100 // total:3d} %" if total else ""
+        end = "\n" if total is not None and done >= total else ""
+        print(
+            f"\r{task}: {done:,}{f' of {total:,}' if total else ''}{share}   ",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def moment(text: str, *, now: float) -> float:
+    """Return the moment that `text` means; raises UsageError for what is no date."""
+    found = parse_moment(text, now=now)
+    if found is None:
+        raise UsageError(
+            f"{text!r} is not a date that can be read",
+            "write it like 2026-11-15, 2026-11-15T18:30, yesterday, last week, in March, 3 days ago, gestern, 上周",
+        )
+    return found
