@@ -12,7 +12,7 @@ from skills_ref.validator import validate
 
 from kept.core.tools import ToolContext
 from kept.skills.changes import Author, Changed, Create
-from kept.skills.document import composed
+from kept.skills.document import compose
 from kept.skills.editor import SkillEditor, undo
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
@@ -26,7 +26,7 @@ ROUNDS = 200 if os.environ.get("KEPT_HEAVY") == "1" else 8
 def home(tmp_path):
     folder = tmp_path / "skills"
     editor = SkillEditor(SkillLibrary(folder, settings=SkillSettings(bundled=False)))
-    editor.apply(Create("shared", composed("shared", "Shared by many. Use when asked.", "# Log\n\nEND\n")), Author())
+    editor.apply(Create("shared", compose("shared", "Shared by many. Use when asked.", "# Log\n\nEND\n")), Author())
     return folder
 
 
@@ -93,7 +93,7 @@ def test_a_home_that_cannot_be_written_still_serves_skills(tmp_path):
     home = tmp_path / "skills"
     place = home / "readable"
     place.mkdir(parents=True)
-    (place / "SKILL.md").write_text(composed("readable", "Read me. Use when asked.", "# x\n"))
+    (place / "SKILL.md").write_text(compose("readable", "Read me. Use when asked.", "# x\n"))
     (home / ".usage.json").mkdir()
     (home / ".versions").write_text("a file stands here")
     tools = {tool.schema.name: tool for tool in SkillTools(library(home)).tools()}

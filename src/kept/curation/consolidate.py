@@ -12,7 +12,7 @@ from kept.core.ports import Completes
 from kept.core.text import resource_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
 from kept.skills.changes import Author, Changed, Create, Edit
-from kept.skills.document import Document, bad_name, composed, strictly
+from kept.skills.document import Document, bad_name, compose, strictly
 from kept.skills.editor import SkillEditor
 from kept.skills.guard.inspection import inspect
 from kept.skills.guard.verdict import Danger
@@ -114,7 +114,7 @@ def _checked(editor: SkillEditor, row: dict[str, Any], eligible: dict[str, Skill
         return f"{into!r}: {', '.join(unknown) or 'the name'} cannot be used"
     if taken & {*names, into} or (into not in eligible and editor.library.skill(into) is not None):
         return f"{into!r}: a skill would be merged twice, or a protected one has that name"
-    content = strictly(composed(into, str(row.get("description", "")), str(row.get("body", ""))), into)
+    content = strictly(compose(into, str(row.get("description", "")), str(row.get("body", ""))), into)
     if isinstance(content, Refused):
         return f"{into!r}: {content.error}"
     if inspect({"SKILL.md": content.encode()}).danger is Danger.DANGEROUS:

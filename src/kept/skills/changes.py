@@ -94,14 +94,14 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FileChanges:
     """What a change makes: new bytes by path, None where a file goes."""
 
     files: Mapping[str, bytes | None]
     message: str
 
 
-def made(change: Writing, present: Mapping[str, bytes]) -> Made | Refused:
+def compute_files(change: Writing, present: Mapping[str, bytes]) -> FileChanges | Refused:
     """Return what `change` makes of the files that are `present`, or why it cannot be."""
     match change:
         case Create(name, content) | Edit(name, content):
@@ -116,17 +116,17 @@ def made(change: Writing, present: Mapping[str, bytes]) -> Made | Refused:
                 support = sorted(path for path in present if path != MAIN)
                 detail = {"files": support}
                 return Refused(Reason.NO_MATCH, f"{name!r} has no file {file_path!r}", "name one of its files", detail)
-            return Made({file_path: None}, f"{file_path} removed from {name!r}.")
+            return FileChanges({file_path: None}, f"{file_path} removed from {name!r}.")
         case _:
             assert_never(change)
 
 
-def _main(name: str, content: str, message: str) -> Made | Refused:
+def _main(name: str, content: str, message: str) -> FileChanges | Refused:
     text = strictly(content, name)
-    return text if isinstance(text, Refused) else Made({MAIN: text.encode()}, message)
+    return text if isinstance(text, Refused) else FileChanges({MAIN: text.encode()}, message)
 
 
-def _patch_file(change: Patch, present: Mapping[str, bytes]) -> Made | Refused:
+def _patch_file(change: Patch, present: Mapping[str, bytes]) -> FileChanges | Refused:
     data = present.get(change.file_path)
     if data is None:
         remedy = "read the skill with skill_view, which lists its files"
@@ -148,14 +148,14 @@ def _patch_file(change: Patch, present: Mapping[str, bytes]) -> Made | Refused:
 
 def _written(
     name: str, file_path: str, content: str, *, present: Mapping[str, bytes], message: str | None = None
-) -> Made | Refused:
+) -> FileChanges | Refused:
     data = content.encode()
     if len(data) > MOST_FILE_BYTES:
         error = f"{file_path!r} would have {len(data):,} bytes"
         return Refused(Reason.OVER_BUDGET, error, f"keep each file below {MOST_FILE_BYTES:,} bytes: split it")
     if file_path not in present and len([path for path in present if path != MAIN]) >= MOST_FILES:
         return Refused(Reason.OVER_BUDGET, f"{name!r} has {MOST_FILES} files already", "remove or merge files first")
-    return Made({file_path: data}, message or f"{file_path} of {name!r} written.")
+    return FileChanges({file_path: data}, message or f"{file_path} of {name!r} written.")
 
 
 _MOST_CHARS = 50_000

@@ -202,6 +202,6 @@ def _public(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
     return {key: given[key] for key in FIELDS if given.get(key)}
 
 
-def composed(name: str, description: str, body: str) -> str:
+def compose(name: str, description: str, body: str) -> str:
     """Return a SKILL.md made of its parts."""
     return render({"name": name, "description": " ".join(description.split())}) + "\n" + body.strip() + "\n"

@@ -1,4 +1,8 @@
-"""The one way a skill of the home is changed: lock, settle, decide, guard, keep the version, then the files."""
+"""Changing the user's own skills, always in the same order.
+
+Lock the skill, reconcile its version log, compute the new files, check them with the guard,
+record the version, and only then write the files.
+"""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,12 +20,12 @@ from kept.skills.changes import (
     Create,
     Delete,
     Edit,
-    Made,
+    FileChanges,
     Patch,
     RemoveFile,
     WriteFile,
     Writing,
-    made,
+    compute_files,
 )
 from kept.skills.document import bad_name
 from kept.skills.guard.verdict import Level, Policy, policy
@@ -34,30 +38,28 @@ from kept.storage.files import explain_errors, make_folder, sync_folder
 from kept.storage.locks import hold_lock
 
 ARCHIVE_FOLDER = ".archive"
-Placing: TypeAlias = Literal["install", "update", "rollback"]
-_PLACED: Mapping[Placing, str] = {"install": "installed", "update": "updated", "rollback": "put back"}
+PlaceAction: TypeAlias = Literal["install", "update", "rollback"]
+_PLACE_VERBS: Mapping[PlaceAction, str] = {"install": "installed", "update": "updated", "rollback": "put back"}
 
 
 class SkillEditor:
-    """Changes skills of the home; another process that edits the same skill waits its turn."""
+    """Writes the skills of one user; processes that edit the same skill wait for each other."""
 
     def __init__(self, library: SkillLibrary) -> None:
         self.library = library
         self.home = library.path
 
     def apply(self, change: Change, author: Author) -> Changed | Refused:
-        """Make `change`, or return why not; after a return it survives power loss."""
+        """Apply `change`, or return why not; once this returns, the change survives power loss."""
         refused = bad_name(change.name)
         if refused is not None:
             return refused
         with self.lock(change.name):
             folder = self.library.home_folder(change.name)
             if isinstance(change, Delete):
-                return (
-                    self._absent(change.name)
-                    if folder is None
-                    else self._move_away(change.name, folder, author, "delete")
-                )
+                if folder is None:
+                    return self._not_deletable(change.name)
+                return self._move_to_archive(change.name, folder, author, "delete")
             place = self._place(change, folder)
             if isinstance(place, Refused):
                 return place
@@ -65,14 +67,14 @@ class SkillEditor:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Hold the lock of one skill; once held, its record is made to agree with the files."""
+        """Hold the lock of one skill; reconcile its version log with the files on entry."""
         sidecar = self.home / VERSIONS_FOLDER / f"{name}.lock"
         with hold_lock(sidecar, timeout_seconds=self.library.settings.lock_timeout_seconds):
             self.library.versions.settle(name, iso(self.library.clock.now()))
             yield
 
     def begin(self, name: str, version: Version, data: Mapping[str, bytes], author: Author) -> Version:
-        """Keep a change that is about to happen, with its author and time, and return it numbered."""
+        """Record a version before its files change, with author and time, and return it with its number."""
         signed = replace(
             version,
             time=iso(self.library.clock.now()),
@@ -83,18 +85,25 @@ class SkillEditor:
         return self.library.versions.begin(name, signed, data)
 
     def _place(self, change: Writing, folder: Path | None) -> Path | Refused:
-        """Return the folder that will hold the result."""
+        """Return the folder that the change writes to."""
         if isinstance(change, Create):
             return self._new_place(change, folder)
         if folder is not None:
             return folder
         known = self.library.skill(change.name)
         if known is None:
-            return self._absent(change.name)
-        if known.root.kind is Kind.BUNDLED:
-            return self.home / change.name
+            return self._not_found(change.name)
+        if known.root.is_copied_on_write:
+            return self.home.joinpath(*filter(None, (known.category, change.name)))
         error = f"{change.name!r} belongs to a folder that kept only reads"
         return Refused(Reason.NOT_ALLOWED, error, f"edit the files in {str(known.folder)!r} yourself")
+
+    def _not_deletable(self, name: str) -> Refused:
+        known = self.library.skill(name)
+        if known is None or known.root.kind is not Kind.OWNER:
+            return self._not_found(name)
+        remedy = "ask the owner to delete it, or change it: the change applies to you only"
+        return Refused(Reason.NOT_ALLOWED, f"{name!r} belongs to the owner of this home", remedy)
 
     def _new_place(self, change: Create, folder: Path | None) -> Path | Refused:
         known = self.library.skill(change.name)
@@ -112,80 +121,78 @@ class SkillEditor:
             )
         return place
 
-    def _absent(self, name: str) -> Refused:
+    def _not_found(self, name: str) -> Refused:
         near = [ranked.skill.name for ranked in self.library.search(name)[:3]]
         return Refused(Reason.NO_MATCH, f"there is no skill {name!r}", "skills_list shows the names", {"similar": near})
 
     def _write(self, change: Writing, place: Path, author: Author) -> Changed | Refused:
         present = state_of(place)
-        basis = present if present.files else self._bundled(change)
+        basis = present if present.files else self._copy_source(change)
         if isinstance(change, WriteFile | RemoveFile) or (isinstance(change, Patch) and change.file_path != MAIN):
             path = support_file(place, change.file_path, write=True)
             if isinstance(path, Refused):
                 return path
         known = {path: basis.data[mark] for path, mark in basis.files.items() if mark in basis.data}
-        result = made(change, known)
+        result = compute_files(change, known)
         if isinstance(result, Refused):
             return result
-        refused = _guarded(result, author)
+        refused = _check_guard(result, author)
         if refused is not None:
             return refused
-        after, data = _after(basis, result)
+        after, data = _merge_files(basis, result)
         if after == dict(present.files):
-            return Changed(change.name, _word(change), 0, "", "Nothing changed: the text is already so.")
-        version = Version(_word(change), self._relative(place), present.files, after)
-        return self._carry_out(
-            change.name, version, data={**present.data, **data}, author=author, message=result.message
-        )
+            return Changed(change.name, _action_of(change), 0, "", "Nothing changed: the text is already so.")
+        version = Version(_action_of(change), self._relative(place), present.files, after)
+        return self._commit(change.name, version, data={**present.data, **data}, author=author, message=result.message)
 
-    def _bundled(self, change: Writing) -> State:
-        """Return the files of a bundled skill, which the first change copies to the home."""
+    def _copy_source(self, change: Writing) -> State:
+        """Return the files of a bundled or the owner's skill, which the first change copies to the user's folder."""
         known = None if isinstance(change, Create) else self.library.skill(change.name)
-        return state_of(known.folder) if known is not None and known.root.kind is Kind.BUNDLED else State({})
+        return state_of(known.folder) if known is not None and known.root.is_copied_on_write else State({})
 
     def place_files(
-        self, name: str, place: Path, *, files: Mapping[str, bytes], author: Author, action: Placing
+        self, name: str, place: Path, *, files: Mapping[str, bytes], author: Author, action: PlaceAction
     ) -> Changed:
-        """Make `place` hold exactly `files`, called under the lock: how an install and a rollback write."""
+        """Make `place` hold exactly `files`, for installs and rollbacks; the caller holds the lock."""
         present = state_of(place)
-        after, data = _after(State({}), Made(files, ""))
+        after, data = _merge_files(State({}), FileChanges(files, ""))
         version = Version(action, self._relative(place), present.files, after)
-        message = f"Skill {name!r} {_PLACED[action]}."
-        return self._carry_out(name, version, data={**present.data, **data}, author=author, message=message)
+        message = f"Skill {name!r} {_PLACE_VERBS[action]}."
+        return self._commit(name, version, data={**present.data, **data}, author=author, message=message)
 
-    def _carry_out(
+    def _commit(
         self, name: str, version: Version, *, data: Mapping[str, bytes], author: Author, message: str
     ) -> Changed:
-        """Keep the version, change the files, count it: in this order, so that a crash loses nothing."""
+        """Record the version, write the files, count the change: in this order a crash loses nothing."""
         numbered = self.begin(name, version, data, author)
         self.library.versions.apply(name, numbered)
-        return self._counted(Changed(name, numbered.action, numbered.number, numbered.id, message), author)
+        return self._count(Changed(name, numbered.action, numbered.number, numbered.id, message), author)
 
-    def _counted(self, changed: Changed, author: Author) -> Changed:
+    def _count(self, changed: Changed, author: Author) -> Changed:
         try:
             if changed.action in {"create", "install"}:
                 self.library.usage.created(
                     changed.name, by={"background_review": "review"}.get(author.origin, author.origin)
                 )
             elif changed.action in {"delete", "archive"}:
-                self._archived_usage(changed.name)
+                self._mark_archived(changed.name)
             else:
                 self.library.usage.patched(changed.name)
         except StorageError as error:
             return replace(changed, warnings=(usage_error(error),))
         return changed
 
-    def _archived_usage(self, name: str) -> None:
+    def _mark_archived(self, name: str) -> None:
         now = iso(self.library.clock.now())
         self.library.usage.change({name: lambda use: replace(use, state=Status.ARCHIVED, archived_at=now)})
 
     def archive(self, name: str, author: Author) -> Changed | Refused:
-        """Move a skill of the home to the archive, its category kept."""
+        """Move one of the user's skills to the archive, keeping its category."""
         with self.lock(name):
             folder = self.library.home_folder(name)
-            return self._absent(name) if folder is None else self._move_away(name, folder, author, "archive")
+            return self._not_found(name) if folder is None else self._move_to_archive(name, folder, author, "archive")
 
-    def _move_away(self, name: str, folder: Path, author: Author, action: str) -> Changed:
+    def _move_to_archive(self, name: str, folder: Path, author: Author, action: str) -> Changed:
         present = state_of(folder)
         relative = self._relative(folder)
         numbered = self.begin(name, Version(action, relative, present.files, {}), present.data, author)
@@ -195,18 +202,18 @@ class SkillEditor:
             make_folder(older.parent)
             with explain_errors("move", target):
                 target.replace(older)
-        moved(folder, target)
+        move_folder(folder, target)
         self.tidy(folder.parent)
         message = f"Skill {name!r} moved to the archive; `kept skills undo {name}` brings it back."
-        return self._counted(Changed(name, action, numbered.number, numbered.id, message), author)
+        return self._count(Changed(name, action, numbered.number, numbered.id, message), author)
 
     def restore(self, name: str, author: Author) -> Changed | Refused:
-        """Bring a skill back from the archive to the category that it had."""
+        """Move a skill from the archive back to its category."""
         refused = bad_name(name)
         if refused is not None:
             return refused
         with self.lock(name):
-            archived = self.archived(name)
+            archived = self.archived_folder(name)
             if archived is None:
                 return Refused(
                     Reason.NO_MATCH, f"{name!r} is not in the archive", "`kept curator status` lists what is"
@@ -216,7 +223,7 @@ class SkillEditor:
             relative = archived.relative_to(self.home / ARCHIVE_FOLDER).as_posix()
             state = state_of(archived)
             numbered = self.begin(name, Version("restore", relative, {}, state.files), state.data, author)
-            moved(archived, self.home / relative)
+            move_folder(archived, self.home / relative)
             self.tidy(archived.parent)
             now = iso(self.library.clock.now())
             self.library.usage.change(
@@ -225,35 +232,35 @@ class SkillEditor:
             return Changed(name, "restore", numbered.number, numbered.id, f"Skill {name!r} restored to {relative!r}.")
 
     def purge(self, name: str) -> Changed | Refused:
-        """Remove a skill for good, its archived copies and versions too; only for people."""
+        """Remove a skill permanently, with its archived copies and versions; never offered to the agent."""
         refused = bad_name(name)
         if refused is not None:
             return refused
         with self.lock(name):
             older = self.home / ARCHIVE_FOLDER / ".older"
-            places = [self.library.home_folder(name), self.archived(name), self.home / VERSIONS_FOLDER / name]
+            places = [self.library.home_folder(name), self.archived_folder(name), self.home / VERSIONS_FOLDER / name]
             found = [place for place in places if place is not None and place.is_dir()]
             if not found:
-                return self._absent(name)
+                return self._not_found(name)
             for place in (*found, *older.glob(f"{name}-*[0-9]")):
                 with explain_errors("remove", place):
                     shutil.rmtree(place)
                 self.tidy(place.parent)
         self.library.usage.forget(name)
-        return Changed(name, "purge", 0, "", f"Skill {name!r} and every version of it are gone.")
+        return Changed(name, "purge", 0, "", f"Skill {name!r} and all its versions are removed.")
 
-    def archived(self, name: str) -> Path | None:
-        """Return the folder of an archived skill."""
-        return next((path for path in self.archived_skills() if path.name == name), None)
+    def archived_folder(self, name: str) -> Path | None:
+        """Return the folder of an archived skill, None when the archive does not have it."""
+        return next((path for path in self.archive_folders() if path.name == name), None)
 
-    def archived_skills(self) -> list[Path]:
-        """Return the folders in the archive."""
+    def archive_folders(self) -> list[Path]:
+        """Return the folders of all archived skills."""
         archive = self.home / ARCHIVE_FOLDER
         found = [main.parent for depth in ("*", "*/*", "*/*/*") for main in archive.glob(f"{depth}/{MAIN}")]
         return sorted(path for path in found if ".older" not in path.parts)
 
     def tidy(self, folder: Path) -> None:
-        """Remove an emptied category; one that has a DESCRIPTION.md stays."""
+        """Remove empty category folders from `folder` upwards; one with a DESCRIPTION.md is not empty."""
         roots = {self.home, self.home / ARCHIVE_FOLDER}
         while folder not in roots and folder.is_relative_to(self.home):
             try:
@@ -266,22 +273,24 @@ class SkillEditor:
         return place.relative_to(self.home).as_posix()
 
 
-def _guarded(result: Made, author: Author) -> Refused | None:
-    """Return a refusal when the guard wants a person to look first."""
+def _check_guard(result: FileChanges, author: Author) -> Refused | None:
+    """Return a refusal when the guard wants a person to review the files first."""
     if author.trust is None:
         return None
-    from kept.skills.guard.inspection import inspect  # its rules take a third of the time to start and read a skill
+    from kept.skills.guard.inspection import (
+        inspect,  # loading its rules takes a third of the time to start and read a skill
+    )
 
     report = inspect({path: data for path, data in result.files.items() if data is not None})
     if policy(author.trust, report.danger) is Policy.ALLOW:
         return None
     findings = [str(finding) for finding in report.findings if finding.level is Level.CRITICAL][:10]
-    remedy = "leave out what the rules name, or let the person decide: `kept skills pending`"
-    error = f"the guard found this dangerous: {', '.join(report.rules)}"
+    remedy = "remove what the rules name, or let the person decide: `kept skills pending`"
+    error = f"the guard considers this dangerous: {', '.join(report.rules)}"
     return Refused(Reason.HELD, error, remedy, {"rules": list(report.rules), "findings": findings})
 
 
-def _after(basis: State, result: Made) -> tuple[dict[str, str], dict[str, bytes]]:
+def _merge_files(basis: State, result: FileChanges) -> tuple[dict[str, str], dict[str, bytes]]:
     after, data = dict(basis.files), dict(basis.data)
     for path, content in result.files.items():
         if content is None:
@@ -293,7 +302,7 @@ def _after(basis: State, result: Made) -> tuple[dict[str, str], dict[str, bytes]
     return after, data
 
 
-def _word(change: Writing) -> str:
+def _action_of(change: Writing) -> str:
     match change:
         case Create():
             return "create"
@@ -307,8 +316,8 @@ def _word(change: Writing) -> str:
             return "remove_file"
 
 
-def moved(source: Path, target: Path) -> None:
-    """Move a folder in one step that survives power loss."""
+def move_folder(source: Path, target: Path) -> None:
+    """Move a folder atomically and durably."""
     make_folder(target.parent)
     with explain_errors("move", source):
         source.replace(target)
@@ -317,16 +326,16 @@ def moved(source: Path, target: Path) -> None:
 
 
 def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None = None) -> Changed | Refused:
-    """Take back the change `number`, by default the newest that still stands, so that repeating it walks back.
+    """Undo the change `number`, by default the newest that is not undone yet; repeating it walks back.
 
-    The undo is a change itself: undoing its number brings the text back.
+    An undo is a change with a number of its own: undoing that number redoes the original change.
     """
     refused = bad_name(name)
     if refused is not None:
         return refused
     with editor.lock(name):
         versions = [version for version in editor.library.versions.of(name) if not version.voided]
-        chosen = _chosen(versions, number)
+        chosen = _pick(versions, number)
         if chosen is None:
             wanted = "nothing left" if number is None else f"no change {number}"
             return Refused(
@@ -337,22 +346,22 @@ def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None =
         if moved_on:
             error = f"{name!r} moved on: {', '.join(moved_on[:5])} changed after change {chosen.number}"
             return Refused(Reason.MOVED_ON, error, f"undo the later changes first: `kept skills log {name}`")
-        return _taken_back(editor, name, chosen, author)
+        return _revert(editor, name, chosen, author)
 
 
-def _chosen(versions: list[Version], number: int | None) -> Version | None:
+def _pick(versions: list[Version], number: int | None) -> Version | None:
     if number is not None:
         return next((version for version in versions if version.number == number), None)
-    taken = {version.undoes for version in versions if version.undoes is not None and not _undone(version, versions)}
+    taken = {version.undoes for version in versions if version.undoes is not None and not _is_undone(version, versions)}
     standing = [version for version in versions if version.undoes is None and version.number not in taken]
     return standing[-1] if standing else None
 
 
-def _undone(version: Version, versions: list[Version]) -> bool:
-    return any(later.undoes == version.number and not _undone(later, versions) for later in versions)
+def _is_undone(version: Version, versions: list[Version]) -> bool:
+    return any(later.undoes == version.number and not _is_undone(later, versions) for later in versions)
 
 
-def _taken_back(editor: SkillEditor, name: str, chosen: Version, author: Author) -> Changed:
+def _revert(editor: SkillEditor, name: str, chosen: Version, author: Author) -> Changed:
     place = editor.home / chosen.place
     present = state_of(place)
     after = dict(present.files)
@@ -364,7 +373,7 @@ def _taken_back(editor: SkillEditor, name: str, chosen: Version, author: Author)
     archived = editor.home / ARCHIVE_FOLDER / chosen.place
     numbered = editor.begin(name, version, present.data, author)
     if not present.files and archived.is_dir() and dict(state_of(archived).files) == after:
-        moved(archived, place)
+        move_folder(archived, place)
         editor.tidy(archived.parent)
     else:
         editor.library.versions.apply(name, numbered)
@@ -372,5 +381,5 @@ def _taken_back(editor: SkillEditor, name: str, chosen: Version, author: Author)
     editor.library.usage.change(
         {name: lambda use: replace(use, state=state, archived_at=None if after else numbered.time)}
     )
-    message = f"Change {chosen.number} ({chosen.action}) of {name!r} taken back."
+    message = f"Change {chosen.number} ({chosen.action}) of {name!r} undone."
     return Changed(name, "undo", numbered.number, numbered.id, message)

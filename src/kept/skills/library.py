@@ -1,4 +1,4 @@
-"""The library of skills: every root read together, the first name winning."""
+"""The library of skills: all roots read together; the first root with a name wins."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from kept.skills.versions import Versions, fingerprint, state_of
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Two skills of one name: the first is used, the other hidden."""
+    """Two skills with the same name: the first is used, the other is hidden."""
 
     name: str
     used: Path
@@ -28,7 +28,7 @@ class Collision:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Everything that the roots hold now."""
+    """Everything that the roots currently hold."""
 
     skills: Mapping[str, Skill]
     problems: tuple[Problem, ...]
@@ -36,7 +36,12 @@ class Contents:
 
 
 class SkillLibrary:
-    """The skills of one person: opens with the folder of their home and nothing else."""
+    """The skills of one user.
+
+    `path` is that user's own folder. Everything the library and its editor write goes there:
+    changed skills, versions, usage, outcomes, locks and the index cache. All other roots are
+    read only.
+    """
 
     def __init__(
         self,
@@ -51,19 +56,21 @@ class SkillLibrary:
         self.settings = settings or SkillSettings()
         self.clock = clock or SystemClock()
         self.environ = environ or {}
-        self.roots = tuple(roots) if roots is not None else self._own_roots()
+        self.home = Root(self.path, Kind.HOME)
+        self.roots = tuple(roots) if roots is not None else self._default_roots()
+        # a second writable root would let one user change the files of another
+        assert all(root == self.home for root in self.roots if root.kind is Kind.HOME), self.roots
         timeout = self.settings.lock_timeout_seconds
         self.usage = UsageFile(self.path, self.clock, timeout_seconds=timeout)
         self.outcomes = OutcomeLog(self.path, self.clock, timeout_seconds=timeout)
         self.versions = Versions(self.path, kept=self.settings.versions_kept)
         self._index = Index(self.path / CACHE_FILE)
 
-    def _own_roots(self) -> tuple[Root, ...]:
-        own = Root(self.path, Kind.HOME)
-        return (own, Root(bundled_folder(), Kind.BUNDLED)) if self.settings.bundled else (own,)
+    def _default_roots(self) -> tuple[Root, ...]:
+        return (self.home, Root(bundled_folder(), Kind.BUNDLED)) if self.settings.bundled else (self.home,)
 
     def contents(self) -> Contents:
-        """Return what the roots hold now; files that did not change are not read again."""
+        """Return what the roots currently hold; unchanged files come from the index cache."""
         skills: dict[str, Skill] = {}
         problems: list[Problem] = []
         collisions: list[Collision] = []
@@ -72,6 +79,8 @@ class SkillLibrary:
                 if isinstance(found, Problem):
                     problems.append(found)
                 elif found.name in skills:
+                    if root.kind is Kind.OWNER:
+                        continue  # a user's own copy of the owner's skill is meant to hide it
                     collisions.append(Collision(found.name, skills[found.name].folder, found.folder))
                 else:
                     skills[found.name] = found
@@ -80,34 +89,33 @@ class SkillLibrary:
         return Contents(skills, tuple(problems), tuple(collisions))
 
     def skills(self) -> list[Skill]:
-        """Return every skill that is offered, sorted by name."""
+        """Return every skill that is not disabled, sorted by name."""
         disabled = set(self.settings.disabled)
         return [skill for name, skill in sorted(self.contents().skills.items()) if name not in disabled]
 
     def usable(self, tools: Collection[str] | None = None) -> list[Skill]:
-        """Return the skills whose requirements on platform and tools are met."""
+        """Return the skills whose platform and tool requirements are met."""
         return [skill for skill in self.skills() if fits(skill, tools=tools)]
 
     def skill(self, name: str) -> Skill | None:
-        """Return the skill of that name, None when there is none or it is disabled."""
+        """Return the skill with this name, None when it does not exist or is disabled."""
         return next((skill for skill in self.skills() if skill.name == name), None)
 
     def search(self, query: str, *, tools: Collection[str] | None = None) -> list[Ranked]:
-        """Return the usable skills that fit `query`, the best first."""
+        """Return the usable skills that match `query`, best first."""
         return rank(query, self.usable(tools))
 
     def document(self, skill: Skill) -> Document | BadHead:
-        """Return the skill's document as it is on disk now."""
+        """Read the skill's document from disk."""
         return read_skill(skill.folder)
 
     def version(self, skill: Skill) -> str:
-        """Return the short name of the state of the skill's files."""
+        """Return the fingerprint of the skill's files as they are on disk."""
         return fingerprint(state_of(skill.folder).files)
 
     def home_folder(self, name: str) -> Path | None:
-        """Return the folder of a skill of the home, whatever wins its name; None when the home has none."""
-        home = Root(self.path, Kind.HOME)
-        for found in self._index.scan(home):
+        """Return the folder of the user's own skill `name`, even when another root hides it; None without one."""
+        for found in self._index.scan(self.home):
             if isinstance(found, Skill) and found.name == name:
                 return found.folder
             if isinstance(found, Problem) and not found.loaded and found.path.parent.name == name:
@@ -115,33 +123,33 @@ class SkillLibrary:
         return None
 
     def home_folders(self) -> list[Path]:
-        """Return the folders of the skills that live in the home, those hidden by a name before them included."""
-        home, contents = Root(self.path, Kind.HOME), self.contents()
-        own = [skill.folder for skill in contents.skills.values() if skill.root == home]
+        """Return the folders of all the user's own skills, including those that another root hides."""
+        contents = self.contents()
+        own = [skill.folder for skill in contents.skills.values() if skill.root == self.home]
         hidden = [item.hidden for item in contents.collisions if item.hidden.is_relative_to(self.path)]
         return sorted({*own, *hidden})
 
     def rebuild(self) -> Contents:
-        """Forget what is remembered of the files and read every one again."""
+        """Discard the index cache and read every file again."""
         self._index.rebuild()
         return self.contents()
 
     def doctor(self) -> list[Problem]:
-        """Return everything that is not as it should be, with the fix; reads, and writes nothing of yours."""
+        """Return every problem with its fix; changes no skill."""
         contents = self.contents()
         found = list(contents.problems)
         for collision in contents.collisions:
-            fix = f"rename one; {str(collision.used)!r} is used"
+            fix = f"rename one of them; {str(collision.used)!r} is used"
             found.append(Problem(collision.hidden, f"the name {collision.name!r} is taken by another skill", fix))
         for skill in contents.skills.values():
             if skill.facts.blocked:
                 problem = f"the description matches the scanner's rules {', '.join(skill.facts.blocked)}"
                 found.append(Problem(skill.folder / MAIN, problem, "say plainly what the skill does", loaded=True))
-            found.extend(_oversized(skill.folder))
+            found.extend(_find_oversized(skill.folder))
         return found
 
 
-def _oversized(folder: Path) -> list[Problem]:
+def _find_oversized(folder: Path) -> list[Problem]:
     files = [(path, status) for path, status in files_of(folder) if path != MAIN]
     found = [
         Problem(

@@ -1,4 +1,4 @@
-"""The folders that skills are found in, in the order in which the first name wins."""
+"""The folders that hold skills, in order of precedence: the first root with a name wins."""
 
 import json
 import os
@@ -22,6 +22,9 @@ class Kind(StrEnum):
 
     PROJECT = "project"
     HOME = "home"
+    """The folder of the user for whom the library was opened."""
+    OWNER = "owner"
+    """The owner's folder, as another user reads it."""
     PERSON = "person"
     EXTERNAL = "external"
     BUNDLED = "bundled"
@@ -30,25 +33,42 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """One folder of skills; only the home is ever written."""
+    """One folder of skills; only the user's own, of kind HOME, is ever written."""
 
     path: Path
     kind: Kind
     plugin: str | None = None
 
     def full_name(self, name: str) -> str:
-        """Return the name under which a skill of this root is called."""
+        """Return the name by which a skill of this root is called."""
         return f"{self.plugin}:{name}" if self.plugin else name
+
+    @property
+    def is_copied_on_write(self) -> bool:
+        """Tell whether the first change of a skill of this root copies it to the user's own folder."""
+        return self.kind in {Kind.BUNDLED, Kind.OWNER}
 
 
 def standard_roots(
-    home: Path, *, person: Path | None, project: Path | None, external: Sequence[str] = (), bundled: bool = True
+    home: Path,
+    *,
+    owner: Path | None = None,
+    person: Path | None,
+    project: Path | None,
+    external: Sequence[str] = (),
+    bundled: bool = True,
 ) -> tuple[Root, ...]:
-    """Return the roots around the `home` folder of skills; an untrusted project brings none."""
+    """Return the roots for one user whose own skills are in `home`.
+
+    `owner` is the owner's folder when the user is somebody else; it comes after the user's own
+    and is only read. Skills of a project count only when this user trusts the project.
+    """
     roots: list[Root] = []
     if project is not None and is_trusted(home, project):
         roots += [Root(project / ".agents" / "skills", Kind.PROJECT), Root(project / ".kept" / "skills", Kind.PROJECT)]
     roots.append(Root(home, Kind.HOME))
+    if owner is not None:
+        roots.append(Root(owner, Kind.OWNER))
     if person is not None:
         roots.append(Root(person / ".agents" / "skills", Kind.PERSON))
     for folder in external:
@@ -59,7 +79,7 @@ def standard_roots(
     if bundled:
         roots.append(Root(bundled_folder(), Kind.BUNDLED))
     seen: set[Path] = set()
-    return tuple(root for root in roots if not (root.path in seen or seen.add(root.path)))  # type: ignore[func-returns-value] # add gives None
+    return tuple(root for root in roots if not (root.path in seen or seen.add(root.path)))  # type: ignore[func-returns-value] # add returns None, so that a new path passes
 
 
 def bundled_folder() -> Path:
@@ -70,7 +90,7 @@ def bundled_folder() -> Path:
 def plugin_roots() -> Iterator[Root]:
     """Yield the folders that installed packages offer under the entry point `kept.skills`.
 
-    The package's parents are imported to find the folder, its own code is not run.
+    Finding the folder imports the parent packages; the package itself is not imported.
     """
     if not any(_offers_skills(Path(folder)) for folder in dict.fromkeys(sys.path) if folder):
         return
@@ -88,7 +108,7 @@ def plugin_roots() -> Iterator[Root]:
 
 
 def _offers_skills(folder: Path) -> bool:
-    """Look for our entry point in the installed packages of `folder`; the standard way takes 0.1 s to be imported."""
+    """Look for our entry point in the packages installed in `folder`; importlib.metadata takes 0.1 s to import."""
     mark = f"[{ENTRY_POINTS}]".encode()
     try:
         packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
@@ -98,12 +118,12 @@ def _offers_skills(folder: Path) -> bool:
 
 
 def is_trusted(home: Path, project: Path) -> bool:
-    """Tell whether the person trusted the project's skills."""
+    """Tell whether the user who owns `home` trusts the project's skills."""
     return str(project.resolve()) in trusted_projects(home)
 
 
 def trusted_projects(home: Path) -> tuple[str, ...]:
-    """Return the folders whose skills the person trusted."""
+    """Return the projects whose skills the user trusts."""
     raw = read_bytes(home / TRUSTED_FILE)
     try:
         listed = json.loads(raw) if raw else []
@@ -113,9 +133,9 @@ def trusted_projects(home: Path) -> tuple[str, ...]:
 
 
 def set_trust(home: Path, project: Path, *, trusted: bool) -> None:
-    """Remember whether the skills of `project` may be used."""
+    """Record whether the skills of `project` may be used."""
     with hold_lock(home / f"{TRUSTED_FILE}.lock"):
-        kept = set(trusted_projects(home)) - {str(project.resolve())}
+        projects = set(trusted_projects(home)) - {str(project.resolve())}
         if trusted:
-            kept.add(str(project.resolve()))
-        write_atomically(home / TRUSTED_FILE, json.dumps(sorted(kept), indent=1).encode())
+            projects.add(str(project.resolve()))
+        write_atomically(home / TRUSTED_FILE, json.dumps(sorted(projects), indent=1).encode())

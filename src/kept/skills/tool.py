@@ -12,7 +12,7 @@ from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.skills.catalogue import catalogue
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
-from kept.skills.document import composed
+from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
 from kept.skills.frontmatter import BadHead, read
 from kept.skills.guard.verdict import Trust
@@ -82,7 +82,7 @@ def _with_head(given: Mapping[str, str]) -> str:
     """Return the content, with a frontmatter made of name and description where it has none."""
     content = given["content"]
     if given["description"].strip() and not content.lstrip("\ufeff").startswith("---"):
-        return composed(given["name"].strip(), given["description"], content)
+        return compose(given["name"].strip(), given["description"], content)
     return content
 
 
@@ -228,7 +228,7 @@ class SkillTools:
 
     def _wake(self, name: str) -> None:
         """Bring back a skill that the curator archived: somebody needs it after all."""
-        if self.editor.archived(name) is None or self.library.skill(name) is not None:
+        if self.editor.archived_folder(name) is None or self.library.skill(name) is not None:
             return
         versions = [version for version in self.library.versions.of(name) if not version.voided]
         if versions and versions[-1].origin == "curator":

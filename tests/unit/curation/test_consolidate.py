@@ -9,7 +9,7 @@ from kept.core.errors import Reason, Refused
 from kept.curation import consolidate
 from kept.curation.backup import Backups
 from kept.skills.changes import Author, Create, Patch
-from kept.skills.document import composed
+from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
@@ -35,7 +35,7 @@ def editor(tmp_path):
     editor = SkillEditor(SkillLibrary(tmp_path / "skills", settings=SkillSettings(bundled=False)))
     for name in ("deploy-web", "deploy-api", "cook-soup"):
         editor.apply(
-            Create(name, composed(name, f"Do {name}. Use when asked.", f"# {name}\n\n1. Go {name}\n")), Author("agent")
+            Create(name, compose(name, f"Do {name}. Use when asked.", f"# {name}\n\n1. Go {name}\n")), Author("agent")
         )
     return editor
 

@@ -10,7 +10,7 @@ from kept.core.errors import NotFound
 from kept.core.tools import ToolContext
 from kept.curation.curator import Curator, Known, decided
 from kept.skills.changes import Author, Create, WriteFile
-from kept.skills.document import composed
+from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
 from kept.skills.hub.hub import Hub
 from kept.skills.library import SkillLibrary
@@ -48,7 +48,7 @@ def curator(editor):
 
 def make(editor, name, category=""):
     editor.apply(
-        Create(name, composed(name, f"Do {name}. Use when asked.", f"# {name}\n\n1. Go\n"), category), Author("agent")
+        Create(name, compose(name, f"Do {name}. Use when asked.", f"# {name}\n\n1. Go\n"), category), Author("agent")
     )
 
 
@@ -107,12 +107,12 @@ def test_what_is_protected_is_never_touched(editor, curator, clock, home, tmp_pa
     editor.library.usage.pin("pinned", pinned=True)
     package = tmp_path / "package" / "from-hub"
     package.mkdir(parents=True)
-    (package / "SKILL.md").write_text(composed("from-hub", "Do it. Use when asked.", "# x\n"))
+    (package / "SKILL.md").write_text(compose("from-hub", "Do it. Use when asked.", "# x\n"))
     hub = Hub(editor)
     hub.install(hub.prepare(str(package)))
     external = tmp_path / "external" / "outside"
     external.mkdir(parents=True)
-    (external / "SKILL.md").write_text(composed("outside", "Do it. Use when asked.", "# x\n"))
+    (external / "SKILL.md").write_text(compose("outside", "Do it. Use when asked.", "# x\n"))
     clock.forward(days=400)
 
     report = curator.run()
@@ -154,7 +154,7 @@ def test_a_rollback_can_be_rolled_back(editor, curator, clock, home):
     """The state before a rollback is backed up too."""
     make(editor, "one")
     first = curator.backups.take()
-    (home / "one" / "SKILL.md").write_text(composed("one", "Other. Use when asked.", "# y\n"))
+    (home / "one" / "SKILL.md").write_text(compose("one", "Other. Use when asked.", "# y\n"))
     changed = everything(home)
     clock.forward(seconds=1)
     curator.roll_back(first)
@@ -169,7 +169,7 @@ def test_a_rollback_names_only_what_it_put_back(editor, curator, home):
     make(editor, "same")
     make(editor, "changed")
     backup = curator.backups.take()
-    (home / "changed" / "SKILL.md").write_text(composed("changed", "Other. Use when asked.", "# y\n"))
+    (home / "changed" / "SKILL.md").write_text(compose("changed", "Other. Use when asked.", "# y\n"))
 
     done = curator.roll_back(backup)
 
@@ -240,7 +240,7 @@ def test_it_is_due_weekly_and_only_when_nobody_works(editor, clock):
 def test_a_hand_made_skill_counts_from_its_files_time(editor, curator, clock, home):
     """Never-used skills younger than thirty days stay."""
     (home / "mine").mkdir()
-    (home / "mine" / "SKILL.md").write_text(composed("mine", "Do it. Use when asked.", "# x\n"))
+    (home / "mine" / "SKILL.md").write_text(compose("mine", "Do it. Use when asked.", "# x\n"))
     clock.moment = datetime.now(UTC) + timedelta(days=29)
     assert curator.plan() == []
     clock.forward(days=2)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kept.core.errors import Reason, Refused
 from kept.skills.changes import Author, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
-from kept.skills.document import composed
+from kept.skills.document import compose
 from kept.skills.editor import SkillEditor, undo
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
@@ -14,7 +14,7 @@ from kept.skills.usage import Status
 from kept.skills.versions import Version, state_of
 
 ME = Author()
-TEXT = composed("a-skill", "Does it. Use when asked.", "# One\n\n1. First\n")
+TEXT = compose("a-skill", "Does it. Use when asked.", "# One\n\n1. First\n")
 
 
 @pytest.fixture
@@ -213,9 +213,9 @@ def test_what_is_taken_is_refused(editor, folder):
 
     assert isinstance(editor.apply(Create("a-skill", TEXT), ME), Refused)
     assert isinstance(editor.apply(Create("a-skill", TEXT, "other"), ME), Refused)
-    assert isinstance(editor.apply(Create("group", composed("group", "x", "y")), ME), Refused)
-    assert isinstance(editor.apply(Create("b-skill", composed("b-skill", "x", "y"), "a-skill"), ME), Refused)
-    assert isinstance(editor.apply(Create("b-skill", composed("b-skill", "x", "y"), "../up"), ME), Refused)
+    assert isinstance(editor.apply(Create("group", compose("group", "x", "y")), ME), Refused)
+    assert isinstance(editor.apply(Create("b-skill", compose("b-skill", "x", "y"), "a-skill"), ME), Refused)
+    assert isinstance(editor.apply(Create("b-skill", compose("b-skill", "x", "y"), "../up"), ME), Refused)
 
 
 def test_limits_hold(editor):
@@ -230,7 +230,7 @@ def test_limits_hold(editor):
 
 changes = st.lists(
     st.one_of(
-        st.builds(lambda text: Edit("a-skill", composed("a-skill", "Does it", f"# {text}")), st.sampled_from("xyz")),
+        st.builds(lambda text: Edit("a-skill", compose("a-skill", "Does it", f"# {text}")), st.sampled_from("xyz")),
         st.builds(
             lambda name, text: WriteFile("a-skill", f"references/{name}.md", text),
             st.sampled_from("abc"),

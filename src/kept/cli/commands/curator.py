@@ -30,7 +30,7 @@ def status(as_json: JsonFlag = False) -> None:
         curator = _curator(kept)
         state, moves, protected = curator.state(), curator.plan(), curator.protected()
         usage = kept.skill_tools.library.usage.read()
-        archived = [path.name for path in kept.skill_tools.editor.archived_skills()]
+        archived = [path.name for path in kept.skill_tools.editor.archive_folders()]
         backups = curator.backups.names()
     counts: dict[str, JSON] = {}
     for use in usage.values():

@@ -9,7 +9,7 @@ from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, 
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
 from kept.skills.changes import Author, Changed, Create, Delete, Edit
-from kept.skills.document import composed
+from kept.skills.document import compose
 from kept.skills.index import Skill
 from kept.skills.paths import MAIN
 from kept.skills.usage import Use
@@ -126,9 +126,9 @@ def create(
     if file is not None:
         text = read_input() if str(file) == "-" else _read(file)
         if description and not text.lstrip("\ufeff").startswith("---"):
-            text = composed(name, description, text)
+            text = compose(name, description, text)
     else:
-        draft = composed(
+        draft = compose(
             name, description or "What it does. Use when …", f"# {name}\n\n## Steps\n\n1. \n\n## Check\n\n- "
         )
         text = _edited(draft)
