@@ -114,7 +114,7 @@ import json, sys
 from pathlib import Path
 from kept.core.errors import KeptError
 from kept.core.errors import Refused
-from kept.memory.edits import Add, Target
+from kept.memory.edits import Add, Target, replay
 from kept.memory.history import History
 from kept.memory.page import parse
 from kept.memory.settings import MemorySettings
@@ -147,7 +147,7 @@ for kilobytes in range(0, 160, 4):
 store = MemoryStore(root / "memories", MemorySettings(memory_char_limit=100_000))
 store.apply("memory", Add("room again"))
 accepted.append("room again")
-assert store.ledger.replayed(Target.MEMORY) == tuple(accepted)
+assert replay(store.ledger.rows(Target.MEMORY)) == tuple(accepted)
 assert History(store).gap(Target.MEMORY) is None
 print(json.dumps([len(accepted), failed]))
 """
@@ -258,7 +258,7 @@ def test_a_folder_in_the_page_s_place(home):
     (home / "memories" / "MEMORY.md").rename(home / "saved.md")
     (home / "memories" / "MEMORY.md").mkdir()
 
-    refused(kept(home, "memory", "add", "x"), STORAGE, "folder in the file's place")
+    refused(kept(home, "memory", "add", "x"), STORAGE, "there is a folder in the file's place")
     assert kept(home, "memory", "add", "y", "--target", "user")[0] == 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.memory.edits import Add, Remove, Target
+from kept.memory.edits import Add, Remove, Target, replay
 from kept.memory.history import History
 from kept.memory.page import page_hash, parse
 from kept.memory.settings import MemorySettings
@@ -51,7 +51,7 @@ def none_lost(folder, processes, count):
 
     assert len(entries) == processes * count
     assert set(entries) == wanted
-    assert store.ledger.replayed(Target.MEMORY) == tuple(entries)
+    assert replay(store.ledger.rows(Target.MEMORY)) == tuple(entries)
     assert History(store).gap(Target.MEMORY) is None
     assert len(History(store).rows()) == processes * count
     assert not list(folder.glob(".*kept-tmp*"))
@@ -161,7 +161,7 @@ def settled(folder, entries):
     before = len(store.ledger.rows(Target.MEMORY))
     store.apply("memory", Add("probe end"))
     store.apply("memory", Remove("probe end"))
-    assert store.ledger.replayed(Target.MEMORY) == entries
+    assert replay(store.ledger.rows(Target.MEMORY)) == entries
     assert History(store).gap(Target.MEMORY) is None
     assert not any(row.origin == "outside" for row in History(store).rows())
     voided = before + 2 - len(store.ledger.rows(Target.MEMORY))

@@ -16,10 +16,10 @@ from kept.core.search import SearchRequest
 from kept.core.text import message_source, quote
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Target
-from kept.memory.files import NAMES
+from kept.memory.files import FILE_NAMES
 from kept.memory.history import History
 from kept.memory.store import MemoryStore
-from kept.memory.threats import named_rules
+from kept.memory.threats import rules_in
 
 ENOUGH = 0.22
 """The least share of a question's meaningful words that an entry must hold to answer it."""
@@ -103,7 +103,7 @@ class Assistant:
 
     def _noted(self, statement: Statement, author: Author) -> Reply:
         edit = Add(statement.text)
-        refused = self._memory.checked(statement.target, (edit,), author)
+        refused = self._memory.check(statement.target, (edit,), author)
         if refused is not None and refused.reason is not Reason.HELD:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
         if statement.text in self._memory.page(statement.target).entries:
@@ -120,14 +120,14 @@ class Assistant:
             return Reply(f"I know that already: {statement.text}")
         ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
         undo = f" (undo: kept memory undo {ledger_id})" if ledger_id else ""
-        said = f"Saved to {NAMES[statement.target]}: {statement.text}{undo}"
+        said = f"Saved to {FILE_NAMES[statement.target]}: {statement.text}{undo}"
         saved = Kept(ledger_id, statement.target.value, statement.text)
         return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
 
     def _refused(self, statement: Statement, refused: Refused, author: Author) -> Reply:
         if refused.reason is not Reason.HELD:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
-        names = sorted(named_rules(refused))
+        names = sorted(rules_in(refused))
         pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
         said = f"{refused.error} It waits for your word: kept memory approve {pending.id}"
         return Reply(said, staged=(pending,))
@@ -140,7 +140,7 @@ class Assistant:
     def _how_to_forget(self, unwanted: str) -> Reply:
         """Forgetting is a person's own act: name the commands, with the entry that is meant."""
         for passage in self._from_pages(unwanted)[:1]:
-            target = next(target for target in Target if passage.source.startswith(NAMES[target]))
+            target = next(target for target in Target if passage.source.startswith(FILE_NAMES[target]))
             command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
             return Reply(f"{quote(passage.text, passage.source)}\n  take it off: {command}\n{SAID}")
         return Reply(SAID)
@@ -163,7 +163,7 @@ class Assistant:
     def _on_pages(self) -> list[Passage]:
         found = []
         for target in Target:
-            if not self._memory.enabled(target):
+            if not self._memory.is_enabled(target):
                 continue
             try:
                 found += self._on_page(target)
@@ -179,12 +179,13 @@ class Assistant:
         return [passage for passage in best if passage.score >= best[0].score * BESIDE_THE_BEST]
 
     def _on_page(self, target: Target) -> list[Passage]:
-        stories = History(self._memory).stories(target)
+        metadata = History(self._memory).metadata(target)
+        entries = self._memory.entries(target)
         passages = []
-        for entry, shown in zip(self._memory.entries(target), self._memory.shown_entries(target), strict=True):
-            story = stories.get(entry)
-            when = f", {from_epoch(story.changed).astimezone():%Y-%m-%d}" if story else ""
-            passages.append(Passage(shown, f"{NAMES[target]}{when}", 0.0))
+        for entry, shown in zip(entries, self._memory.mask(target, entries), strict=True):
+            known = metadata.get(entry)
+            when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
+            passages.append(Passage(shown, f"{FILE_NAMES[target]}{when}", 0.0))
         return passages
 
 

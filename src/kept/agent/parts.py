@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kept.agent.assistant import Assistant
     from kept.context.engine import ContextEngine
     from kept.memory.approval import Approvals
-    from kept.memory.edits import Entered
+    from kept.memory.edits import EditRecord
     from kept.memory.store import MemoryStore
     from kept.providers.base import LedgerRow
     from kept.providers.manager import ProviderManager
@@ -101,8 +101,6 @@ class PageLedger:
 
     def since(self, ledger_id: int) -> Sequence["LedgerRow"]:
         """Return the steps after `ledger_id` that changed a page, oldest first."""
-        if not self._store.has_ledger:
-            return []
         platform = cache(self._platform)
         rows = (_ledger_row(each) for each in self._entered(ledger_id))
         return [replace(row, platform=platform(row.session_id)) for row in rows if row is not None]
@@ -112,16 +110,16 @@ class PageLedger:
         session = self._sessions.session(session_id) if self._sessions is not None and session_id else None
         return session.source if session is not None else ""
 
-    def _entered(self, ledger_id: int) -> Iterator["Entered"]:
+    def _entered(self, ledger_id: int) -> Iterator["EditRecord"]:
         for _ in count():
-            batch = self._store.ledger.since(ledger_id, limit=_BATCH)
+            batch = self._store.ledger.rows(after=ledger_id, limit=_BATCH)
             yield from batch
             if len(batch) < _BATCH:
                 return
             ledger_id = batch[-1].id
 
 
-def _ledger_row(entered: "Entered") -> "LedgerRow | None":
+def _ledger_row(entered: "EditRecord") -> "LedgerRow | None":
     from kept.providers.base import LedgerRow  # only conversations with a provider need it
 
     action = entered.step.action

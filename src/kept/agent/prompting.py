@@ -89,8 +89,8 @@ def _live(parts: Parts) -> dict[Target, tuple[str, ...]]:
     found: dict[Target, tuple[str, ...]] = {}
     for page in Target:
         try:
-            enabled = parts.memory is not None and parts.memory.enabled(page)
-            found[page] = parts.memory.files.entries(page) if enabled and parts.memory is not None else ()
+            enabled = parts.memory is not None and parts.memory.is_enabled(page)
+            found[page] = parts.memory.page(page).entries if enabled and parts.memory is not None else ()
         except Unreadable:
             found[page] = ()
     return found
@@ -105,7 +105,7 @@ def delta(parts: Parts, frozen: Frozen, lineage: frozenset[str]) -> str | None:
     state = "".join(page_hash(live[page]) for page in Target)
     if state == frozen.told or all(live[page] == frozen.pages.get(page, ()) for page in Target):
         return None
-    notice = delta_notice(frozen.pages, live, own=_own(parts, lineage), allowed=memory.allowed)
+    notice = delta_notice(frozen.pages, live, own=_own(parts, lineage), allowed=memory.allowed_rules)
     frozen.told = state
     return notice
 

@@ -39,7 +39,9 @@ class UserSpace:
         from kept.memory.store import MemoryStore
 
         app = self.app
-        store = MemoryStore(self.home.memories, app.settings.memory, clock=app.clock, sink=self.listeners)
+        store = MemoryStore(
+            self.home.memories, app.settings.memory, user=self.user, clock=app.clock, sink=self.listeners
+        )
         app.on_close(store.close)
         return store
 

@@ -14,7 +14,7 @@ from kept.core.search import SearchRequest
 from kept.memory.approval import unreadable_pending
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
-from kept.memory.page import drifted
+from kept.memory.page import find_drift
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo
 from kept.security.scan import scan
@@ -126,7 +126,7 @@ def pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
 
 def _page(store: MemoryStore, target: Target) -> str:
     page = store.page(target)
-    trouble = drifted(page.entries, page.limit, page.entries)
+    trouble = find_drift(page.entries, page.limit, page.entries)
     if trouble is not None:
         raise KeptError(trouble, f"run `kept memory repair --target {target.value}`")
     return page.usage

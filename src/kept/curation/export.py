@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from kept.core.ids import OWNER, UserId
 from kept.core.text import JSON
 from kept.memory.approval import Approvals
-from kept.memory.edits import Target, undone
-from kept.memory.history import History, edit_json
+from kept.memory.edits import Target, undone_ids
+from kept.memory.history import History
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Sessions
 
@@ -21,7 +21,7 @@ def exported_user(
     yield from sessions.transfer.exported(user_id=user)
     history = History(memory)
     rows = history.rows()
-    gone = undone(rows)
+    gone = undone_ids(rows)
     own = [row for row in rows if (row.user_id or OWNER) == user]
     traced = {(row.target, row.step.after) for row in own}
     for target in Target:
@@ -29,7 +29,7 @@ def exported_user(
         if entries:
             yield {"type": "page", "target": target.value, "entries": [*entries]}
     for row in own:
-        yield {"type": "edit", **edit_json(row, gone)}
+        yield {"type": "edit", **row.as_json(is_undone=row.id in gone)}
     for pending in approvals.waiting():
         if pending.user_id == user:
             yield {"type": "pending", **pending.as_json()}

@@ -121,11 +121,11 @@ class Forgetting:
         left = sum(not self._removed(target, text, plan) for target, text in plan.entries)
         blanked: set[int] = set()
         for session_id in plan.sessions.sessions:
-            blanked.update(self.memory.ledger.blank(session_id))
+            blanked.update(self.memory.ledger.forget_session(session_id))
         for target, text in plan.gone_entries:
-            blanked.update(self.memory.ledger.blank_entry(target, text))
+            blanked.update(self.memory.ledger.forget_entry(target, text))
         texts = [text for _, text in plan.entries]
-        blanked.update(self.memory.ledger.blank_holding([*texts, *plan.sessions.texts]))
+        blanked.update(self.memory.ledger.forget_words([*texts, *plan.sessions.texts]))
         for waiting in plan.pending:
             self.approvals.discard(waiting.id)
         for path in plan.backups:
@@ -133,7 +133,7 @@ class Forgetting:
         queued = self._unqueue(plan.sessions.sessions, [*texts, *plan.sessions.texts])
         prompts = self.sessions.forgetting.scrub_entries([*texts, *(text for _, text in plan.gone_entries)])
         report = self.sessions.forgetting.carry_out(plan.sessions)
-        self.memory.ledger.erase_log()
+        self.memory.ledger.purge()
         return WholeReport(
             sessions=report,
             memory_entries=len(plan.entries) - left,

@@ -1,1 +1,1 @@
-"""Tier 1: two small pages of durable facts."""
+"""Tier 1: two small pages of durable facts for each user."""

@@ -1,4 +1,4 @@
-"""Writes that wait for a person: staged as files, approved through the same checks, never lost."""
+"""Writes that wait for a person: which ones wait, how they are staged, approved, rejected, and expire."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from kept.core.clock import from_epoch, iso
-from kept.core.errors import NotFound, Refused, StorageError
+from kept.core.errors import NotFound, Reason, Refused, StorageError
 from kept.core.events import MemoryStaged
-from kept.core.ids import SessionId, UserId, random_hex
+from kept.core.ids import OWNER, SessionId, random_hex
 from kept.core.text import JSON, dumps
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.page import preview
 from kept.memory.store import MemoryStore, Outcome
-from kept.memory.threats import held_rules
+from kept.memory.threats import rules_in, rules_to_approve
 from kept.storage.files import make_folder, read_bytes, write_atomically
+
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,12 @@ class Pending:
     why: str
     rules: tuple[str, ...] = ()
     session_id: str | None = None
-    user_id: str = "owner"
+    user_id: str = OWNER
 
     @property
     def summary(self) -> str:
         """Return what it would do, on one line."""
-        return "; ".join(_described(edit) for edit in self.edits)
+        return "; ".join(_describe(edit) for edit in self.edits)
 
     @property
     def texts(self) -> list[str]:
@@ -45,7 +47,7 @@ class Pending:
         return [edit.text for edit in self.edits if isinstance(edit, Add | Replace)]
 
     def as_json(self) -> dict[str, JSON]:
-        """Return it as its file and the command line show it."""
+        """Return it as its file and `kept memory pending --json` show it."""
         return {
             "id": self.id,
             "created": iso(from_epoch(self.created)),
@@ -59,8 +61,197 @@ class Pending:
         }
 
 
-def pending_from(pending_id: str, data: Mapping[str, Any]) -> Pending:
-    """Return the write that `as_json` gave; raises ValueError, KeyError or TypeError for anything else."""
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A write that a person turned down."""
+
+    pending: Pending
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the result as `kept memory reject --json` prints it."""
+        return {"success": True, "rejected": self.pending.id}
+
+
+class Approvals:
+    """The waiting writes of one user, in the folder `pending/memory/`."""
+
+    def __init__(self, folder: Path, store: MemoryStore) -> None:
+        self._folder = folder
+        self._store = store
+
+    def stage(
+        self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
+    ) -> Pending:
+        """Keep a write until a person decides; the same write waits only once."""
+        for waiting in self.waiting():
+            if waiting.target is target and waiting.edits == tuple(edits):
+                return waiting
+        pending = Pending(
+            random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
+            tuple(rules), author.session_id, self._store.user,
+        )  # fmt: skip
+        make_folder(self._folder)
+        write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
+        self._store.sink(MemoryStaged(pending.id, target, pending.summary, author.origin, session_id=author.session_id))
+        return pending
+
+    def waiting(self, target: Target | None = None) -> list[Pending]:
+        """Return what waits, oldest first, and move expired writes to the archive."""
+        if not self._folder.is_dir():
+            return []
+        found = [pending for path in self._folder.glob("*.json") if (pending := _read(path)) is not None]
+        deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
+        for pending in found:
+            if pending.created < deadline:
+                with suppress(StorageError):  # its file stays until its text is in the archive
+                    self._archive(pending, "expired")
+        current = [each for each in found if each.created >= deadline and target in (None, each.target)]
+        return sorted(current, key=lambda each: (each.created, each.id))
+
+    def choose(self, which: str, target: Target | None = None) -> list[str] | Refused:
+        """Return the ids that `which` means: itself, or every waiting write for `all`."""
+        chosen = [each.id for each in self.waiting(target)] if which == "all" else [which]
+        if not chosen:
+            return Refused(Reason.NO_MATCH, "Nothing waits for approval.", "`kept memory pending` lists what waits.")
+        return chosen
+
+    def find(self, pending_id: str) -> Pending:
+        """Return one waiting write, or raise NotFound."""
+        for pending in self.waiting():
+            if pending.id == pending_id:
+                return pending
+        raise NotFound(f"nothing waits under the id {pending_id!r}", "`kept memory pending` lists what waits")
+
+    def approve(self, pending_id: str) -> Outcome | Refused:
+        """Check the write again and apply it; approval lets texts pass that hold rules match, never block rules."""
+        pending = self.find(pending_id)
+        rules = rules_to_approve(pending.texts)
+        if isinstance(rules, Refused):
+            return rules
+        author = Author(
+            origin="approval",
+            session_id=SessionId(pending.session_id) if pending.session_id else None,
+            reason=f"{pending.origin}: {pending.why}",
+            allow=rules | set(pending.rules),
+        )
+        outcome = self._store.apply_all(pending.target, pending.edits, author)
+        if isinstance(outcome, Outcome):
+            self.discard(pending.id)
+        return outcome
+
+    def reject(self, pending_id: str) -> Rejected | Refused:
+        """Turn a write down and move its text to the archive; it waits until that worked."""
+        pending = self.find(pending_id)
+        return self._archive(pending, "rejected") or Rejected(pending)
+
+    def discard(self, pending_id: str) -> None:
+        """Delete a waiting write without archiving its text."""
+        self._path(pending_id).unlink(missing_ok=True)
+
+    def _archive(self, pending: Pending, reason: str) -> Refused | None:
+        result = self._store.archive(pending.target, pending.texts, Author(origin="approval", reason=reason))
+        if isinstance(result, Refused):
+            return result
+        self.discard(pending.id)
+        return None
+
+    def _path(self, pending_id: str) -> Path:
+        return self._folder / f"{pending_id}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """Edits of one page; a batch when there are several."""
+
+    target: Target
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The edits are on the page."""
+
+    outcome: Outcome
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the outcome of the edit."""
+        return self.outcome.as_json()
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The settings make this write wait for approval."""
+
+    pending: Pending
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return a success that names the pending id."""
+        return {
+            "success": True, "done": True, "staged": True, "pending_id": self.pending.id,
+            "target": self.pending.target.value, "message": "The write waits for the user's approval.",
+            "note": f"The user accepts it with `kept memory approve {self.pending.id}`. Do not send it again.",
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The scanner found the text suspicious, so it waits for a person."""
+
+    pending: Pending
+    refused: Refused
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return a refusal that names the rules and the pending id."""
+        remedy = f"It waits for the user: `kept memory approve {self.pending.id}`. {self.refused.remedy}"
+        return {**self.refused.as_json(), "held": True, "pending_id": self.pending.id, "remedy": remedy}
+
+
+def write_memory(
+    store: MemoryStore, approvals: Approvals, request: WriteRequest, author: Author
+) -> Written | Staged | Held | Refused:
+    """Apply edits, or stage them where the settings or the scanner want a person to decide.
+
+    The tool of the agent and every surface that writes for somebody who cannot be asked call this. A person at a
+    terminal is asked instead: there `store.apply` is enough, because its refusal says that the text is held.
+    """
+    waits = _needs_approval(store, author.origin)
+    apply = store.dry_run if waits else store.apply_all
+    outcome = apply(request.target, request.edits, author)
+    if isinstance(outcome, Refused):
+        if outcome.reason is not Reason.HELD:
+            return outcome
+        rules = sorted(rules_in(outcome))
+        pending = approvals.stage(request.target, request.edits, author, why="suspicious", rules=rules)
+        return Held(pending, outcome)
+    if waits and outcome.change.steps:
+        return Staged(approvals.stage(request.target, request.edits, author, why="approval is switched on"))
+    return Written(outcome)
+
+
+def _needs_approval(store: MemoryStore, origin: str) -> bool:
+    match store.settings.write_approval:
+        case "off":
+            return False
+        case "background":
+            return origin == "background_review"
+        case "all":
+            return origin in ("agent", "background_review")
+
+
+def unreadable_pending(folder: Path) -> list[Path]:
+    """Return the files in the folder of waiting writes that cannot be read as one."""
+    return [path for path in sorted(folder.glob("*.json")) if _read(path) is None] if folder.is_dir() else []
+
+
+def _read(path: Path) -> Pending | None:
+    try:
+        return read_pending(path.stem, json.loads(read_bytes(path) or b"null"))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, StorageError):
+        return None  # another program's file, or an incomplete one; `kept doctor` lists it
+
+
+def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:
+    """Return the write that `as_json` described; raises ValueError, KeyError or TypeError for anything else."""
     return Pending(
         id=pending_id,
         created=datetime.fromisoformat(data["created"]).timestamp(),
@@ -74,7 +265,7 @@ def pending_from(pending_id: str, data: Mapping[str, Any]) -> Pending:
     )
 
 
-def _described(edit: Edit) -> str:
+def _describe(edit: Edit) -> str:
     match edit:
         case Add(text):
             return f"add: {preview(text)}"
@@ -108,98 +299,3 @@ def _edit(operation: Mapping[str, str]) -> Edit:
             return Remove(old)
         case _:
             raise ValueError(f"not an operation: {operation!r}")
-
-
-DAY_SECONDS = 86_400
-
-
-class Approvals:
-    """The folder `pending/memory/`."""
-
-    def __init__(self, folder: Path, store: MemoryStore) -> None:
-        self._folder = folder
-        self._store = store
-
-    def stage(
-        self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
-    ) -> Pending:
-        """Keep a write until a person decides; the same write waits only once."""
-        for waiting in self.waiting():
-            if waiting.target is target and waiting.edits == tuple(edits):
-                return waiting
-        pending = Pending(
-            random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
-            tuple(rules), author.session_id, author.user_id,
-        )  # fmt: skip
-        make_folder(self._folder)
-        write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
-        self._store.tell(MemoryStaged(pending.id, target, pending.summary, author.origin, session_id=author.session_id))
-        return pending
-
-    def waiting(self) -> list[Pending]:
-        """Return what waits, oldest first; expired writes have gone to the archive."""
-        if not self._folder.is_dir():
-            return []
-        found = [pending for path in self._folder.glob("*.json") if (pending := _read(path)) is not None]
-        deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
-        for pending in found:
-            if pending.created < deadline:
-                with suppress(StorageError):  # it goes on waiting: nothing is thrown away that could not be archived
-                    self._archive(pending, "expired")
-        return sorted((p for p in found if p.created >= deadline), key=lambda p: (p.created, p.id))
-
-    def find(self, pending_id: str) -> Pending:
-        """Return one waiting write, or raise NotFound."""
-        for pending in self.waiting():
-            if pending.id == pending_id:
-                return pending
-        raise NotFound(f"nothing waits under the id {pending_id!r}", "`kept memory pending` lists what waits")
-
-    def approve(self, pending_id: str) -> Outcome | Refused:
-        """Check the write again and apply it; what a person approves may match hold rules, never block rules."""
-        pending = self.find(pending_id)
-        passing = held_rules(pending.texts)
-        if isinstance(passing, Refused):
-            return passing
-        author = Author(
-            origin="approval",
-            session_id=SessionId(pending.session_id) if pending.session_id else None,
-            user_id=UserId(pending.user_id),
-            reason=f"{pending.origin}: {pending.why}",
-            allow=passing | set(pending.rules),
-        )
-        outcome = self._store.apply_all(pending.target, pending.edits, author)
-        if isinstance(outcome, Outcome):
-            self._path(pending.id).unlink(missing_ok=True)
-        return outcome
-
-    def reject(self, pending_id: str) -> Pending | Refused:
-        """Turn a write down; its text goes to the archive, and until that worked it goes on waiting."""
-        pending = self.find(pending_id)
-        return self._archive(pending, "rejected") or pending
-
-    def discard(self, pending_id: str) -> None:
-        """Remove a waiting write for good; its text goes nowhere."""
-        self._path(pending_id).unlink(missing_ok=True)
-
-    def _archive(self, pending: Pending, reason: str) -> Refused | None:
-        result = self._store.archive(pending.target, pending.texts, Author(origin="approval", reason=reason))
-        if isinstance(result, Refused):
-            return result
-        self._path(pending.id).unlink(missing_ok=True)
-        return None
-
-    def _path(self, pending_id: str) -> Path:
-        return self._folder / f"{pending_id}.json"
-
-
-def unreadable_pending(folder: Path) -> list[Path]:
-    """Return the files among the waiting writes that cannot be read as one."""
-    return [path for path in sorted(folder.glob("*.json")) if _read(path) is None] if folder.is_dir() else []
-
-
-def _read(path: Path) -> Pending | None:
-    try:
-        return pending_from(path.stem, json.loads(read_bytes(path) or b"null"))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, StorageError):
-        return None  # a file that is not ours, or half of one; `kept doctor` lists it

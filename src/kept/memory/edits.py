@@ -1,11 +1,13 @@
-"""Edits of a page as they are asked for, and steps as they were applied."""
+"""Edits of a page: what a caller asks for, the steps that were applied, and how the ledger records them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias, assert_never
 
-from kept.core.ids import OWNER, LedgerId, SessionId, UserId, new_group_id
+from kept.core.clock import from_epoch, iso
+from kept.core.ids import LedgerId, SessionId, UserId, new_group_id
+from kept.core.text import JSON
 
 
 class Target(StrEnum):
@@ -17,14 +19,14 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Put `text` at the end of the page."""
+    """Append `text` as a new entry."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Put `text` in the place of the one entry that holds `needle`."""
+    """Replace the one entry that contains `needle` with `text`."""
 
     needle: str
     text: str
@@ -32,7 +34,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take the one entry that holds `needle` off the page."""
+    """Remove the one entry that contains `needle`."""
 
     needle: str
 
@@ -43,9 +45,9 @@ Action: TypeAlias = Literal["add", "replace", "remove", "archive"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One applied change: the entry before, the entry after, and where it stood.
+    """One applied change: the entry before, the entry after, and its position.
 
-    `archive` keeps text that was never on the page, or no longer fits it; it changes no entry.
+    `archive` stores a text in the archive that was never on the page or no longer fits; it changes no entry.
     """
 
     action: Action
@@ -53,8 +55,8 @@ class Step:
     after: str | None
     position: int
 
-    def applied(self, entries: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Return the entries after this step, or None when it does not fit them."""
+    def apply(self, entries: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the entries after this step, or None when the step does not fit them."""
         match self.action:
             case "add":
                 if self.after is None or self.after in entries:
@@ -74,7 +76,7 @@ class Step:
                 assert_never(self.action)
 
     def inverse(self) -> "Step":
-        """Return the step that takes this one back."""
+        """Return the step that undoes this one."""
         match self.action:
             case "add":
                 return Step("remove", self.after, None, self.position)
@@ -117,23 +119,47 @@ def steps_between(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Step, ...
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes an edit, in which session, as part of what, and why."""
+    """Where an edit comes from: origin, session, group and reason.
+
+    The user is not part of it: a store belongs to one user, and its ledger records that user.
+    """
 
     origin: str = "user"
     session_id: SessionId | None = None
-    user_id: UserId = OWNER
     group_id: str = field(default_factory=new_group_id)
+    """Edits with the same group id (one batch, review or import) are undone together."""
     reason: str | None = None
     allow: frozenset[str] = frozenset()
-    """Rules of the scanner that a person lets pass for this text."""
+    """Scanner rules that a person allows for this text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class Change:
+    """What one write does to a page: the resulting entries and the steps that lead there."""
+
+    entries: tuple[str, ...]
+    steps: tuple[Step, ...]
+    message: str = "Done."
+    """What the answer says about it."""
+    overflow: tuple[Step, ...] = ()
+    """Further steps that only make room on a full page."""
+    undoes: tuple[LedgerId, ...] = ()
+    """For an undo: the record that each step undoes."""
+    is_only_copy: bool = False
+    """Whether the ledger will hold the only copy of a text. The write must fail when the ledger cannot be written."""
+
+    def with_origins(self, author: Author) -> list[tuple[Step, str]]:
+        """Return every step in order, each with its origin."""
+        return [*((step, author.origin) for step in self.steps), *((step, "overflow") for step in self.overflow)]
+
+
+@dataclass(frozen=True, slots=True)
+class EditRecord:
     """One row of the ledger."""
 
     id: LedgerId
     write_id: int
+    """Shared by all rows of one write."""
     group_id: str
     time: float
     target: Target
@@ -145,50 +171,52 @@ class Entered:
     allowed: frozenset[str]
     undoes: LedgerId | None
     page_before: str
+    """Hash of the page before the write."""
     page_after: str
+    """Hash of the page after the write."""
     page_stamp: int | None
-    """When the page's file had last been written as this row was entered; None where that is not known."""
+    """The page's stamp before the write; None in rows that were written before stamps existed."""
 
-    def never_came(self, page: str, stamp: int) -> bool:
-        """Whether the page with this hash and stamp is the one from before this row, and untouched since."""
+    def was_never_applied(self, page: str, stamp: int) -> bool:
+        """Whether the page with this hash and stamp is still the one from before this write."""
         if page != self.page_before or page == self.page_after:
             return False
         return self.page_stamp is None or self.page_stamp == stamp
 
+    def as_json(self, *, is_undone: bool = False) -> dict[str, JSON]:
+        """Return the record as the log prints it."""
+        return {
+            "id": self.id,
+            "time": iso(from_epoch(self.time)),
+            "target": self.target.value,
+            "action": self.step.action,
+            "before": self.step.before,
+            "after": self.step.after,
+            "origin": self.origin,
+            "session_id": self.session_id,
+            "user_id": self.user_id,
+            "group_id": self.group_id,
+            "position": self.step.position,
+            "reason": self.reason,
+            "allowed": sorted(self.allowed),
+            "undoes": self.undoes,
+            "undone": is_undone,
+        }
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What one write does to a page: the entries after it and the steps that lead there."""
 
-    entries: tuple[str, ...]
-    steps: tuple[Step, ...]
-    message: str = "Done."
-    """What to tell about it."""
-    overflow: tuple[Step, ...] = ()
-    """Steps after those, which only make room for them."""
-    undoes: tuple[LedgerId, ...] = ()
-    """One row per step where the write takes rows back."""
-    is_only_copy: bool = False
-    """Whether the rows will hold the only copy of a text: without them the write must not happen."""
-
-    def with_origins(self, author: Author) -> list[tuple[Step, str]]:
-        """Return every step in order, each with its origin."""
-        return [*((step, author.origin) for step in self.steps), *((step, "overflow") for step in self.overflow)]
-
-
-def undone(rows: Sequence[Entered]) -> set[LedgerId]:
-    """Return the ids of rows that are taken back at present; an undone undo counts as never made."""
+def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
+    """Return the ids of records that are undone at present; an undo that was itself undone does not count."""
     gone: set[LedgerId] = set()
-    for row in reversed(rows):
-        if row.undoes is not None and row.id not in gone:
-            gone.add(row.undoes)
+    for record in reversed(records):
+        if record.undoes is not None and record.id not in gone:
+            gone.add(record.undoes)
     return gone
 
 
-def replayed(rows: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the page that the rows of one page build; a row that does not fit is passed over."""
+def replay(records: Iterable[EditRecord]) -> tuple[str, ...]:
+    """Return the entries that the records of one page lead to; a record that does not fit is skipped."""
     entries: tuple[str, ...] = ()
-    for row in rows:
-        following = row.step.applied(entries)
+    for record in records:
+        following = record.step.apply(entries)
         entries = entries if following is None else following
     return entries

@@ -1,79 +1,67 @@
-"""The page files on disk: read as they are, replaced whole, backed up before anything is refused."""
+"""The page files in a user's folder: read as they are, replaced as a whole, backed up before a refusal."""
 
 import hashlib
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from kept.core.errors import StorageError, Unreadable
+from kept.core.errors import Busy, StorageError
 from kept.memory.edits import Target
-from kept.memory.page import Page, parse
+from kept.memory.page import StoredPage
 from kept.storage.files import explain_errors, make_folder, read_bytes, remove_stale_temps, write_atomically
+from kept.storage.locks import hold_lock
 
-NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
+FILE_NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
 BACKUPS_KEPT = 10
 
 
-class PageFiles:
-    """The folder `memories/` with its two pages."""
+class FilePages:
+    """The pages in one folder, `memories/`; implements `Pages`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def path(self, target: Target) -> Path:
-        """Return the file of a page."""
-        return self.folder / NAMES[target]
-
-    @property
-    def ledger(self) -> Path:
-        """Return the file of the ledger."""
-        return self.folder / "ledger.db"
-
-    def sidecar(self, target: Target) -> Path:
-        """Return the lock file of a page; it is never deleted, and other agents use the same."""
-        return self.folder / f"{NAMES[target]}.lock"
+        self._folder = folder
 
     def prepare(self) -> None:
-        """Make the folder and remove what killed writers left."""
-        make_folder(self.folder)
+        """Create the folder and remove temporary files of killed writers."""
+        make_folder(self._folder)
         for target in Target:
-            remove_stale_temps(self.path(target))
+            remove_stale_temps(self._path(target))
 
-    def raw(self, target: Target) -> bytes:
-        """Return the bytes of a page; a missing file is an empty page."""
-        return read_bytes(self.path(target)) or b""
+    def name(self, target: Target) -> str:
+        """Return the file name of a page."""
+        return FILE_NAMES[target]
 
-    def stamp(self, target: Target) -> int:
-        """Return when the page was last written, in nanoseconds; 0 for a page that is not there."""
+    def read(self, target: Target) -> StoredPage:
+        """Return a page; a missing file is an empty page. The stamp is the time of the last write in nanoseconds."""
+        path = self._path(target)
+        raw = read_bytes(path) or b""
         try:
-            return self.path(target).stat().st_mtime_ns
+            stamp = path.stat().st_mtime_ns
         except OSError:
-            return 0
+            stamp = 0
+        return StoredPage(str(path), target, raw, stamp)
 
-    def entries(self, target: Target) -> tuple[str, ...]:
-        """Return the entries of a page, or raise Unreadable: a file that cannot be read is not empty."""
-        try:
-            return parse(self.raw(target).decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise Unreadable(
-                f"{str(self.path(target))!r} is not UTF-8 text (byte {error.start})",
-                f"`kept memory repair --target {target}` proposes a readable page; nothing was changed",
-            ) from error
+    def lock(self, target: Target, *, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Hold the lock on the sidecar file, which is never deleted and which other agents use as well."""
+        return hold_lock(self._folder / f"{FILE_NAMES[target]}.lock", timeout_seconds=timeout_seconds)
 
-    def write(self, target: Target, page: Page) -> None:
-        """Replace the page durably, and make sure that the disk says what was meant."""
-        path = self.path(target)
-        data = page.text.encode()
+    def replace(self, target: Target, text: str, *, expected: StoredPage) -> None:
+        """Replace the file durably and verify it by reading it back."""
+        path, data = self._path(target), text.encode()
+        # the lock keeps other agents out, but not an editor that knows nothing of it
+        if (read_bytes(path) or b"") != expected.raw:
+            raise Busy(f"{str(path)!r} was changed by another program at the same moment", "try again")
         write_atomically(path, data)
         with explain_errors("read back", path):
             if path.read_bytes() != data:
                 raise StorageError(f"{str(path)!r} does not hold what was written", "check the disk, then try again")
 
-    def back_up(self, target: Target, raw: bytes, epoch: int) -> Path:
-        """Keep the raw bytes beside the page, once per distinct content, the newest ten; return the copy."""
-        path = self.path(target)
+    def back_up(self, target: Target, raw: bytes, *, epoch: int) -> str:
+        """Keep the raw bytes as `MEMORY.md.bak.<epoch>`, once per distinct content, the newest ten."""
+        path = self._path(target)
         existing = sorted(path.parent.glob(f"{path.name}.bak.*"), key=_epoch)
         for copy in existing:
             if _digest(read_bytes(copy) or b"") == _digest(raw):
-                return copy
+                return copy.name
         copy = path.with_name(f"{path.name}.bak.{epoch}")
         while copy.exists():
             epoch += 1
@@ -81,7 +69,10 @@ class PageFiles:
         write_atomically(copy, raw)
         for old in existing[: max(0, len(existing) + 1 - BACKUPS_KEPT)]:
             old.unlink(missing_ok=True)
-        return copy
+        return copy.name
+
+    def _path(self, target: Target) -> Path:
+        return self._folder / FILE_NAMES[target]
 
 
 def _digest(data: bytes) -> bytes:

@@ -1,61 +1,74 @@
-"""Looking back: the log of edits, what is undone, entries with their story, the archive, a page as it was."""
+"""The past of the pages: the log of edits, the archive, entry metadata, and a page at an earlier time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from kept.core.clock import from_epoch, iso
-from kept.core.errors import NotFound, Unreadable
+from kept.core.errors import NotFound, Unreadable, UsageError
 from kept.core.ids import LedgerId
 from kept.core.text import JSON
-from kept.memory.edits import Entered, Target, replayed
-from kept.memory.page import page_hash
+from kept.memory.edits import EditRecord, Target, replay, undone_ids
+from kept.memory.page import Page, page_hash
 from kept.memory.store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What the ledger knows of a live entry."""
+class EntryMetadata:
+    """What the ledger knows about a live entry."""
 
     created: float
     changed: float
     origin: str
     session_id: str | None
 
+    def as_json(self) -> dict[str, JSON]:
+        """Return it as `kept memory show --long --json` prints it."""
+        return {
+            "created": iso(from_epoch(self.created)),
+            "changed": iso(from_epoch(self.changed)),
+            "origin": self.origin,
+            "session_id": self.session_id,
+        }
+
 
 class History:
-    """The past of the pages. Writes nothing."""
+    """Reads the ledger of a store. Writes nothing."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    def rows(self, target: Target | None = None) -> list[Entered]:
-        """Return the rows that count, oldest first: a last write whose page never came is left out."""
-        if not self._store.has_ledger:
-            return []
+    def rows(self, target: Target | None = None) -> list[EditRecord]:
+        """Return the rows that count, oldest first: a last write that never reached its page is left out."""
         rows = self._store.ledger.rows(target)
-        lost = {row.write_id for page in Target for row in self._never_came(page, rows)}
+        lost = {write_id for page in Target for write_id in self._unfinished_writes(page, rows)}
         return [row for row in rows if row.write_id not in lost]
 
-    def _never_came(self, target: Target, rows: Sequence[Entered]) -> list[Entered]:
+    def _unfinished_writes(self, target: Target, rows: Sequence[EditRecord]) -> list[int]:
         newest = next((row for row in reversed(rows) if row.target is target), None)
-        files = self._store.files
-        try:
-            page = page_hash(files.entries(target))
-        except Unreadable:  # the past can be seen all the more where the page cannot
+        if newest is None:
             return []
-        return [newest] if newest is not None and newest.never_came(page, files.stamp(target)) else []
+        try:
+            stored = self._store.pages.read(target)
+            current = page_hash(stored.entries)
+        except Unreadable:  # an unreadable page must not hide its past
+            return []
+        return [newest.write_id] if newest.was_never_applied(current, stored.stamp) else []
 
-    def row(self, ledger_id: int) -> Entered:
-        """Return one row, or raise NotFound."""
+    def row(self, ledger_id: int, target: Target | None = None) -> EditRecord:
+        """Return one row, or raise NotFound; raises UsageError when it belongs to another page than `target`."""
         found = next((row for row in self.rows() if row.id == ledger_id), None)
         if found is None:
             raise NotFound(f"the ledger has no edit {ledger_id}", "`kept memory log` lists the edits")
+        if target not in (None, found.target):
+            raise UsageError(
+                f"edit {ledger_id} is on the page '{found.target}'", f"leave --target out, or name {found.target}"
+            )
         return found
 
     def gap(self, target: Target) -> str | None:
         """Return where the ledger and the page disagree, None when they agree; raises Unreadable."""
-        entries = self._store.files.entries(target)
+        entries = self._store.page(target).entries
         rows = self.rows(target)
         if not rows and not entries:
             return None
@@ -66,53 +79,144 @@ class History:
 
     def at(self, target: Target, moment: float) -> tuple[str, ...]:
         """Return the entries of a page as they were at a moment."""
-        return replayed(takewhile(lambda row: row.time <= moment, self.rows(target)))
+        return replay(takewhile(lambda row: row.time <= moment, self.rows(target)))
 
-    def stories(self, target: Target) -> dict[str, Story]:
-        """Return the story of each entry that the ledger has ever written, by its text."""
-        stories: dict[str, Story] = {}
+    def metadata(self, target: Target) -> dict[str, EntryMetadata]:
+        """Return the metadata of every entry that the ledger has ever written, by its text."""
+        found: dict[str, EntryMetadata] = {}
         for row in self.rows(target):
             if row.step.after is None:
                 continue
-            earlier = stories.get(row.step.before or "") or stories.get(row.step.after)
+            earlier = found.get(row.step.before or "") or found.get(row.step.after)
             created = earlier.created if earlier and row.step.action == "replace" else row.time
-            stories[row.step.after] = Story(created, row.time, row.origin, row.session_id)
-        return stories
+            found[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id)
+        return found
 
-    def archive(self, query: str = "", target: Target | None = None) -> list[Entered]:
-        """Return removed, replaced and displaced texts that hold every word of `query`, newest first."""
+    def archive(self, query: str = "", target: Target | None = None) -> list[EditRecord]:
+        """Return removed, replaced and displaced texts that contain every word of `query`, newest first."""
         words = query.casefold().split()
-        live = {page: self._live(page) for page in Target}
-        found: dict[tuple[Target, str], Entered] = {}
+        live = {page: self._live_entries(page) for page in Target}
+        found: dict[tuple[Target, str], EditRecord] = {}
         for row in reversed(self.rows(target)):
             text = row.step.before
             if text and text not in live[row.target] and all(word in text.casefold() for word in words):
                 found.setdefault((row.target, text), row)
         return list(found.values())
 
-    def _live(self, target: Target) -> set[str]:
+    def _live_entries(self, target: Target) -> set[str]:
         try:
-            return set(self._store.files.entries(target))
-        except Unreadable:  # what cannot be read may be searched for
+            return set(self._store.page(target).entries)
+        except Unreadable:  # then nothing is live, and everything can be found
             return set()
 
 
-def edit_json(row: Entered, undone: set[LedgerId]) -> dict[str, JSON]:
-    """Return a row as the log prints it."""
-    return {
-        "id": row.id,
-        "time": iso(from_epoch(row.time)),
-        "target": row.target.value,
-        "action": row.step.action,
-        "before": row.step.before,
-        "after": row.step.after,
-        "origin": row.origin,
-        "session_id": row.session_id,
-        "user_id": row.user_id,
-        "group_id": row.group_id,
-        "position": row.step.position,
-        "reason": row.reason,
-        "allowed": sorted(row.allowed),
-        "undoes": row.undoes,
-        "undone": row.id in undone,
-    }
+@dataclass(frozen=True, slots=True)
+class EditLog:
+    """Edits, newest first, with the ids of those that are undone."""
+
+    records: tuple[EditRecord, ...]
+    undone: frozenset[LedgerId]
+    gaps: tuple[str, ...]
+    """Where pages and ledger disagree, in words."""
+    is_filtered: bool
+    """Whether there are edits that the filters left out."""
+
+    def as_json(self) -> list[JSON]:
+        """Return the edits as `kept memory log --json` prints them."""
+        return [record.as_json(is_undone=record.id in self.undone) for record in self.records]
+
+
+def read_log(
+    store: MemoryStore, *, target: Target | None = None, since: float = 0.0, group_id: str | None = None
+) -> EditLog:
+    """Return the edits of a page, after a moment, or of one group."""
+    history = History(store)
+    every = history.rows()
+    records = tuple(
+        row
+        for row in reversed(every)
+        if target in (None, row.target) and row.time >= since and group_id in (None, row.group_id)
+    )
+    gaps = tuple(gap for page in Target if (gap := _gap(history, page)))
+    return EditLog(records, frozenset(undone_ids(every)), gaps, is_filtered=len(records) < len(every))
+
+
+def _gap(history: History, page: Target) -> str | None:
+    """Return the gap of a page; a page that cannot be read is one."""
+    try:
+        return history.gap(page)
+    except Unreadable as error:
+        return f"{error.message}; {error.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class PageEntries:
+    """The entries of one page or of both: an export, or the pages at an earlier time."""
+
+    pages: Mapping[Target, tuple[str, ...]]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the entries by page, in the form that `kept memory import` reads."""
+        return {page.value: {"entries": list(entries)} for page, entries in self.pages.items()}
+
+
+def read_pages_at(store: MemoryStore, moment: float, *, target: Target | None = None) -> PageEntries:
+    """Return the pages as they were at a moment."""
+    history = History(store)
+    return PageEntries({page: history.at(page, moment) for page in targets(target)})
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveHits:
+    """Archived texts, newest first; each record holds its text in `step.before`."""
+
+    records: tuple[EditRecord, ...]
+
+    def as_json(self) -> list[JSON]:
+        """Return the hits as `kept memory search --json` prints them."""
+        return [{**record.as_json(), "text": record.step.before} for record in self.records]
+
+
+def search_archive(store: MemoryStore, query: str, *, target: Target | None = None) -> ArchiveHits:
+    """Return archived texts that contain every word of `query`."""
+    return ArchiveHits(tuple(History(store).archive(query, target)))
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """A page as it is stored now, or why it cannot be read."""
+
+    target: Target
+    page: Page | None
+    is_enabled: bool = True
+    metadata: Mapping[str, EntryMetadata] | None = None
+    """By entry, where it was asked for."""
+    error: Unreadable | None = None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the page as `kept memory show --json` prints it."""
+        if self.page is None:
+            assert self.error is not None
+            return {"error": {"message": self.error.message, "remedy": self.error.remedy}}
+        found: dict[str, JSON] = {
+            "entries": list(self.page.entries), "chars": len(self.page.text), "limit": self.page.limit,
+        }  # fmt: skip
+        if self.metadata is not None:
+            known = [self.metadata.get(entry) for entry in self.page.entries]
+            found["stories"] = [None if each is None else each.as_json() for each in known]
+        return found
+
+
+def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False) -> PageView:
+    """Return a page with its limit and, where asked for, what the ledger knows about its entries."""
+    try:
+        page = store.page(target)
+    except Unreadable as error:
+        return PageView(target, None, store.is_enabled(target), error=error)
+    metadata = History(store).metadata(target) if with_metadata else None
+    return PageView(target, page, store.is_enabled(target), metadata)
+
+
+def targets(target: Target | None) -> list[Target]:
+    """Return the named page, or both when none is named."""
+    return [target] if target is not None else list(Target)

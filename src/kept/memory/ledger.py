@@ -1,12 +1,15 @@
-"""The ledger: every accepted edit of the pages, so that each can be seen and undone."""
+"""The ledger in SQLite: every accepted edit of a user's pages, in `ledger.db` next to them."""
 
 import json
+import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from kept.core.ids import LedgerId, SessionId, UserId
-from kept.memory.edits import Action, Author, Change, Entered, Step, Target, replayed, steps_between, undone
+from kept.core.errors import StorageError
+from kept.core.ids import OWNER, LedgerId, SessionId, UserId
+from kept.memory.edits import Action, Author, Change, EditRecord, Step, Target
 from kept.memory.page import page_hash
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sql import sql_migrations, statements
@@ -15,57 +18,62 @@ from kept.storage.sqlite import Database
 SQL = statements("kept.memory", "ledger.sql")
 
 
-class Ledger:
-    """The rows behind the pages. Writers call it under the page's lock; readers write nothing."""
+class SqliteLedger:
+    """The rows of one user; implements `Ledger`.
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._db = Database(
-            path,
+    Writers call it under the lock of the page. The file is opened at the first use; a ledger that does not exist
+    reads as empty and is created by the first write.
+    """
+
+    def __init__(self, path: Path, *, user: UserId = OWNER) -> None:
+        self._path = path
+        self._user = user
+
+    @cached_property
+    def _db(self) -> Database:
+        try:
+            return self._open(read_only=False)
+        except StorageError:
+            if not self._path.is_file() or os.access(self._path.parent, os.W_OK):
+                raise
+            return self._open(read_only=True)
+
+    def _open(self, *, read_only: bool) -> Database:
+        return Database(
+            self._path,
             application_id=APPLICATION_ID,
             migrations=sql_migrations("kept.memory"),
             durability="full",
             read_only=read_only,
         )
 
+    @property
+    def _exists(self) -> bool:
+        return "_db" in self.__dict__ or self._path.exists()
+
     def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        """Close the file; the next use opens it again."""
+        if "_db" in self.__dict__:
+            self._db.close()
+            del self.__dict__["_db"]
 
-    def settle(self, target: Target, entries: tuple[str, ...], *, now: float, stamp: int) -> None:
-        """Make the rows agree with the page as it was just read.
-
-        A write whose page never came is voided; a page that matches no row was changed from outside
-        and gets rows of that origin.
-        """
-        current = page_hash(entries)
-        newest = self.newest(target)
-        if current == (newest.page_after if newest is not None else page_hash(())):
-            return
-        if newest is not None and newest.never_came(current, stamp):
-            with self._db.writing() as connection:
-                connection.execute(SQL.void, (newest.write_id,))
-            return
-        known = self.replayed(target)
-        steps = steps_between(known, entries)
-        self.enter(target, Change(entries, steps), known, author=Author(origin="outside"), now=now)
-
-    def enter(
+    def append(
         self,
         target: Target,
         change: Change,
-        before: tuple[str, ...],
+        before: Sequence[str],
         *,
         author: Author,
         now: float,
         stamp: int | None = None,
     ) -> list[LedgerId]:
         """Append one write and return the ids of its rows, one per step."""
-        of_all = {
+        of_write = {
             "group_id": author.group_id,
             "time": now,
             "target": target,
             "session_id": author.session_id,
-            "user_id": author.user_id,
+            "user_id": self._user,
             "reason": author.reason,
             "allowed": json.dumps(sorted(author.allow)) if author.allow else None,
             "page_before": page_hash(before),
@@ -85,66 +93,68 @@ class Ledger:
                     "origin": origin,
                     "undoes": change.undoes[number] if change.undoes else None,
                 }
-                ((ledger_id,),) = connection.execute(SQL.insert, of_all | of_step)
+                ((ledger_id,),) = connection.execute(SQL.insert, of_write | of_step)
                 ids.append(LedgerId(int(ledger_id)))
         return ids
 
-    def replayed(self, target: Target) -> tuple[str, ...]:
-        """Return the page as the rows build it."""
-        return replayed(self.rows(target))
+    def void(self, write_id: int) -> None:
+        """Take a write out that never reached its page."""
+        with self._db.writing() as connection:
+            connection.execute(SQL.void, (write_id,))
 
-    def newest(self, target: Target) -> Entered | None:
-        """Return the last row of a page that is not voided."""
+    def newest(self, target: Target) -> EditRecord | None:
+        """Return the last row of a page."""
+        if not self._exists:
+            return None
         with self._db.reading() as connection:
-            return next((_Row(*row).entered() for row in connection.execute(SQL.newest, (target,))), None)
+            return next((_Row(*row).record() for row in connection.execute(SQL.newest, (target,))), None)
 
-    def rows(self, target: Target | None = None, *, after: int = 0, limit: int = -1) -> list[Entered]:
-        """Return the rows of one page or of both, oldest first; voided ones left out."""
-        bindings = {"target": target, "after": after, "limit": limit}
+    def rows(self, target: Target | None = None, *, after: int = 0, limit: int | None = None) -> list[EditRecord]:
+        """Return the rows with an id greater than `after`, oldest first."""
+        if not self._exists:
+            return []
+        # SQLite reads a negative limit as none
+        bindings = {"target": target, "after": after, "limit": -1 if limit is None else limit}
         with self._db.reading() as connection:
-            return [_Row(*row).entered() for row in connection.execute(SQL.rows, bindings)]
+            return [_Row(*row).record() for row in connection.execute(SQL.rows, bindings)]
 
-    def since(self, ledger_id: int, *, limit: int = 1_000) -> list[Entered]:
-        """Return the rows after `ledger_id`, oldest first: how a mirror catches up."""
-        return self.rows(after=ledger_id, limit=limit)
-
-    def knows(self, target: Target, entry: str) -> bool:
-        """Whether this very entry was written through the ledger."""
-        with self._db.reading() as connection:
-            return connection.execute(SQL.known_after, (target, entry)).fetchone() is not None
-
-    def wrote(self, target: Target, entry: str) -> bool:
-        """Whether this very entry was written by kept, and not found on the page one day."""
-        with self._db.reading() as connection:
-            return connection.execute(SQL.written_after, (target, entry)).fetchone() is not None
+    def contains(self, target: Target, entry: str, *, outside: bool = True) -> bool:
+        """Whether a row wrote this entry; with `outside=False`, whether a write through kept did."""
+        return (
+            self._exists and self._first(SQL.known_after if outside else SQL.written_after, target, entry) is not None
+        )
 
     def last_change(self, target: Target, entry: str) -> int:
-        """Return the row that last wrote this entry, 0 when none did."""
+        """Return the id of the last row that wrote this entry, 0 when none did."""
+        return int(self._first(SQL.last_change, target, entry) or 0) if self._exists else 0
+
+    def _first(self, statement: str, target: Target, entry: str) -> int | None:
         with self._db.reading() as connection:
-            (row,) = connection.execute(SQL.last_change, (target, entry)).fetchone() or (None,)
-        return int(row or 0)
+            row = connection.execute(statement, (target, entry)).fetchone()
+        return None if row is None or row[0] is None else int(row[0])
 
-    def allowed(self, target: Target, entry: str) -> frozenset[str]:
-        """Return the rules that a person let pass for this entry, and did not take back."""
-        rows = self.rows(target)
-        gone = undone(rows)
-        return frozenset[str]().union(*(row.allowed for row in rows if row.step.after == entry and row.id not in gone))
-
-    def blank(self, session_id: SessionId) -> list[LedgerId]:
-        """Blank the texts of a forgotten session, keeping ids and hashes; return the rows."""
+    def forget_session(self, session_id: SessionId) -> list[LedgerId]:
+        """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
+        if not self._exists:
+            return []
         with self._db.writing() as connection:
             return [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
 
-    def blank_entry(self, target: Target, entry: str) -> list[LedgerId]:
-        """Blank this very entry wherever a row of its page shows it; return the rows."""
+    def forget_entry(self, target: Target, entry: str) -> list[LedgerId]:
+        """Blank this entry in every row of its page; return the rows."""
+        if not self._exists:
+            return []
         with self._db.writing() as connection:
             rows = connection.execute(SQL.blank_entry, {"target": target, "entry": entry})
             return [LedgerId(row) for (row,) in rows]
 
-    def blank_holding(self, words: Sequence[str]) -> list[LedgerId]:
-        """Blank every text that holds any of `words`, in any case, keeping ids and hashes; return the rows."""
+    def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
+        """Blank every text that contains one of `words`, ignoring case; return the rows."""
         folded = [word.casefold() for word in words if word.strip()]
+        if not self._exists:
+            return []
         with self._db.writing() as connection:
+            # SQLite folds ASCII letters only, so the comparison is made here
             held = [
                 LedgerId(int(str(number)))
                 for number, *texts in connection.execute(SQL.texts)
@@ -153,10 +163,12 @@ class Ledger:
             connection.executemany(SQL.blank_row, [(number,) for number in held])
         return held
 
-    def erase_log(self) -> bool:
-        """Let nothing that was blanked stay in the log; False while a reader keeps it."""
+    def purge(self) -> bool:
+        """Truncate the write-ahead log, which may still hold blanked text; False while a reader prevents it."""
+        if not self._exists:
+            return True
         with self._db.reading() as connection:
-            rows = connection.execute(SQL.erase_log).fetchall()
+            rows = connection.execute(SQL.truncate_log).fetchall()
         return all(row[0] == 0 for row in rows)
 
 
@@ -182,8 +194,8 @@ class _Row(NamedTuple):
     page_after: str
     page_stamp: int | None
 
-    def entered(self) -> Entered:
-        return Entered(
+    def record(self) -> EditRecord:
+        return EditRecord(
             id=LedgerId(self.id),
             write_id=self.write_id,
             group_id=self.group_id,

@@ -48,5 +48,5 @@ UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
                  after = CASE WHEN after IS NULL THEN NULL ELSE '' END
 WHERE id = ?;
 
--- name: erase_log
+-- name: truncate_log
 PRAGMA wal_checkpoint(TRUNCATE);

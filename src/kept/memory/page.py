@@ -1,4 +1,4 @@
-"""A page: a few entries of text within a budget of characters."""
+"""A page: a few entries of text within a character limit, and what edits make of it."""
 
 import hashlib
 import re
@@ -6,29 +6,32 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from kept.core.errors import Reason, Refused
+from kept.core.errors import Reason, Refused, Unreadable
 from kept.core.text import is_encodable
-from kept.memory.edits import Add, Change, Edit, Remove, Replace, Step
+from kept.memory.edits import Add, Change, Edit, Remove, Replace, Step, Target
 
 ENTRY_DELIMITER = "\n§\n"
 PREVIEW_CHARS = 80
 BOM = "\ufeff"
 
 DELIMITER_LINE = re.compile(r"^[^\S\n]*(?:§[^\S\n]*)+$", re.MULTILINE)
-"""A line that is a delimiter, or would be taken for one by a reader or an editor."""
+"""A line that is a delimiter, or that a reader could mistake for one."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters that no entry may hold."""
+"""Characters that no entry may contain."""
 _LINE_END = re.compile(r"\r+\n")
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """Return the entries of a page's text: stripped, without empty ones, the first of equal ones."""
+    """Return the entries of a page's text: stripped, without empty ones and without duplicates."""
     pieces = _LINE_END.sub("\n", text.removeprefix(BOM)).split(ENTRY_DELIMITER)
-    return tuple(dict.fromkeys(piece for piece in map(_stripped, pieces) if piece))
+    return tuple(dict.fromkeys(piece for piece in map(_strip, pieces) if piece))
 
 
-def _stripped(piece: str) -> str:
-    """Return a piece without what a reader drops at its ends: an entry may become the first of its file."""
+def _strip(piece: str) -> str:
+    """Strip white space and byte-order marks.
+
+    Any entry can become the first of its file, where a reader would take a leading mark for the file's own.
+    """
     piece = piece.strip()
     while piece.startswith(BOM):
         piece = piece[1:].lstrip()
@@ -36,13 +39,13 @@ def _stripped(piece: str) -> str:
 
 
 def has_delimiter_line(text: str) -> bool:
-    """Whether a line of `text` is only `§`s, so that it would be taken for a delimiter one day."""
+    """Whether a line of `text` consists of `§` only, so that it would split the entry at the next load."""
     return DELIMITER_LINE.search(text.replace("\r\n", "\n").replace("\r", "\n")) is not None
 
 
 def clean(text: str) -> str | Refused:
-    """Return `text` as an entry would be stored, or why it cannot be one."""
-    entry = _stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
+    """Return `text` as it would be stored, or why it cannot be an entry."""
+    entry = _strip(text.replace("\r\n", "\n").replace("\r", "\n"))
     if not entry:
         return Refused(Reason.EMPTY, "The content is empty.", "Give the fact to keep.")
     if has_delimiter_line(entry):
@@ -53,7 +56,7 @@ def clean(text: str) -> str | Refused:
         )
     if (control := CONTROL.search(entry)) is not None or not is_encodable(entry):
         what = f"the control character U+{ord(control[0]):04X}" if control else "half of a surrogate pair"
-        return Refused(Reason.INVALID, f"The content holds {what}.", "Send it again as plain text without it.")
+        return Refused(Reason.INVALID, f"The content contains {what}.", "Send it again as plain text without it.")
     return entry
 
 
@@ -65,19 +68,19 @@ def preview(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The entries of one page and how many characters they may take together."""
+    """The entries of one page and its limit in characters, delimiters included."""
 
     entries: tuple[str, ...]
     limit: int
 
     @property
     def text(self) -> str:
-        """Return the page as its file holds it."""
+        """Return the text of the page file."""
         return ENTRY_DELIMITER.join(self.entries)
 
     @property
     def percent(self) -> int:
-        """Return how full the page is, 100 at most."""
+        """Return how full the page is in percent, at most 100."""
         return min(100, int(len(self.text) / self.limit * 100)) if self.limit > 0 else 0
 
     @property
@@ -86,34 +89,37 @@ class Page:
         return f"{self.percent}% — {len(self.text):,}/{self.limit:,} chars"
 
     def fits(self, entries: Sequence[str]) -> bool:
-        """Whether `entries` may replace the present ones: within the limit, or at least fewer characters."""
+        """Whether `entries` may replace the current ones: within the limit, or shorter than now.
+
+        The second case lets a page that is over a lowered limit shrink step by step.
+        """
         size = len(ENTRY_DELIMITER.join(entries))
         return size <= self.limit or size < len(self.text)
 
-    def edited(self, edit: Edit) -> "Edited | Refused":
-        """Return the page after `edit` with the steps that led there, whatever its size."""
+    def apply(self, edit: Edit) -> "EditedPage | Refused":
+        """Return the page after `edit`, without checking its size, or why the edit cannot be made."""
         match edit:
             case Add(text):
-                return self._added(text)
+                return self._add(text)
             case Replace(needle, text):
-                return self._replaced(needle, text)
+                return self._replace(needle, text)
             case Remove(needle):
                 place = self._place(needle)
                 if isinstance(place, Refused):
                     return place
-                return self._stepped(Step("remove", self.entries[place], None, place))
+                return self._take(Step("remove", self.entries[place], None, place))
             case _:
                 assert_never(edit)
 
-    def _added(self, text: str) -> "Edited | Refused":
+    def _add(self, text: str) -> "EditedPage | Refused":
         entry = clean(text)
         if isinstance(entry, Refused):
             return entry
         if entry in self.entries:
-            return Edited(self, (), "Entry already exists (no duplicate added).")
-        return self._stepped(Step("add", None, entry, len(self.entries)))
+            return EditedPage(self, (), "Entry already exists (no duplicate added).")
+        return self._take(Step("add", None, entry, len(self.entries)))
 
-    def _replaced(self, needle: str, text: str) -> "Edited | Refused":
+    def _replace(self, needle: str, text: str) -> "EditedPage | Refused":
         entry = clean(text)
         if isinstance(entry, Refused):
             return entry
@@ -122,16 +128,16 @@ class Page:
             return place
         old = self.entries[place]
         if entry == old:
-            return Edited(self, (), "The entry already says that; nothing was changed.")
+            return EditedPage(self, (), "The entry already says that; nothing was changed.")
         if entry in self.entries:
-            merged = self._stepped(Step("remove", old, None, place))
+            merged = self._take(Step("remove", old, None, place))
             return replace(merged, message="The result equals another entry: the old one was removed.")
-        return self._stepped(Step("replace", old, entry, place))
+        return self._take(Step("replace", old, entry, place))
 
     def _place(self, needle: str) -> int | Refused:
         wanted = needle.replace("\r\n", "\n")
         if not wanted.strip():
-            return Refused(Reason.EMPTY, "`old_text` is empty.", "Quote a part of the one entry that is meant.")
+            return Refused(Reason.EMPTY, "`old_text` is empty.", "Quote a part of the entry you mean.")
         # identical duplicates are one entry to the reader, so only distinct hits are ambiguous
         hits = dict.fromkeys(entry for entry in self.entries if wanted in entry) or dict.fromkeys(
             entry for entry in self.entries if wanted.strip() in entry
@@ -139,20 +145,20 @@ class Page:
         if not hits:
             return Refused(
                 Reason.NO_MATCH,
-                "No entry holds that text.",
-                "Quote a part of an entry exactly as it stands on the page now.",
+                "No entry contains that text.",
+                "Quote a part of an entry exactly as it is on the page now.",
             )
         if len(hits) > 1:
             return Refused(
                 Reason.AMBIGUOUS,
-                f"{len(hits)} different entries hold that text.",
-                "Quote a longer part that only the one entry has.",
+                f"{len(hits)} different entries contain that text.",
+                "Quote a longer part that only one entry contains.",
                 {"matches": [preview(entry) for entry in hits]},
             )
         return self.entries.index(next(iter(hits)))
 
-    def _stepped(self, step: Step) -> "Edited":
-        entries = step.applied(self.entries)
+    def _take(self, step: Step) -> "EditedPage":
+        entries = step.apply(self.entries)
         assert entries is not None
         messages = {
             "add": "Entry added.",
@@ -160,59 +166,83 @@ class Page:
             "remove": "Entry removed.",
             "archive": "",
         }
-        return Edited(replace(self, entries=entries), (step,), messages[step.action])
+        return EditedPage(replace(self, entries=entries), (step,), messages[step.action])
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """A page after an edit, the steps that led there, and what to tell about it."""
+class EditedPage:
+    """A page after an edit, the steps that led there, and the message for the answer."""
 
     page: Page
     steps: tuple[Step, ...]
     message: str
 
 
-def drifted(entries: Sequence[str], limit: int, known: Collection[str]) -> str | None:
-    """Return what is wrong with a page that was just read, None when it can be written back safely.
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A page as the storage holds it."""
 
-    Cosmetic differences (white space, blank entries, duplicates, line ends) are no drift: reading
-    has normalised them. `known` holds the entries that the ledger wrote itself.
+    place: str
+    """Where it is stored, for messages."""
+    target: Target
+    raw: bytes
+    stamp: int
+    """Changes with every write of the page, whoever wrote it; 0 for a page that does not exist."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Return the entries, or raise Unreadable: a page that cannot be decoded is not empty."""
+        try:
+            return parse(self.raw.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise Unreadable(
+                f"{self.place!r} is not UTF-8 text (byte {error.start})",
+                f"`kept memory repair --target {self.target}` proposes a readable page; nothing was changed",
+            ) from error
+
+
+def find_drift(entries: Sequence[str], limit: int, known: Collection[str]) -> str | None:
+    """Return why writing a page back would damage it, None when it is safe.
+
+    Drift is a change from outside that does not survive a rewrite. Cosmetic differences (white space, blank
+    entries, duplicates, line endings) are not drift: reading normalises them. `known` holds the entries that
+    the ledger has seen; they may exceed a limit that was lowered later.
     """
     for number, entry in enumerate(entries, start=1):
         if has_delimiter_line(entry):
-            return f"entry {number} has a line of '§' that is no clean delimiter"
+            return f"entry {number} has a line of '§' that is not a clean delimiter"
         if len(entry) > limit and entry not in known:
-            return f"entry {number} is longer than the whole page may be ({len(entry):,} of {limit:,} characters)"
+            return f"entry {number} is longer than the limit of the page ({len(entry):,} of {limit:,} characters)"
     return None
 
 
-def changed(
+def apply_edits(
     page: Page,
     edits: Sequence[Edit],
     *,
     oldest_first: Callable[[Sequence[str]], list[str]] | None,
 ) -> Change | Refused:
-    """Return the change that `edits` make, or the refusal of the first that cannot be made.
+    """Return the change that `edits` make together, or the refusal of the first one that cannot be made.
 
-    With `oldest_first` a page that would overflow moves its entries changed longest ago to the
-    archive; without it the whole change is refused.
+    The size is checked on the final state only. `oldest_first` sorts entries by their last change: with it, a page
+    that would overflow moves those changed longest ago to the archive; without it, the change is refused.
     """
     now, steps, messages = page, tuple[Step, ...](), list[str]()
     for number, edit in enumerate(edits, start=1):
-        result = now.edited(edit)
+        result = now.apply(edit)
         if isinstance(result, Refused):
-            return in_batch(result, number, len(edits), reason=Reason.BATCH)
+            return refuse_batch(result, number, len(edits), reason=Reason.BATCH)
         now, steps = result.page, (*steps, *result.steps)
         messages.append(result.message)
     change = Change(now.entries, steps, " ".join(dict.fromkeys(messages)) or "Done.")
     if not steps or page.fits(now.entries):
         return change
     if oldest_first is None:
-        return over_budget(page, now.entries)
-    return _made_room(page, change, oldest_first)
+        return refuse_over_budget(page, now.entries)
+    return _make_room(page, change, oldest_first)
 
 
-def _made_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
+def _make_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
     new = {step.after for step in change.steps}
     entries, moved = change.entries, list[Step]()
     for entry in oldest_first([entry for entry in change.entries if entry not in new]):
@@ -222,12 +252,12 @@ def _made_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]
         moved.append(Step("remove", entry, None, place))
         entries = (*entries[:place], *entries[place + 1 :])
     if not page.fits(entries):
-        return over_budget(page, change.entries)
+        return refuse_over_budget(page, change.entries)
     return replace(change, entries=entries, overflow=tuple(moved), is_only_copy=True)
 
 
-def over_budget(page: Page, entries: Sequence[str]) -> Refused:
-    """Return the refusal of entries that take more room than the page has."""
+def refuse_over_budget(page: Page, entries: Sequence[str]) -> Refused:
+    """Return the refusal of entries that exceed the limit of the page."""
     size = len(ENTRY_DELIMITER.join(entries))
     return Refused(
         Reason.OVER_BUDGET,
@@ -236,8 +266,8 @@ def over_budget(page: Page, entries: Sequence[str]) -> Refused:
     )
 
 
-def too_long(page: Page, entry: str) -> Refused:
-    """Return the refusal of one entry that is longer than a whole page may be."""
+def refuse_too_long(page: Page, entry: str) -> Refused:
+    """Return the refusal of one entry that alone exceeds the limit of the page."""
     return Refused(
         Reason.OVER_BUDGET,
         f"The entry alone has {len(entry):,} characters; the limit of the page is {page.limit:,} (now {page.usage}).",
@@ -245,8 +275,8 @@ def too_long(page: Page, entry: str) -> Refused:
     )
 
 
-def in_batch(refused: Refused, number: int, total: int, *, reason: Reason) -> Refused:
-    """Return the refusal of one step as that of its whole batch; a single edit is refused as it is."""
+def refuse_batch(refused: Refused, number: int, total: int, *, reason: Reason) -> Refused:
+    """Return the refusal of a whole batch because of one step; a batch of one is refused as a single edit."""
     if total == 1:
         return refused
     return Refused(
@@ -258,5 +288,5 @@ def in_batch(refused: Refused, number: int, total: int, *, reason: Reason) -> Re
 
 
 def page_hash(entries: Sequence[str]) -> str:
-    """Return the sha256 of a page's bytes as we write them."""
+    """Return the sha256 of the page file with these entries."""
     return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""A whole page at once: written anew by a person, or emptied."""
+"""Whole pages: edit or reset one, import and export them, repair one that was damaged from outside."""
 
 import json
 import re
@@ -7,28 +7,33 @@ from dataclasses import dataclass, replace
 
 from kept.core.errors import Reason, Refused, StorageError, UsageError
 from kept.core.ids import new_group_id
+from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, Step, Target, steps_between
+from kept.memory.history import PageEntries, targets
 from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse, preview
 from kept.memory.store import MemoryStore, Outcome
-from kept.memory.threats import held_rules, named_rules
+from kept.memory.threats import rules_in, rules_to_approve
+
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
+_HEADING = re.compile(r"^\s*#{1,6}\s+")
 
 
-def rewrite(
+def edit_page(
     store: MemoryStore, target: Target, entries: tuple[str, ...], *, before: Page, keep_held: bool = False
 ) -> Outcome | Refused:
-    """Replace the page `before`, as it was handed out, by `entries`; each new one is checked like an added one.
+    """Replace the page `before`, as it was handed out, with `entries`; new ones are checked like added ones.
 
-    With `keep_held` a person has said yes to what the scanner only holds.
+    With `keep_held` a person has accepted texts that the scanner holds.
     """
     new = [Add(entry) for entry in entries if entry not in before.entries]
     author = Author()
-    refused = store.checked(target, new, author)
+    refused = store.check(target, new, author)
     if keep_held and refused is not None and refused.reason is Reason.HELD:
-        passing = held_rules(edit.text for edit in new)
-        if isinstance(passing, Refused):
-            return passing
-        author = Author(allow=passing)
-        refused = store.checked(target, new, author)
+        rules = rules_to_approve(edit.text for edit in new)
+        if isinstance(rules, Refused):
+            return rules
+        author = Author(allow=rules)
+        refused = store.check(target, new, author)
     if refused is not None:
         return refused
 
@@ -42,22 +47,45 @@ def rewrite(
     return store.write(target, decide, author)
 
 
-def empty(store: MemoryStore, target: Target, author: Author) -> Outcome | Refused:
-    """Take every entry off a page; each stays in the archive, or nothing is changed.
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The pages that were emptied."""
 
-    Pages that one author empties are one group: one undo brings them all back.
+    outcomes: Mapping[Target, Outcome]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the outcomes by page, as `kept memory reset --json` prints them."""
+        return {page.value: outcome.as_json() for page, outcome in self.outcomes.items()}
+
+
+def reset_pages(store: MemoryStore, *, target: Target | None = None) -> Reset | Refused:
+    """Remove every entry of one page or of both; each stays in the archive, or nothing is changed.
+
+    The pages are one group, so that one undo brings all entries back.
     """
+    author = Author(reason="reset")
 
     def decide(live: Page) -> Change:
         message = f"{len(live.entries)} entries archived."
         return Change((), steps_between(live.entries, ()), message, is_only_copy=True)
 
-    return store.write(target, decide, author)
+    outcomes = {}
+    for page in targets(target):
+        result = store.write(page, decide, author)
+        if isinstance(result, Refused):
+            return result
+        outcomes[page] = result
+    return Reset(outcomes)
+
+
+def export_pages(store: MemoryStore, *, target: Target | None = None) -> PageEntries:
+    """Return the live entries in the form that `read_pages` accepts."""
+    return PageEntries({page: store.page(page).entries for page in targets(target)})
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of each text: on the page, already there, in the archive, or refused with the reason."""
+    """What happened to each text of an import: added, already present, archived, or refused with the reason."""
 
     added: tuple[str, ...]
     present: tuple[str, ...]
@@ -65,9 +93,16 @@ class Imported:
     refused: tuple[tuple[str, str], ...]
     group_id: str
 
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts as `kept memory import --json` prints them."""
+        return {
+            "added": len(self.added), "present": len(self.present), "archived": len(self.archived),
+            "refused": [list(pair) for pair in self.refused], "group_id": self.group_id,
+        }  # fmt: skip
+
 
 def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
-    """Return the entries in an export (`{"memory": {"entries": […]}, …}` or lists), or in a page file."""
+    """Return the entries of an export (`{"memory": {"entries": […]}, …}` or lists), or of a page file."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -75,22 +110,39 @@ def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
     if not isinstance(data, dict | list):
         return {target: parse(text)}
     if not isinstance(data, dict) or not any(page in data for page in Target):
-        raise UsageError("the file holds neither an export nor a page", "`kept memory export` shows the form")
+        raise UsageError("the file is neither an export nor a page", "`kept memory export` shows the form")
     pages = {}
     for page in Target:
         entries = data.get(page.value, [])
         if isinstance(entries, dict):
             entries = entries.get("entries", [])
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-            raise UsageError(f"{page.value!r} in the file is no list of texts", "`kept memory export` shows the form")
+            raise UsageError(
+                f"{page.value!r} in the file is not a list of texts", "`kept memory export` shows the form"
+            )
         pages[page] = tuple(entries)
     return pages
 
 
-def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *, keep_held: bool = False) -> Imported:
-    """Add each text that fits and is clean; what does not fit goes to the archive.
+def import_pages(
+    store: MemoryStore, text: str, *, target: Target | None = None, keep_held: bool = False
+) -> dict[Target, Imported]:
+    """Import an export or a page file; a page file goes to `target`, or to `memory` when none is named.
 
-    Rules that a person once let pass for a text pass again; with `keep_held` they let pass what is only held.
+    With a target only that page of an export is imported.
+    """
+    pages = read_pages(text, target or Target.MEMORY)
+    return {
+        page: import_page(store, page, entries, keep_held=keep_held)
+        for page, entries in pages.items()
+        if target in (None, page)
+    }
+
+
+def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *, keep_held: bool = False) -> Imported:
+    """Add each text that fits and is clean, and archive what does not fit.
+
+    Rules that a person once allowed for a text stay allowed; `keep_held` accepts texts that the scanner holds.
     """
     author = Author(origin="import", group_id=new_group_id())
     added, present, archived, refused = list[str](), list[str](), list[str](), list[tuple[str, str]]()
@@ -98,10 +150,10 @@ def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *,
         if entry in store.page(target).entries:
             present.append(entry)
             continue
-        known = store.allowed(target, entry)
+        known = store.allowed_rules(target, entry)
         outcome = store.apply(target, Add(entry), replace(author, allow=known))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD and keep_held:
-            outcome = store.apply(target, Add(entry), replace(author, allow=known | named_rules(outcome)))
+            outcome = store.apply(target, Add(entry), replace(author, allow=known | rules_in(outcome)))
         is_too_much = isinstance(outcome, Refused) and outcome.reason is Reason.OVER_BUDGET
         if is_too_much:
             outcome = store.archive(target, [entry], author)
@@ -112,10 +164,6 @@ def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *,
     return Imported(tuple(added), tuple(present), tuple(archived), tuple(refused), author.group_id)
 
 
-_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
-_HEADING = re.compile(r"^\s*#{1,6}\s+")
-
-
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """What a repair would write, and what it would move to the archive."""
@@ -124,45 +172,63 @@ class Proposal:
     current: str
     entries: tuple[str, ...]
     archived: tuple[str, ...]
-    needed: bool
+    is_needed: bool
 
 
-def propose(store: MemoryStore, target: Target) -> Proposal:
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The result of a repair; no outcome when the page needed none."""
+
+    outcome: Outcome | None
+    archived: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the result as `kept memory repair --json` prints it."""
+        if self.outcome is None:
+            return {"success": True, "needed": False}
+        return {**self.outcome.as_json(), "needed": True, "archived": list(self.archived)}
+
+
+def propose_repair(store: MemoryStore, target: Target) -> Proposal:
     """Return the clean page that a repair would write; reads only."""
-    raw = store.files.raw(target)
-    text, readable = _decoded(raw)
+    raw = store.pages.read(target).raw
+    text, is_readable = _decode(raw)
     limit = store.limit(target)
     headings: list[str] = []
     pieces: list[str] = []
     for part in DELIMITER_LINE.split(text.replace("\r\n", "\n").replace("\r", "\n")):
-        ours = _is_ours(store, target, part.strip())
-        pieces += [part] if ours else _split(part, limit, headings=headings)
-    entries = _cleaned(pieces)
+        is_known = _was_written_by_kept(store, target, part.strip())
+        pieces += [part] if is_known else _split(part, limit, headings=headings)
+    entries = _clean_all(pieces)
     fitting: list[str] = []
     for entry in entries:
         if len(ENTRY_DELIMITER.join([*fitting, entry])) <= limit:
             fitting.append(entry)
-    archived = tuple(entry for entry in (*entries, *_cleaned(headings)) if entry not in fitting)
-    current = parse(text) if readable else ()
-    return Proposal(raw, text, tuple(fitting), archived, needed=not readable or current != tuple(fitting))
+    archived = tuple(entry for entry in (*entries, *_clean_all(headings)) if entry not in fitting)
+    current = parse(text) if is_readable else ()
+    return Proposal(raw, text, tuple(fitting), archived, is_needed=not is_readable or current != tuple(fitting))
 
 
-def repair(store: MemoryStore, target: Target, proposal: Proposal) -> Outcome | Refused:
+def repair_page(store: MemoryStore, target: Target, proposal: Proposal) -> Repaired | Refused:
     """Write the proposed page and archive the rest; the raw bytes are backed up first."""
-    store.files.prepare()
-    store.files.back_up(target, store.files.raw(target), int(store.clock.now().timestamp()))
+    if not proposal.is_needed:
+        return Repaired(None)
+    store.pages.prepare()
+    store.pages.back_up(target, store.pages.read(target).raw, epoch=int(store.clock.now().timestamp()))
 
     def decide(page: Page) -> Change | Refused:
-        if store.files.raw(target) != proposal.raw:
+        if store.pages.read(target).raw != proposal.raw:
             return Refused(Reason.MOVED_ON, "The page was changed since the repair was proposed.", "Repair it again.")
         steps = steps_between(page.entries, proposal.entries)
         archived = (Step("archive", text, None, -1) for text in proposal.archived)
         return Change(proposal.entries, (*steps, *archived), "The page was repaired.")
 
-    return store.write(target, decide, Author(origin="repair"), repair=True)
+    outcome = store.write(target, decide, Author(origin="repair"), repair=True)
+    return outcome if isinstance(outcome, Refused) else Repaired(outcome, proposal.archived)
 
 
-def _decoded(raw: bytes) -> tuple[str, bool]:
+def _decode(raw: bytes) -> tuple[str, bool]:
+    """Return the text, and whether the page can be read as it is."""
     for encoding in ("utf-8-sig", "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"):
         try:
             return raw.decode(encoding), encoding == "utf-8-sig"
@@ -171,40 +237,40 @@ def _decoded(raw: bytes) -> tuple[str, bool]:
     return raw.decode("cp1252", "replace"), False
 
 
-def _is_ours(store: MemoryStore, target: Target, text: str) -> bool:
-    """Whether an entry was written by kept as it stands; its paragraphs and bullets are then meant."""
+def _was_written_by_kept(store: MemoryStore, target: Target, text: str) -> bool:
+    """Whether kept wrote this entry: then its paragraphs and bullets belong together."""
     try:
-        return store.has_ledger and store.ledger.wrote(target, text)
+        return store.ledger.contains(target, text, outside=False)
     except StorageError:
         return False
 
 
 def _split(part: str, limit: int, *, headings: list[str]) -> Sequence[str]:
-    """Return a part whole when it is an ordinary entry, else its bullets and paragraphs; collect the headings."""
+    """Return an ordinary entry whole, anything else as its bullets and paragraphs; collects the headings."""
     lines = [line for line in part.strip().splitlines() if line.strip()]
     bullets = sum(1 for line in lines if _BULLET.match(line))
     if len(part.strip()) <= limit and bullets < 2 and "\n\n" not in part.strip():
         return [part]
     pieces: list[str] = []
     for paragraph in re.split(r"\n\s*\n", part):
-        fresh = True
+        starts_entry = True
         for line in paragraph.splitlines():
             if _HEADING.match(line):
-                fresh = True
+                starts_entry = True
                 headings.append(_HEADING.sub("", line))
                 continue
             if _BULLET.match(line):
                 pieces.append(_BULLET.sub("", line))
-                fresh = False
-            elif fresh or not pieces:
+                starts_entry = False
+            elif starts_entry or not pieces:
                 pieces.append(line)
-                fresh = False
+                starts_entry = False
             else:
                 pieces[-1] = f"{pieces[-1]}\n{line.strip()}"
     return pieces
 
 
-def _cleaned(pieces: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct entries that the pieces make once control characters are taken out."""
+def _clean_all(pieces: Sequence[str]) -> tuple[str, ...]:
+    """Return the distinct entries that the pieces make without their control characters."""
     texts = (clean(CONTROL.sub("", piece)) for piece in pieces)
     return tuple(dict.fromkeys(text for text in texts if isinstance(text, str)))

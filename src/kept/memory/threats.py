@@ -1,4 +1,4 @@
-"""The scanner's objection to a text, and what a person's word lets pass."""
+"""What the threat scanner says about entries: refuse them at a write, mask them in what a model sees."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -6,8 +6,8 @@ from kept.core.errors import Reason, Refused
 from kept.security.scan import scan
 
 
-def objection(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:
-    """Return why the scanner refuses a text, None when it is clean but for the rules in `allow`."""
+def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:
+    """Return why the scanner refuses a text, None when only rules in `allow` match."""
     verdict = scan(text, allow=allow)
     if verdict.verdict == "clean":
         return None
@@ -30,33 +30,36 @@ def objection(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:
     )
 
 
-def named_rules(refused: Refused) -> frozenset[str]:
+def rules_in(refused: Refused) -> frozenset[str]:
     """Return the scanner rules that a refusal names."""
     rules = refused.detail.get("rules", ())
     return frozenset(str(rule) for rule in rules) if isinstance(rules, list | tuple) else frozenset()
 
 
-def held_rules(texts: Iterable[str]) -> frozenset[str] | Refused:
-    """Return the rules that only hold these texts: a person's yes lets them pass, but never one that blocks."""
+def rules_to_approve(texts: Iterable[str]) -> frozenset[str] | Refused:
+    """Return the rules that hold these texts, or the refusal of a text that is blocked.
+
+    A person's approval lets held texts pass; it never lets a blocked one pass.
+    """
     rules: frozenset[str] = frozenset()
     for text in texts:
-        refused = objection(text)
+        refused = check_text(text)
         if refused is not None and refused.reason is Reason.BLOCKED:
             return refused
         if refused is not None:
-            rules |= named_rules(refused)
+            rules |= rules_in(refused)
     return rules
 
 
-def safe_entries(entries: Sequence[str], allowed: Callable[[str], frozenset[str]]) -> list[str]:
-    """Return the entries with each one that a block rule matches replaced by a marker naming the rule.
+def mask_threats(entries: Sequence[str], allowed: Callable[[str], frozenset[str]]) -> list[str]:
+    """Return the entries with a marker in place of each one that a block rule matches.
 
-    `allowed` gives the rules that a person has let pass for an entry; it is asked only when needed.
+    `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
     """
-    return [_safe(entry, allowed) for entry in entries]
+    return [_mask(entry, allowed) for entry in entries]
 
 
-def _safe(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
+def _mask(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
     verdict = scan(entry)
     if not verdict.blocked:
         return entry

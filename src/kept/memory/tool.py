@@ -1,4 +1,4 @@
-"""The `memory` tool: how a model writes to the pages."""
+"""The `memory` tool: how a model reads and writes the pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,35 +9,26 @@ from kept.core.errors import KeptError, Reason, Refused, StorageError
 from kept.core.ids import new_group_id
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
-from kept.memory.approval import Approvals
+from kept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
-from kept.memory.history import History
-from kept.memory.page import in_batch
+from kept.memory.history import search_archive
+from kept.memory.page import refuse_batch
 from kept.memory.store import MemoryStore, Outcome
-from kept.memory.threats import named_rules
 
 ACTIONS = ("add", "replace", "remove")
 READ_ACTIONS = ("read", "search")
 
 
 @dataclass(frozen=True, slots=True)
-class WriteRequest:
-    """Edits of one page; a batch when there are several."""
-
-    target: Target
-    edits: tuple[Edit, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A look at the live page."""
+    """Read the live page."""
 
     target: Target
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRequest:
-    """A look into the archive."""
+    """Search the archive."""
 
     target: Target
     query: str
@@ -47,7 +38,7 @@ Request: TypeAlias = WriteRequest | ReadRequest | ArchiveRequest
 
 
 def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
-    """Return what the arguments ask for, or a refusal with the instruction that mends them."""
+    """Return what the arguments ask for, or a refusal that says how to correct them."""
     if not isinstance(arguments, Mapping):
         return _invalid("The arguments must be a JSON object.", "Send an object with action, target and content.")
     target = _target(arguments.get("target"))
@@ -69,11 +60,12 @@ def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
 def _target(value: JSON) -> Target | Refused:
     if isinstance(value, str) and value.strip().lower() in set(Target):
         return Target(value.strip().lower())
-    return _invalid(f"`target` is {_shown(value)}.", "Give target 'memory' (your notes) or 'user' (who the user is).")
+    remedy = "Give target 'memory' (your notes) or 'user' (who the user is)."
+    return _invalid(f"`target` is {_describe(value)}.", remedy)
 
 
 def _action(arguments: Mapping[str, JSON], *, may_read: bool) -> str | Refused:
-    """Return the action that is named or, where none is, the one that is plainly meant."""
+    """Return the named action; without one, infer add or replace from the other arguments."""
     valid = (*ACTIONS, *READ_ACTIONS) if may_read else ACTIONS
     action = arguments.get("action")
     if isinstance(action, str) and action.strip().lower() in valid:
@@ -83,24 +75,24 @@ def _action(arguments: Mapping[str, JSON], *, may_read: bool) -> str | Refused:
         has_old = isinstance(arguments.get("old_text"), str) and arguments["old_text"] != ""
         if has_content:
             return "replace" if has_old else "add"
-    return _invalid(f"`action` is {_shown(action)}.", f"Valid actions: {', '.join(valid)}.")
+    return _invalid(f"`action` is {_describe(action)}.", f"Valid actions: {', '.join(valid)}.")
 
 
 def _batch(target: Target, operations: JSON) -> WriteRequest | Refused:
     if isinstance(operations, str | bytes) or not isinstance(operations, Sequence):
-        return _invalid(f"`operations` is {_shown(operations)}.", "Give an array of {action, content, old_text}.")
+        return _invalid(f"`operations` is {_describe(operations)}.", "Give an array of {action, content, old_text}.")
     edits = []
     for number, operation in enumerate(operations, start=1):
         edit = _operation(operation)
         if isinstance(edit, Refused):
-            return in_batch(edit, number, len(operations), reason=Reason.BATCH)
+            return refuse_batch(edit, number, len(operations), reason=Reason.BATCH)
         edits.append(edit)
     return WriteRequest(target, tuple(edits))
 
 
 def _operation(operation: JSON) -> Edit | Refused:
     if not isinstance(operation, Mapping):
-        return _invalid(f"the step is {_shown(operation)}.", "Each step is an object {action, content, old_text}.")
+        return _invalid(f"the step is {_describe(operation)}.", "Each step is an object {action, content, old_text}.")
     action = _action(operation, may_read=False)
     return action if isinstance(action, Refused) else _edit(action, operation)
 
@@ -108,9 +100,9 @@ def _operation(operation: JSON) -> Edit | Refused:
 def _edit(action: str, arguments: Mapping[str, JSON]) -> Edit | Refused:
     content, old = arguments.get("content"), arguments.get("old_text")
     if action != "remove" and not isinstance(content, str):
-        return _invalid(f"`content` is {_shown(content)}.", "Give the fact to keep as text in `content`.")
+        return _invalid(f"`content` is {_describe(content)}.", "Give the fact to keep as text in `content`.")
     if action != "add" and not (isinstance(old, str) and old.strip()):
-        return _invalid(f"`old_text` is {_shown(old)}.", "Quote a part of the one entry that is meant in `old_text`.")
+        return _invalid(f"`old_text` is {_describe(old)}.", "Quote a part of the entry you mean in `old_text`.")
     match action:
         case "add":
             return Add(str(content))
@@ -124,8 +116,8 @@ def _invalid(error: str, remedy: str) -> Refused:
     return Refused(Reason.INVALID, error, remedy)
 
 
-def _shown(value: JSON) -> str:
-    """Return a value's kind, or a word as it is; no longer text, because it may be a secret."""
+def _describe(value: JSON) -> str:
+    """Return a short word as it is, and only the type of anything else, because it may be a secret."""
     match value:
         case None:
             return "missing"
@@ -143,10 +135,9 @@ def _shown(value: JSON) -> str:
 
 
 MAX_FAILED_ATTEMPTS = 3
-FOUND_SHOWN = 20
-_COSTLY = {Reason.OVER_BUDGET, Reason.NO_MATCH, Reason.BATCH, Reason.AMBIGUOUS}
-"""Refusals that a model answers by trying to consolidate; it may do so three times in a turn."""
-_AGENT_ORIGINS = ("agent", "background_review")
+MAX_ARCHIVE_HITS = 20
+_COUNTED_REASONS = {Reason.OVER_BUDGET, Reason.NO_MATCH, Reason.BATCH, Reason.AMBIGUOUS}
+"""Refusals that a model answers by trying again; after three of them in a turn the next one is final."""
 
 
 class MemoryTool:
@@ -164,20 +155,20 @@ class MemoryTool:
 
     def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Answer one call; bad arguments and a broken disk are answers too."""
-        self._count_from_zero_in_a_new_turn(context)
+        self._reset_count_in_new_turn(context)
         if not (self._store.settings.memory_enabled or self._store.settings.user_profile_enabled):
-            return _final("Memory is disabled in the configuration.")
+            return _final_refusal("Memory is disabled in the configuration.")
         if context.incognito:
-            return _final("This conversation is incognito: nothing is kept.")
+            return _final_refusal("This conversation is incognito: nothing is kept.")
         request = read_request(arguments, may_read=self._store.settings.read_action)
         if isinstance(request, Refused):
-            return self._refusal(request, None)
+            return self._refuse(request, None)
         try:
             return self._answer(request, context)
         except KeptError as error:
             return Refused(Reason.UNAVAILABLE, error.message, error.remedy).as_json()
 
-    def _count_from_zero_in_a_new_turn(self, context: ToolContext) -> None:
+    def _reset_count_in_new_turn(self, context: ToolContext) -> None:
         turn = (context.session_id, context.turn)
         if turn != self._turn:
             self._turn, self._failed = turn, 0
@@ -187,48 +178,28 @@ class MemoryTool:
             case ReadRequest(target):
                 return self._state(target)
             case ArchiveRequest(target, query):
-                found = History(self._store).archive(query, target)
-                texts = [row.step.before or "" for row in found[:FOUND_SHOWN]]
-                return {"success": True, "target": target.value, "archived": self._store.safe(target, texts)}
+                found = search_archive(self._store, query, target=target).records
+                texts = [row.step.before or "" for row in found[:MAX_ARCHIVE_HITS]]
+                return {"success": True, "target": target.value, "archived": self._store.mask(target, texts)}
             case WriteRequest():
                 return self._write(request, context)
 
     def _write(self, request: WriteRequest, context: ToolContext) -> Mapping[str, JSON]:
+        # the user is the store's; a context cannot name another one
         author = Author(
             origin=context.origin,
             session_id=context.session_id,
-            user_id=context.user_id,
             group_id=context.group_id or new_group_id(),
         )
-        waits = self._waits(context.origin)
-        outcome = (self._store.tried if waits else self._store.apply_all)(request.target, request.edits, author)
-        if isinstance(outcome, Refused):
-            is_held = outcome.reason is Reason.HELD
-            return self._held(request, outcome, author) if is_held else self._refusal(outcome, request.target)
-        if waits and outcome.change.steps:
-            return self._staged(request, author)
+        result = write_memory(self._store, self._approvals, request, author)
+        if isinstance(result, Refused):
+            return self._refuse(result, request.target)
+        if isinstance(result, Staged | Held):
+            return result.as_json()
         self._failed = 0
-        return self._success(outcome)
+        return self._confirm(result.outcome)
 
-    def _waits(self, origin: str) -> bool:
-        mode = self._store.settings.write_approval
-        return (mode == "all" and origin in _AGENT_ORIGINS) or (mode == "background" and origin == "background_review")
-
-    def _staged(self, request: WriteRequest, author: Author) -> Mapping[str, JSON]:
-        pending = self._approvals.stage(request.target, request.edits, author, why="approval is switched on")
-        return {
-            "success": True, "done": True, "staged": True, "pending_id": pending.id, "target": request.target.value,
-            "message": "The write waits for the user's approval.",
-            "note": f"The user accepts it with `kept memory approve {pending.id}`. Do not send it again.",
-        }  # fmt: skip
-
-    def _held(self, request: WriteRequest, refused: Refused, author: Author) -> Mapping[str, JSON]:
-        names = sorted(named_rules(refused))
-        pending = self._approvals.stage(request.target, request.edits, author, why="suspicious", rules=names)
-        remedy = f"It waits for the user: `kept memory approve {pending.id}`. {refused.remedy}"
-        return {**refused.as_json(), "held": True, "pending_id": pending.id, "remedy": remedy}
-
-    def _success(self, outcome: Outcome) -> Mapping[str, JSON]:
+    def _confirm(self, outcome: Outcome) -> Mapping[str, JSON]:
         return {
             **self._state(outcome.target),
             "message": outcome.message,
@@ -245,18 +216,18 @@ class MemoryTool:
             "used_chars": len(page.text),
             "char_limit": page.limit,
             "entry_count": len(page.entries),
-            "entries": self._store.safe(target, page.entries),
+            "entries": self._store.mask(target, page.entries),
         }
 
-    def _refusal(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:
+    def _refuse(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:
         answer = refused.as_json()
-        if target is not None and refused.reason in _COSTLY:
+        if target is not None and refused.reason in _COUNTED_REASONS:
             try:
                 page = self._store.page(target)
-                answer |= {"current_entries": self._store.safe(target, page.entries), "usage": page.usage}
+                answer |= {"current_entries": self._store.mask(target, page.entries), "usage": page.usage}
             except StorageError:
-                pass  # the refusal itself is the answer; the entries would only have helped
-        if refused.reason in _COSTLY:
+                pass  # the refusal is the answer; the entries would only have helped
+        if refused.reason in _COUNTED_REASONS:
             self._failed += 1
         if self._failed > MAX_FAILED_ATTEMPTS:
             answer |= {
@@ -266,14 +237,14 @@ class MemoryTool:
         return answer
 
 
-def _final(error: str) -> Mapping[str, JSON]:
-    """Return the answer to a call that no other call can mend."""
+def _final_refusal(error: str) -> Mapping[str, JSON]:
+    """Return the answer to a call that no retry can change."""
     return {**Refused(Reason.DISABLED, error, "Do not call it again; answer without it.").as_json(), "done": True}
 
 
 @cache
 def schema(*, may_read: bool) -> ToolSchema:
-    """Return the tool's schema; its words are a resource, byte-stable."""
+    """Return the tool's schema; its description is a resource file and never changes."""
     actions = ["add", "replace", "remove", *(["read", "search"] if may_read else [])]
     action: JSON = {"type": "string", "enum": list(actions), "description": "What to do with the page."}
     content: JSON = {"type": "string", "description": "The entry, for add and replace."}

@@ -1,13 +1,42 @@
-"""Taking edits back: a new edit that reverses a whole group or a single row, or puts an archived text back."""
+"""Undo and restore: new edits that take back earlier ones, or put an archived text back."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from kept.core.errors import NotFound, Reason, Refused, UsageError
-from kept.memory.edits import Add, Author, Change, Entered, Step, Target, undone
-from kept.memory.history import History
+from kept.core.ids import LedgerId
+from kept.core.text import JSON
+from kept.memory.edits import Add, Author, Change, EditRecord, Step, Target, undone_ids
+from kept.memory.history import History, targets
 from kept.memory.page import Page, preview
 from kept.memory.store import MemoryStore, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What an undo did, one outcome per page."""
+
+    outcomes: tuple[Outcome, ...]
+    group_id: str
+    """Undoing this group brings the edits back."""
+
+    @property
+    def ledger_ids(self) -> list[LedgerId]:
+        """Return the ids of the undo's own rows."""
+        return [number for outcome in self.outcomes for number in outcome.ledger_ids]
+
+    @property
+    def redo_command(self) -> str:
+        """Return the command that brings the edits back; `undo` without an id would undo one edit more."""
+        ids = self.ledger_ids
+        if len(ids) == 1:
+            return f"kept memory undo {ids[0]}"
+        return f"kept memory undo --review {self.group_id}" if ids else ""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the result as `kept memory undo --json` prints it."""
+        return {"success": True, "undone": [outcome.as_json() for outcome in self.outcomes]}
 
 
 def undo(
@@ -16,52 +45,54 @@ def undo(
     ledger_id: int | None = None,
     group_id: str | None = None,
     target: Target | None = None,
-) -> list[Outcome] | Refused:
-    """Take back one row, one group, or the newest group not yet undone; return one outcome per page.
+) -> Undone | Refused:
+    """Undo one row, one group, or the newest group that is not undone yet.
 
-    Taking back an undo brings the edit back. Refused, with the reason, when the page has moved on.
+    Undoing an undo brings the edit back. Refused, with the reason, when the page has changed since.
     """
-    _settle(store, target)
-    rows = _chosen(store, ledger_id, group_id, target)
+    _record_outside_edits(store, target)
+    rows = _choose(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
-    rest = _rest_of_group(store, rows[0]) if ledger_id is not None else ""
+    rest = _describe_rest_of_group(store, rows[0]) if ledger_id is not None else ""
     author = Author(origin="undo")
     by_page = {page: of_page for page in Target if (of_page := [row for row in rows if row.target is page])}
-    for page, of_page in by_page.items():  # tried first, so that a group over both pages is undone whole or not at all
-        refused = _reversed(of_page, store.page(page))
-        if isinstance(refused, Refused):
-            return refused
+    # try every page before writing one, so that a group over both pages is undone as a whole or not at all
+    for page, of_page in by_page.items():
+        change = _reverse(of_page, store.page(page))
+        if isinstance(change, Refused):
+            return change
     outcomes = []
     for page, of_page in by_page.items():
-        result = store.write(page, partial(_reversed, of_page, rest=rest), author)
+        result = store.write(page, partial(_reverse, of_page, rest=rest), author)
         if isinstance(result, Refused):
             return result
         outcomes.append(result)
-    return outcomes
+    return Undone(tuple(outcomes), author.group_id)
 
 
-def restore(store: MemoryStore, row: Entered) -> Outcome | Refused:
-    """Add the text that a row took away once more; rules that a person let pass for it pass again."""
+def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None) -> Outcome | Refused:
+    """Add the text that an edit removed again; scanner rules that a person allowed for it stay allowed."""
+    row = History(store).row(ledger_id, target)
     if row.step.before is None:
         raise UsageError(f"edit {row.id} removed nothing", "`kept memory search WORD` lists what can be restored")
-    allow = store.allowed(row.target, row.step.before)
+    allow = store.allowed_rules(row.target, row.step.before)
     author = Author(reason=f"restored from edit {row.id}", allow=allow)
     return store.apply(row.target, Add(row.step.before), author)
 
 
-def _settle(store: MemoryStore, target: Target | None) -> None:
-    """Let the ledger know of edits by hand, so that they count as the newest, as they are."""
-    for page in Target if target is None else (target,):
+def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
+    """Let the ledger record edits made by hand, so that they count as the newest."""
+    for page in targets(target):
         store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 
 
-def _chosen(
+def _choose(
     store: MemoryStore, ledger_id: int | None, group_id: str | None, target: Target | None
-) -> list[Entered] | Refused:
+) -> list[EditRecord] | Refused:
     history = History(store)
     rows = history.rows()
-    gone = undone(rows)
+    gone = undone_ids(rows)
     if ledger_id is not None:
         row = history.row(ledger_id)
         if row.id in gone:
@@ -82,23 +113,23 @@ def _chosen(
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
 
 
-def _rest_of_group(store: MemoryStore, taken: Entered) -> str:
-    """Return what else was written together with the one row that is taken back, and how to take that back too."""
+def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:
+    """Return which edits of the same group stay, and the command that undoes them too."""
     rows = History(store).rows()
-    known = undone(rows) | {taken.id}
+    known = undone_ids(rows) | {taken.id}
     others = [row.id for row in rows if row.group_id == taken.group_id and row.id not in known]
     if not others:
         return ""
     return f" alone; {_edits(others)} of the same batch stay (them too: kept memory undo --review {taken.group_id})"
 
 
-def _reversed(rows: Sequence[Entered], page: Page, *, rest: str = "") -> Change | Refused:
+def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Change | Refused:
     entries, steps, undoes = page.entries, list[Step](), []
     for row in reversed(rows):
         step = row.step.inverse()
-        following = step.applied(entries)
+        following = step.apply(entries)
         if following is None:
-            return _moved_on(row, step, entries)
+            return _refuse_conflict(row, step, entries)
         place = _actual_place(step, entries, following)
         entries = following
         steps.append(Step(step.action, step.before, step.after, place))
@@ -118,7 +149,7 @@ def _actual_place(step: Step, before: tuple[str, ...], after: tuple[str, ...]) -
     return before.index(step.before) if step.before is not None else step.position
 
 
-def _moved_on(row: Entered, step: Step, entries: tuple[str, ...]) -> Refused:
+def _refuse_conflict(row: EditRecord, step: Step, entries: tuple[str, ...]) -> Refused:
     if step.before is not None and step.before not in entries:
         why = f"the entry it wrote is not on the page any more: {preview(step.before)!r}"
     else:

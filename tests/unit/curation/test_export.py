@@ -8,20 +8,27 @@ from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.curation.export import exported_user
+from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Author, Target
+from kept.memory.store import MemoryStore
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 
 @pytest.fixture
 def app(tmp_path):
-    """A home with a conversation, a page entry and a waiting write of the owner and of Ann."""
+    """A home with a conversation, a page entry and a waiting write of the owner and of Ann.
+
+    Homes from before users had folders of their own hold such rows in one ledger.
+    """
     kept = open_app(str(tmp_path / "home"), environ={})
     for user in (OWNER, UserId("ann")):
-        author = Author(user_id=user)
+        memory = MemoryStore(kept.home.memories, user=user, clock=kept.clock)
+        approvals = Approvals(kept.home.pending / "memory", memory)
         kept.sessions.create(Session(id=f"s-{user}", source="cli", started=1.0, user_id=user))
         kept.sessions.append(f"s-{user}", [NewMessage(Message(Role.USER, f"words of {user}"), 2.0, Origin.PERSON)])
-        kept.memory.apply("memory", Add(f"a fact of {user}"), author)
-        kept.approvals.stage(Target.USER, (Add(f"a wish of {user}"),), author, why="said in passing")
+        memory.apply("memory", Add(f"a fact of {user}"))
+        approvals.stage(Target.USER, (Add(f"a wish of {user}"),), Author(), why="said in passing")
+        memory.close()
     yield kept
     kept.close()
 

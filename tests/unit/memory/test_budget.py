@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Author, Remove, Replace
-from kept.memory.page import Page, changed
+from kept.memory.page import Page, apply_edits
 
 texts = st.text(alphabet="abc ", min_size=1, max_size=12)
 edits = st.lists(
@@ -15,7 +15,7 @@ entries = st.lists(texts.map(str.strip).filter(bool), max_size=5, unique=True).m
 
 
 def decided(page, steps, oldest_first=None):
-    return changed(page, steps, oldest_first=oldest_first)
+    return apply_edits(page, steps, oldest_first=oldest_first)
 
 
 @given(entries, edits, st.integers(1, 40))
@@ -35,7 +35,7 @@ def test_the_steps_of_a_change_lead_to_it(existing, steps, limit):
     if not isinstance(result, Refused):
         now = existing
         for step in (*result.steps, *result.overflow):
-            now = step.applied(now)
+            now = step.apply(now)
             assert now is not None
         assert now == result.entries
 

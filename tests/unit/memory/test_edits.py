@@ -10,7 +10,7 @@ pages = st.lists(st.text(alphabet="abcde", min_size=1, max_size=2), max_size=7, 
 
 def replayed(entries, steps):
     for step in steps:
-        entries = step.applied(entries)
+        entries = step.apply(entries)
         assert entries is not None, step
     return entries
 
@@ -37,15 +37,15 @@ def test_equal_pages_need_no_step(entries):
 
 def test_a_step_that_does_not_fit_says_so():
     """A step is never applied to a page on which its entry is missing, or already there."""
-    assert Step("remove", "gone", None, 0).applied(("a",)) is None
-    assert Step("add", None, "a", 0).applied(("a",)) is None
-    assert Step("replace", "a", "b", 0).applied(("a", "b")) is None
-    assert Step("replace", "a", "c", 5).applied(("b", "a")) == ("b", "c")
+    assert Step("remove", "gone", None, 0).apply(("a",)) is None
+    assert Step("add", None, "a", 0).apply(("a",)) is None
+    assert Step("replace", "a", "b", 0).apply(("a", "b")) is None
+    assert Step("replace", "a", "c", 5).apply(("b", "a")) == ("b", "c")
 
 
 def test_archiving_changes_no_entry():
     """An archive step keeps a text without touching the page."""
     step = Step("archive", "old words", None, -1)
 
-    assert step.applied(("a",)) == ("a",)
+    assert step.apply(("a",)) == ("a",)
     assert step.inverse() == step

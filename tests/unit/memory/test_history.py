@@ -5,8 +5,8 @@ import os
 import pytest
 
 from kept.core.errors import NotFound, Reason, Refused, Unreadable
-from kept.memory.edits import Add, Author, Change, Remove, Replace, Target
-from kept.memory.history import History, edit_json
+from kept.memory.edits import Add, Author, Change, Remove, Replace, Target, replay
+from kept.memory.history import History
 from kept.memory.page import page_hash
 from kept.memory.undo import undo
 from kept.storage.files import APPLICATION_ID
@@ -24,7 +24,7 @@ def test_rows_say_who_changed_what(store):
     store.apply("memory", Replace("one", "two"))
 
     first, second = History(store).rows()
-    assert edit_json(first, set()) | {"time": None, "group_id": None} == {
+    assert first.as_json() | {"time": None, "group_id": None} == {
         "id": 1, "time": None, "target": "memory", "action": "add", "before": None, "after": "one", "origin": "agent",
         "session_id": "s1", "user_id": "owner", "group_id": None, "position": 0, "reason": "asked", "allowed": [],
         "undoes": None, "undone": False,
@@ -60,7 +60,7 @@ def test_undo_walks_back(store):
 def test_undoing_an_undo_redoes(store):
     """An undo is an edit with an id of its own; the id leads back."""
     store.apply("memory", Add("one"))
-    (outcome,) = undo(store)
+    (outcome,) = undo(store).outcomes
     undo(store, ledger_id=outcome.ledger_ids[0])
 
     assert texts(store) == ["one"]
@@ -138,8 +138,8 @@ def test_unknown_ids_are_not_found(store):
 def test_a_row_whose_page_never_came_is_left_out_and_then_voided(store, folder):
     """A crash between ledger and page leaves a row that no reader counts and the next writer voids."""
     store.apply("memory", Add("one"))
-    change = store.page("memory").edited(Add("lost"))
-    store.ledger.enter(
+    change = store.page("memory").apply(Add("lost"))
+    store.ledger.append(
         Target.MEMORY,
         Change(change.page.entries, change.steps),
         ("one",),
@@ -226,7 +226,7 @@ def test_a_change_from_outside_is_a_gap_until_the_next_edit(store, folder):
     assert "after edit 1" in History(store).gap(Target.MEMORY)
     store.apply("memory", Add("two"))
     assert History(store).gap(Target.MEMORY) is None
-    assert store.ledger.replayed(Target.MEMORY) == ("one", "by hand", "two")
+    assert replay(store.ledger.rows(Target.MEMORY)) == ("one", "by hand", "two")
 
 
 def test_readers_write_nothing(store, folder):
@@ -253,9 +253,9 @@ def test_entries_have_a_story(store):
     store.apply("memory", Add("old"), Author(origin="agent"))
     store.apply("memory", Replace("old", "new"), Author(origin="user"))
 
-    story = History(store).stories(Target.MEMORY)["new"]
-    assert story.created < story.changed
-    assert story.origin == "user"
+    metadata = History(store).metadata(Target.MEMORY)["new"]
+    assert metadata.created < metadata.changed
+    assert metadata.origin == "user"
 
 
 def test_the_archive_is_what_left_the_page(store):

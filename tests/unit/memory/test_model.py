@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kept.core.errors import Refused
-from kept.memory.edits import Add, Remove, Replace, Target
+from kept.memory.edits import Add, Remove, Replace, Target, replay
 from kept.memory.history import History
 from kept.memory.page import page_hash
 from kept.memory.settings import MemorySettings
@@ -108,7 +108,7 @@ class Pages(RuleBasedStateMachine):
     def take_back_and_bring_again(self):
         result = undo(self.store)
         if not isinstance(result, Refused):
-            for outcome in result:
+            for outcome in result.outcomes:
                 for ledger_id in reversed(outcome.ledger_ids):
                     assert not isinstance(undo(self.store, ledger_id=ledger_id), Refused)
 
@@ -130,7 +130,7 @@ class Pages(RuleBasedStateMachine):
             return
         for target in Target:
             entries = tuple(self.reference.pages[target])
-            assert self.store.ledger.replayed(target) == entries
+            assert replay(self.store.ledger.rows(target)) == entries
             rows = History(self.store).rows(target)
             assert not rows or rows[-1].page_after == page_hash(entries)
             assert History(self.store).gap(target) is None

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Remove, Replace
-from kept.memory.page import ENTRY_DELIMITER, Edited, Page, clean, drifted, has_delimiter_line, parse, preview
+from kept.memory.page import ENTRY_DELIMITER, EditedPage, Page, clean, find_drift, has_delimiter_line, parse, preview
 
 texts = st.text(alphabet=st.sampled_from("ab§ \n\r\t\ufeff\u3000é漢\u2028"), max_size=30) | st.text(max_size=30)
 clean_entries = texts.map(clean).filter(lambda entry: isinstance(entry, str))
@@ -23,7 +23,7 @@ def test_what_is_written_is_read_back(entries):
 def test_reading_settles_at_once(text):
     """A page that is no drift is written back so that it reads the same ever after."""
     entries = parse(text)
-    if drifted(entries, 1_000, ()) is None:
+    if find_drift(entries, 1_000, ()) is None:
         assert parse(Page(entries, 0).text) == entries
 
 
@@ -137,16 +137,16 @@ def test_matching_is_case_sensitive_and_by_substring():
     """A needle names the one entry that holds it."""
     page = Page(("Uses Pytest", "uses ruff"), 100)
 
-    assert page.edited(Remove("Uses")).page.entries == ("uses ruff",)
-    assert page.edited(Remove("USES")).reason is Reason.NO_MATCH
-    assert page.edited(Remove("  ")).reason is Reason.EMPTY
+    assert page.apply(Remove("Uses")).page.entries == ("uses ruff",)
+    assert page.apply(Remove("USES")).reason is Reason.NO_MATCH
+    assert page.apply(Remove("  ")).reason is Reason.EMPTY
 
 
 def test_several_hits_are_previewed():
     """An ambiguous needle is refused with 80 characters of each hit."""
     page = Page(("same " + "x" * 200, "same\nother"), 1000)
 
-    refused = page.edited(Replace("same", "new"))
+    refused = page.apply(Replace("same", "new"))
 
     assert refused.reason is Reason.AMBIGUOUS
     assert [len(match) for match in refused.detail["matches"]] == [80, 10]
@@ -155,12 +155,12 @@ def test_several_hits_are_previewed():
 
 def test_several_identical_hits_are_one():
     """Equal entries are one entry to the reader: the first goes."""
-    assert Page(("twin", "x", "twin"), 100).edited(Remove("twin")).page.entries == ("x", "twin")
+    assert Page(("twin", "x", "twin"), 100).apply(Remove("twin")).page.entries == ("x", "twin")
 
 
 def test_a_replace_that_equals_another_entry_removes_the_old_one():
     """The page holds the result once, and the answer says so."""
-    edited = Page(("one", "two"), 100).edited(Replace("one", "two"))
+    edited = Page(("one", "two"), 100).apply(Replace("one", "two"))
 
     assert edited.page.entries == ("two",)
     assert "removed" in edited.message
@@ -168,16 +168,16 @@ def test_a_replace_that_equals_another_entry_removes_the_old_one():
 
 def test_a_duplicate_is_a_success_that_changes_nothing():
     """Adding what is there writes nothing."""
-    edited = Page(("one",), 100).edited(Add("  one\r\n"))
+    edited = Page(("one",), 100).apply(Add("  one\r\n"))
 
-    assert edited == Edited(Page(("one",), 100), (), "Entry already exists (no duplicate added).")
+    assert edited == EditedPage(Page(("one",), 100), (), "Entry already exists (no duplicate added).")
 
 
 @given(pages, st.text(min_size=1, max_size=8))
 def test_a_match_is_the_only_entry_that_holds_the_needle(entries, needle):
     """An accepted removal takes exactly one entry away, and that entry holds the needle."""
-    edited = Page(entries, 0).edited(Remove(needle))
-    if isinstance(edited, Edited):
+    edited = Page(entries, 0).apply(Remove(needle))
+    if isinstance(edited, EditedPage):
         (gone,) = set(entries) - set(edited.page.entries)
         assert needle.replace("\r\n", "\n").strip() in gone
         assert len(edited.page.entries) == len(entries) - 1

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Add, Target
 from kept.memory.history import History
-from kept.memory.rewrite import propose, repair
+from kept.memory.rewrite import propose_repair, repair_page
 from kept.memory.store import MemoryStore
 
 
 def repaired(store):
-    return repair(store, Target.MEMORY, propose(store, Target.MEMORY))
+    return repair_page(store, Target.MEMORY, propose_repair(store, Target.MEMORY))
 
 
 def write(folder, text):
@@ -43,7 +43,7 @@ def test_an_entry_that_kept_wrote_is_never_split(store, folder):
     """Paragraphs and bullets inside an entry of ours are meant: a healthy page needs no repair."""
     store.apply("memory", Add("Steps:\n- one\n- two\n\nThen rest"))
 
-    assert not propose(store, Target.MEMORY).needed
+    assert not propose_repair(store, Target.MEMORY).is_needed
 
 
 def test_an_undecodable_page_is_read_as_well_as_it_can_be(store, folder):
@@ -60,10 +60,10 @@ def test_an_undecodable_page_is_read_as_well_as_it_can_be(store, folder):
 def test_a_repair_does_not_undo_an_edit_made_meanwhile(store, folder):
     """The page that was proposed from must still be the page."""
     write(folder, "one\n§§\ntwo")
-    proposal = propose(store, Target.MEMORY)
+    proposal = propose_repair(store, Target.MEMORY)
     write(folder, "one\n§§\ntwo\n§\nthree")
 
-    assert repair(store, Target.MEMORY, proposal).reason is Reason.MOVED_ON
+    assert repair_page(store, Target.MEMORY, proposal).reason is Reason.MOVED_ON
     assert (folder / "MEMORY.md").read_text().endswith("three")
 
 
@@ -74,11 +74,11 @@ def test_any_bytes_can_be_repaired(tmp_path_factory, raw):
     (folder / "MEMORY.md").write_bytes(raw)
     store = MemoryStore(folder)
 
-    proposal = propose(store, Target.MEMORY)
+    proposal = propose_repair(store, Target.MEMORY)
 
-    from kept.memory.page import Page, drifted, parse
+    from kept.memory.page import Page, find_drift, parse
 
     page = Page(proposal.entries, 2200)
     assert parse(page.text) == proposal.entries
-    assert drifted(proposal.entries, 2200, ()) is None
+    assert find_drift(proposal.entries, 2200, ()) is None
     assert len(page.text) <= 2200

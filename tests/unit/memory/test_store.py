@@ -199,7 +199,7 @@ def test_a_poisoned_entry_is_shown_as_a_marker_and_stays_on_the_page(store, fold
     assert "[BLOCKED:" in block
     assert "evil.example" not in block
     assert store.entries("memory")[1] == POISON
-    assert "[BLOCKED:" in store.shown_entries(Target.MEMORY)[1]
+    assert "[BLOCKED:" in store.mask(Target.MEMORY, store.entries("memory"))[1]
     assert not isinstance(store.apply("memory", Remove("evil.example")), Refused)
 
 

@@ -12,7 +12,7 @@ from kept.cli.terminal import note, opened, say, wrapped
 from kept.core.errors import KeptError, NotFound, Unreadable, UsageError
 from kept.core.ids import SessionId
 from kept.memory.edits import Target
-from kept.memory.files import NAMES
+from kept.memory.files import FILE_NAMES
 
 if TYPE_CHECKING:
     from kept.agent.answer import Kept
@@ -157,7 +157,7 @@ def _say_what_is_unreadable(kept: "App") -> None:
         try:
             kept.memory.page(page)
         except Unreadable as error:
-            note(f"kept: I go on without {NAMES[page]}: {error.message}\n  next: {error.remedy}")
+            note(f"kept: I go on without {FILE_NAMES[page]}: {error.message}\n  next: {error.remedy}")
 
 
 def _lines(kept: "App", slash: "Slash") -> Iterator[str]:

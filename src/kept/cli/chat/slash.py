@@ -173,7 +173,7 @@ class Slash:
     def _decide(self, word: str, pending_id: str) -> None:
         if word == "reject":
             rejected = self.kept.approvals.reject(pending_id)
-            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {printable(rejected.summary)}")
+            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {printable(rejected.pending.summary)}")
             return
         outcome = self.kept.approvals.approve(pending_id)
         say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)
@@ -182,7 +182,7 @@ class Slash:
         from kept.memory.undo import undo
 
         result = undo(self.kept.memory)
-        say(result.error if isinstance(result, Refused) else " ".join(outcome.message for outcome in result))
+        say(result.error if isinstance(result, Refused) else " ".join(outcome.message for outcome in result.outcomes))
 
     def do_skills(self, rest: str) -> None:
         """List skills."""

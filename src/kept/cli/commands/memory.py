@@ -12,13 +12,12 @@ from kept.cli.commands.memory_frame import TargetOption, asked_if_held, pages, s
 from kept.cli.terminal import JsonFlag, YesFlag, note, opened, print_json, read_input, say
 from kept.cli.text import printable
 from kept.config.shape import nearest
-from kept.core.clock import from_epoch, iso
-from kept.core.errors import Reason, Refused, Unreadable, UsageError
-from kept.core.text import JSON
+from kept.core.clock import from_epoch
+from kept.core.errors import Reason, Refused, UsageError
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
-from kept.memory.history import History, Story
+from kept.memory.history import EntryMetadata, History, view_page
 from kept.memory.store import MemoryStore
-from kept.memory.threats import named_rules
+from kept.memory.threats import rules_in
 from kept.security.scan import rule_ids
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
@@ -60,21 +59,15 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they are on disk now."""
-    found: dict[str, JSON] = {}
-    unreadable: list[Unreadable] = []
     with opened() as kept:
-        for page in pages(target):
-            try:
-                if as_json:
-                    found[page.value] = _page_json(kept.memory, page, long=long)
-                else:
-                    show_page(kept.memory, page, long=long, raw=raw)
-            except Unreadable as error:  # the other page is shown all the same
-                found[page.value] = {"error": {"message": error.message, "remedy": error.remedy}}
-                unreadable.append(error)
+        views = [view_page(kept.memory, page, with_metadata=long) for page in pages(target)]
+        for view in views:
+            if not as_json and view.error is None:  # the other page is shown all the same
+                show_page(kept.memory, view.target, long=long, raw=raw)
         waiting = 0 if as_json else len(kept.approvals.waiting())
     if as_json:
-        print_json(found)
+        print_json({view.target.value: view.as_json() for view in views})
+    unreadable = [view.error for view in views if view.error is not None]
     if waiting:
         note(f"{waiting} waiting for approval: `kept memory pending`")
     for other in unreadable[:-1]:
@@ -86,41 +79,21 @@ def show(
 def show_page(store: MemoryStore, page: Target, *, long: bool = False, raw: bool = False) -> None:
     """Print one page as it is on disk, or raise Unreadable."""
     live = store.page(page)
-    say(f"{page.value} [{live.usage}]{'' if store.enabled(page) else '  (disabled)'}")
-    stories = History(store).stories(page) if long else {}
-    shown = live.entries if raw else store.safe(page, live.entries)
+    say(f"{page.value} [{live.usage}]{'' if store.is_enabled(page) else '  (disabled)'}")
+    stories = History(store).metadata(page) if long else {}
+    shown = live.entries if raw else store.mask(page, live.entries)
     for entry, text in zip(live.entries, shown, strict=True):
         say(f"  § {printable(text)}".replace("\n", "\n    "))
         if long:
             say(f"      {_told(stories.get(entry))}")
 
 
-def _page_json(store: MemoryStore, page: Target, *, long: bool) -> dict[str, JSON]:
-    live = store.page(page)
-    found: dict[str, JSON] = {"entries": list(live.entries), "chars": len(live.text), "limit": live.limit}
-    if long:
-        stories = History(store).stories(page)
-        found["stories"] = [_story_json(stories.get(entry)) for entry in live.entries]
-    return found
-
-
-def _told(story: Story | None) -> str:
+def _told(story: EntryMetadata | None) -> str:
     if story is None:
         return "not in the ledger"
     created, changed = (f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}" for time in (story.created, story.changed))
     session = f" in {story.session_id}" if story.session_id else ""
     return f"created {created}, changed {changed} by {story.origin}{session}"
-
-
-def _story_json(story: Story | None) -> JSON:
-    if story is None:
-        return None
-    return {
-        "created": iso(from_epoch(story.created)),
-        "changed": iso(from_epoch(story.changed)),
-        "origin": story.origin,
-        "session_id": story.session_id,
-    }
 
 
 @app.command()
@@ -173,7 +146,7 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
         allowed = frozenset(allow or ())
         outcome = asked_if_held(
             kept.memory.apply(page, edit, Author(allow=allowed)),
-            lambda held: kept.memory.apply(page, edit, Author(allow=allowed | named_rules(held))),
+            lambda held: kept.memory.apply(page, edit, Author(allow=allowed | rules_in(held))),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -183,7 +156,7 @@ def _with_options(refused: Refused, page: Target) -> Refused:
     """Return a refusal whose remedy names what the command line offers besides."""
     if refused.reason not in _REMEDIES:
         return refused
-    allow = " ".join(f"--allow {rule}" for rule in sorted(named_rules(refused)))
+    allow = " ".join(f"--allow {rule}" for rule in sorted(rules_in(refused)))
     return dataclasses.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
 
 

@@ -10,7 +10,6 @@ import typer
 from kept.cli.terminal import confirmed, note, print_json, refuse, say
 from kept.cli.text import printable
 from kept.core.errors import Reason, Refused
-from kept.core.text import JSON
 from kept.memory.edits import Target
 from kept.memory.store import Outcome
 
@@ -42,7 +41,7 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "
             note(f"  · {printable(str(match))}")
         refuse(outcome, as_json=as_json)
     if as_json:
-        print_json(outcome_json(outcome))
+        print_json(outcome.as_json())
         return
     percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
     entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
@@ -50,17 +49,3 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "
     say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{hint}")
     if outcome.note and outcome.change.overflow:  # a warning was told by the sink already
         note(outcome.note)
-
-
-def outcome_json(outcome: Outcome) -> dict[str, JSON]:
-    """Return an accepted edit for programs."""
-    return {
-        "success": True,
-        "target": outcome.target.value,
-        "message": outcome.message,
-        "entry_count": outcome.entry_count,
-        "used_chars": outcome.used_chars,
-        "char_limit": outcome.char_limit,
-        "ledger_ids": list(outcome.ledger_ids),
-        "note": outcome.note,
-    }

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.commands.memory_frame import TargetOption, asked_if_held, outcome_json, pages, show_outcome
+from kept.cli.commands.memory_frame import TargetOption, asked_if_held, pages, show_outcome
 from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
 from kept.cli.text import counted, printable
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
-from kept.memory.edits import Author, Target
+from kept.memory.edits import Target
 from kept.memory.page import ENTRY_DELIMITER, parse
 from kept.memory.store import MemoryStore
 
@@ -37,26 +37,26 @@ def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag 
 
 
 def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
-    from kept.memory.rewrite import propose
-    from kept.memory.rewrite import repair as write_repaired
+    from kept.memory.rewrite import propose_repair, repair_page
 
     def tell(text: str) -> None:
         if not as_json:
             say(text)
 
-    proposal = propose(store, page)
-    if not proposal.needed:
+    proposal = propose_repair(store, page)
+    if not proposal.is_needed:
         tell(f"{page.value}: nothing to repair")
         return {"success": True, "needed": False}
     tell(_diff(page, proposal))
     if not confirmed(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
-    outcome = write_repaired(store, page, proposal)
-    if isinstance(outcome, Refused):
-        refuse(outcome, as_json=as_json)
-    entries = counted(outcome.entry_count, "entry", "entries")
-    tell(f"{page.value}: repaired, {entries}, {len(proposal.archived)} archived")
-    return {**outcome_json(outcome), "needed": True, "archived": list(proposal.archived)}
+    done = repair_page(store, page, proposal)
+    if isinstance(done, Refused):
+        refuse(done, as_json=as_json)
+    assert done.outcome is not None
+    entries = counted(done.outcome.entry_count, "entry", "entries")
+    tell(f"{page.value}: repaired, {entries}, {len(done.archived)} archived")
+    return done.as_json()
 
 
 def _diff(page: Target, proposal: "Proposal") -> str:
@@ -76,13 +76,13 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     from kept.cli.commands.editor import edited
-    from kept.memory.rewrite import rewrite
+    from kept.memory.rewrite import edit_page
 
     page = target or Target.MEMORY
     with opened() as kept:
         before = kept.memory.page(page)
         text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
-        written = partial(rewrite, kept.memory, page, parse(text), before=before)
+        written = partial(edit_page, kept.memory, page, parse(text), before=before)
         outcome = asked_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is kept in {file}")
@@ -93,31 +93,30 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
-    from kept.memory.rewrite import empty
+    from kept.memory.rewrite import reset_pages
 
     with opened() as kept:
         count = sum(len(kept.memory.page(page).entries) for page in pages(target))
         if not confirmed(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        author = Author(reason="reset")
-        done: dict[str, JSON] = {}
-        for page in pages(target):
-            result = empty(kept.memory, page, author)
-            if isinstance(result, Refused):
-                refuse(result, as_json=as_json)
-            done[page.value] = outcome_json(result)
-            if not as_json:
-                removed = len(result.change.steps)
-                way_back = " (undo: kept memory undo)" if removed else ""
-                say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
+        done = reset_pages(kept.memory, target=target)
+        if isinstance(done, Refused):
+            refuse(done, as_json=as_json)
     if as_json:
-        print_json(done)
+        print_json(done.as_json())
+        return
+    for page, outcome in done.outcomes.items():
+        removed = len(outcome.change.steps)
+        way_back = " (undo: kept memory undo)" if removed else ""
+        say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
 
 
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
+    from kept.memory.rewrite import export_pages
+
     with opened() as kept:
-        print_json({page.value: {"entries": kept.memory.entries(page)} for page in pages(target)})
+        print_json(export_pages(kept.memory, target=target).as_json())
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 
@@ -128,33 +127,22 @@ def import_(
     as_json: JsonFlag = False,
 ) -> None:
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
-    from kept.memory.rewrite import import_page, read_pages
+    from kept.memory.rewrite import import_pages
 
     try:
         text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
-    report: dict[str, JSON] = {}
-    refused = 0
     with opened() as kept:
-        for page, entries in read_pages(text, target or Target.MEMORY).items():
-            if target not in (None, page):
-                continue
-            done = import_page(kept.memory, page, entries, keep_held=yes)
-            refused += len(done.refused)
-            report[page.value] = {
-                "added": len(done.added), "present": len(done.present), "archived": len(done.archived),
-                "refused": [list(pair) for pair in done.refused], "group_id": done.group_id,
-            }  # fmt: skip
-            if not as_json:
-                say(
-                    f"{page.value}: {len(done.added)} added, {len(done.present)} present, {len(done.archived)} archived"
-                )
-                for entry, why in done.refused:
-                    note(f"  refused: {entry!r}: {why}")
+        imported = import_pages(kept.memory, text, target=target, keep_held=yes)
     if as_json:
-        print_json(report)
-    if refused:
+        print_json({page.value: done.as_json() for page, done in imported.items()})
+    for page, done in imported.items():
+        if not as_json:
+            say(f"{page.value}: {len(done.added)} added, {len(done.present)} present, {len(done.archived)} archived")
+            for entry, why in done.refused:
+                note(f"  refused: {entry!r}: {why}")
+    if any(done.refused for done in imported.values()):
         note("  next: --yes keeps what is only held; `kept memory add --allow RULE` one that is blocked")
         raise typer.Exit(1)

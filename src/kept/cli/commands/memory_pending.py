@@ -11,7 +11,7 @@ from kept.cli.terminal import JsonFlag, opened, print_json, say
 from kept.cli.text import printable
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused
-from kept.memory.approval import Pending
+from kept.memory.approval import Pending, Rejected
 from kept.memory.edits import Target
 
 T = TypeVar("T")
@@ -47,13 +47,13 @@ def approve(pending_id: WhichArgument, target: TargetOption = None, as_json: Jso
 def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Turn a waiting write down; its text goes to the archive."""
 
-    def show(item: Pending | Refused) -> None:
+    def show(item: Rejected | Refused) -> None:
         if isinstance(item, Refused):
             show_outcome(item, as_json=as_json)
         elif as_json:
-            print_json({"success": True, "rejected": item.id})
+            print_json(item.as_json())
         else:
-            say(f"Rejected {item.id}: {printable(item.summary)}")
+            say(f"Rejected {item.pending.id}: {printable(item.pending.summary)}")
 
     with opened() as kept:
         _decide(kept, pending_id, target, kept.approvals.reject, show)

@@ -18,7 +18,7 @@ def status(as_json: JsonFlag = False) -> None:
 
     with opened() as kept:
         found = status_of(kept)
-        pages = {page: (kept.memory.enabled(page), len(kept.memory.files.entries(page))) for page in Target}
+        pages = {page: (kept.memory.is_enabled(page), len(kept.memory.page(page).entries)) for page in Target}
     if as_json:
         builtin: JSON = {page.value: {"enabled": on, "entries": entries} for page, (on, entries) in pages.items()}
         print_json({"builtin": builtin, **_as_json(found)})
