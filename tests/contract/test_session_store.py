@@ -9,9 +9,10 @@ from kept.testing.session_keeping_contract import KeepingContract
 from kept.testing.session_reading_contract import ReadingContract
 from kept.testing.session_store_contract import LineageContract
 from kept.testing.session_transfer_contract import TransferContract
+from kept.testing.session_user_contract import UserContract
 
 
-class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferContract):
+class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferContract, UserContract):
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path):
         self.path = tmp_path

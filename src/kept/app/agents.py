@@ -83,6 +83,11 @@ class AgentBuilder:
         agent.when_closed = let_go
         return agent
 
+    def _sessions(self, opening: Opening) -> Sessions | None:
+        """Return the sessions of the user who talks, None while the file cannot be used."""
+        sessions = self._app.sessions_or_none()
+        return None if sessions is None else sessions.for_user(opening.user_id)
+
     def _close_managers(self) -> None:
         for manager in self._managers:
             manager.close()

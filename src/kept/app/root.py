@@ -137,8 +137,7 @@ class App:
         """Open the conversations of one user."""
         del sink
         sessions = self._session_store
-        view: Sessions = sessions if user == OWNER else sessions.for_user(user)  # type: ignore[attr-defined] # comes with the scoped store
-        return view
+        return sessions.for_user(user)
 
     @cached_property
     def _session_store(self) -> SqliteSessionStore:

@@ -90,6 +90,7 @@ class OffersTools(Protocol):
 class SessionStore(Protocol):
     """Keeps every conversation and finds it again. SQLite now, PostgreSQL behind the same port.
 
+    A store is opened for one user. Ids of another user's sessions and messages are unknown to it.
     Every method is one transaction unless a `unit` is handed in. `messages` and `context` never
     return rewound messages. Unknown ids raise NotFound.
     """
@@ -195,7 +196,7 @@ class SessionStore(Protocol):
         """Return ranked sessions and messages; no query raises."""
         ...
 
-    def recent(self, *, limit: int, source: str | None = None, user_id: str | None = None) -> list[Session]:
+    def recent(self, *, limit: int, source: str | None = None) -> list[Session]:
         """Return the sessions that were last active, newest first."""
         ...
 

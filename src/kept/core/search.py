@@ -23,8 +23,6 @@ class SearchRequest:
     exclude_sessions: tuple[SessionId, ...] = ()
     exclude_messages: frozenset[int] = frozenset()
     """The active context of the conversation that asks."""
-    user_id: str | None = None
-    """Forced by the gateway; never a parameter of the model's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def exported_user(
 
     The pages of the home are the owner's; of another user they show what the ledger traces to that user.
     """
-    yield from sessions.transfer.exported(user_id=user)
+    yield from sessions.for_user(user).transfer.exported()
     history = History(memory)
     rows = history.rows()
     gone = undone_ids(rows)

@@ -13,7 +13,7 @@ from kept.core.ports import NodeStore, SessionStore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kept.core.ids import MessageId, SessionId
+    from kept.core.ids import MessageId, SessionId, UserId
     from kept.core.messages import Session, StoredMessage
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
@@ -32,9 +32,7 @@ class Readable(Protocol):
         """Return the session, or None."""
         ...
 
-    def recent(
-        self, *, limit: int, source: str | None = None, user_id: str | None = None, archived: bool = False
-    ) -> list[Session]:
+    def recent(self, *, limit: int, source: str | None = None, archived: bool = False) -> list[Session]:
         """Return the sessions that were last active, newest first; `archived` shows hidden ones as well."""
         ...
 
@@ -91,7 +89,7 @@ class Keeping(Protocol):
         ...
 
     def sweep(self, *, days: float | None = None) -> Removed:
-        """Remove for good what has been in the trash for longer than its time."""
+        """Remove for good what any user's trash has held for longer than its time."""
         ...
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
@@ -99,7 +97,7 @@ class Keeping(Protocol):
         ...
 
     def stats(self, *, months: int = 12, biggest: int = 10) -> dict[str, JSON]:
-        """Return counts, sizes by table and index, growth by month, and the biggest sessions."""
+        """Return the user's counts, growth by month and biggest sessions, and the sizes of the file's tables."""
         ...
 
     def coverage(self) -> Coverage:
@@ -126,8 +124,8 @@ class Forgetting(Protocol):
         """Return what goes with those sessions; each brings the whole chain of its compressions."""
         ...
 
-    def plan_user(self, user_id: str) -> ForgetPlan:
-        """Return what goes with everything that one user said."""
+    def plan_everything(self) -> ForgetPlan:
+        """Return what goes with every session of this store's user."""
         ...
 
     def plan_query(self, query: str) -> ForgetPlan:
@@ -146,19 +144,34 @@ class Forgetting(Protocol):
 class Transfer(Protocol):
     """What takes conversations out of a store and into another, as the lines of `sessions.lines`."""
 
-    def exported(
-        self, *, session_id: SessionId | None = None, user_id: str | None = None, raw: bool = False
-    ) -> Iterator[dict[str, JSON]]:
-        """Yield the lines of one session, of one user's, or of all; `raw` adds what was sent to the model."""
+    def exported(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
+        """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
         ...
 
     def imported(self, lines: Iterable[bytes], *, source: str, total: int | None = None) -> ImportReport:
-        """Take every line in once; bad ones are reported with their number and skipped."""
+        """Store every line once; report bad ones with their number and skip them.
+
+        The owner's store keeps the users that the lines name (a restore); any other user's store takes
+        all lines as that user's. A line of a session that belongs to somebody else is a bad line.
+        """
         ...
 
 
 class Sessions(Readable, SessionStore, NodeStore, Protocol):
-    """The whole of a session store, as the app hands it to commands."""
+    """The whole of a session store, as the app hands it to commands; each is opened for one user."""
+
+    @property
+    def user(self) -> UserId:
+        """Whose sessions these are."""
+        ...
+
+    def for_user(self, user: UserId) -> Sessions:
+        """Return the sessions of another user in the same database; closing one closes all."""
+        ...
+
+    def users(self) -> list[UserId]:
+        """Return every user who has a session in this database, for administration."""
+        ...
 
     def resolve(self, name: str) -> SessionId:
         """Return the session that a person means by an id, a title, or the beginning of an id."""

@@ -18,11 +18,11 @@ _BROWSED_BEFORE_MERGING = 6
 _WHOLE = 5
 
 
-def browse(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON]:
+def browse(store: Readable, asked: Asked, *, budget: int) -> dict[str, JSON]:
     """Return the recent sessions, one per conversation."""
     lineage = store.lineage()
     source = asked.sources[0] if asked.sources else None
-    recent = store.recent(limit=asked.limit * _BROWSED_BEFORE_MERGING, source=source, user_id=asker.user_id)
+    recent = store.recent(limit=asked.limit * _BROWSED_BEFORE_MERGING, source=source)
     kept: dict[SessionId, Session] = {}
     for session in recent:
         if _inside(session, asked):
@@ -63,7 +63,7 @@ def _listed(store: Readable, session: Session) -> dict[str, JSON]:
 def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
     """Return the window around a message; its first and last ids are the anchors to go on."""
     anchor = store.message(MessageId(asked.around_message_id or 0))
-    session = None if anchor is None else _allowed(store, anchor.session_id, asker)
+    session = None if anchor is None else store.session(anchor.session_id)
     if anchor is None or session is None:
         return _no_message(asked)
     warning = None
@@ -117,16 +117,9 @@ def _no_message(asked: Asked) -> Refused:
     )
 
 
-def _allowed(store: Readable, session_id: SessionId, asker: Asker) -> Session | None:
-    session = store.session(session_id)
-    if session is None or (asker.user_id is not None and session.user_id != asker.user_id):
-        return None
-    return session
-
-
 def read(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
     """Return a whole session, or its first and last messages with a hint how to read between."""
-    session = _allowed(store, SessionId(asked.session_id or ""), asker)
+    session = store.session(SessionId(asked.session_id or ""))
     if session is None:
         return Refused(
             Reason.NO_MATCH,

@@ -32,7 +32,7 @@ def session_search(
     clock: Clock,
     auxiliary: Callable[[], Completes | None] = lambda: None,
 ) -> Tool:
-    """Return the tool; the store is opened at the first call, so that a broken one is an answer, not an end."""
+    """Return the tool over one user's store; each call opens it, so that a broken one is only an answer."""
 
     def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         asked = read(arguments, now=clock.now().timestamp())
@@ -59,7 +59,7 @@ def _asker(store: Readable, context: ToolContext) -> Asker:
     hidden = set(context.active_message_ids)
     if context.session_id is not None and not hidden:
         hidden.update(store.context_ids(context.session_id))
-    return Asker(context.user_id, frozenset(hidden))
+    return Asker(frozenset(hidden))
 
 
 def _answered(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
@@ -69,7 +69,7 @@ def _answered(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> di
         return discovery.answer(store, asked, asker, budget=budget)
     if asked.session_id is not None:
         return reading.read(store, asked, asker, budget=budget)
-    return reading.browse(store, asked, asker, budget=budget)
+    return reading.browse(store, asked, budget=budget)
 
 
 _PARAMETERS: Mapping[str, JSON] = {

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from kept.core.errors import NotFound
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Usage
 from kept.core.search import SearchRequest
 from kept.sessions.forget import BLANK
@@ -144,16 +144,19 @@ class KeepingContract(SessionStoreContract):
     def test_forgetting_a_user_leaves_the_others(self) -> None:
         """Every session of that user goes, also from the trash, and no other."""
         store = self.store()
-        for name, user in (("a", "ann"), ("b", "bob"), ("c", "ann")):
-            store.create(session(name, user_id=user))
-            store.append(SessionId(name), [said("okapi")])
-        store.keeping.delete([SessionId("c")])
+        ann, bob = store.for_user(UserId("ann")), store.for_user(UserId("bob"))
+        for own, name in ((ann, "a"), (bob, "b"), (ann, "c")):
+            own.create(session(name))
+            own.append(SessionId(name), [said("okapi")])
+        ann.keeping.delete([SessionId("c")])
 
-        plan = store.forgetting.plan_user("ann")
-        store.forgetting.carry_out(plan)
+        plan = ann.forgetting.plan_everything()
+        ann.forgetting.carry_out(plan)
 
         assert set(plan.sessions) == {"a", "c"}
-        assert ([one.id for one in store.recent(limit=5)], store.keeping.trashed()) == (["b"], [])
+        assert (ann.recent(limit=5), ann.keeping.trashed()) == ([], [])
+        assert [one.id for one in bob.recent(limit=5)] == ["b"]
+        assert store.users() == ["bob"]
 
     def test_a_forgotten_entry_leaves_the_prompts(self) -> None:
         """A stored prompt that shows a memory entry is dropped with it; others stay."""

@@ -131,10 +131,10 @@ class ReadingContract(SessionStoreContract):
             assert isinstance(refusal(lambda name=name: store.resolve(name)), NotFound)  # type: ignore[misc] # bound early
 
     def test_a_search_holds_its_filters(self) -> None:
-        """Sources, users, roles, sessions and moments narrow what is found; what the context shows is left out."""
+        """Sources, roles, sessions and moments narrow what is found; what the context shows is left out."""
         store = self.store()
-        for name, source, user in (("a", "cli", "ann"), ("b", "web", "bob")):
-            store.create(session(name, source=source, user_id=user))
+        for name, source in (("a", "cli"), ("b", "web")):
+            store.create(session(name, source=source))
             store.append(SessionId(name), [said("a quiet okapi", at=START), said("the okapi again", Role.ASSISTANT)])
         ids = [message.id for message in store.messages(SessionId("a"))]
 
@@ -143,9 +143,9 @@ class ReadingContract(SessionStoreContract):
             return {hit.session_id for hit in found.messages}
 
         assert owners() == {"a", "b"}
-        assert owners(sources=("web",)) == owners(user_id="bob") == owners(session_id=SessionId("b")) == {"b"}
+        assert owners(sources=("web",)) == owners(session_id=SessionId("b")) == {"b"}
         assert owners(exclude_messages=frozenset(ids)) == owners(exclude_sessions=(SessionId("a"),)) == {"b"}
-        assert owners(after=START + 1) == owners(before=START) == owners(user_id="cid") == set()
+        assert owners(after=START + 1) == owners(before=START) == set()
         roles = store.search(SearchRequest("okapi", roles=("assistant",))).messages
         assert {hit.message_id for hit in roles} == {ids[1], ids[1] + 2}
 

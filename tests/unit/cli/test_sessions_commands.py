@@ -8,9 +8,10 @@ import pytest
 LINES = [
     {"session_id": "conv1", "role": "user", "content": "Caroline: I went to a LGBTQ support group yesterday.", "timestamp": "2023-05-08T13:56:00", "external_id": "D1:3", "title": "Support"},
     {"session_id": "conv1", "role": "assistant", "content": "Melanie: That is great, Caroline!", "timestamp": 1683554220, "external_id": "D1:4"},
-    {"session_id": "conv2", "role": "user", "content": "The deployment uses camelCaseNames in src/app/main.py v1.2.3", "timestamp": 1690000000, "source": "telegram", "user_id": "kim"},
-    {"session_id": "conv2", "role": "assistant", "content": "我喜欢东京塔。 Привет мир, مرحبا بالعالم, สวัสดีชาวโลก 안녕하세요 세계", "timestamp": 1690000060, "user_id": "kim"},
+    {"session_id": "conv2", "role": "user", "content": "The deployment uses camelCaseNames in src/app/main.py v1.2.3", "timestamp": 1690000000, "source": "telegram"},
+    {"session_id": "conv2", "role": "assistant", "content": "我喜欢东京塔。 Привет мир, مرحبا بالعالم, สวัสดีชาวโลก 안녕하세요 세계", "timestamp": 1690000060},
 ]  # fmt: skip
+KIMS = {"session_id": "conv3", "role": "user", "content": "A violin for Kim", "timestamp": 1690000070, "user_id": "kim"}
 
 
 @pytest.fixture
@@ -82,14 +83,12 @@ def test_every_script_and_syntax_is_found(kept, query):
 
 
 def test_the_tool_finds_the_message(kept):
-    """The exact call of the issue; another user's sessions stay hidden."""
+    """The exact call of the issue."""
     ran = kept("tool", "session_search", '{"query": "When did Caroline go to the LGBTQ support group?"}')
-    hidden = kept("tool", "session_search", '{"query": "deployment"}')
 
     result = json.loads(ran.out)["results"][0]
     assert (result["session_id"], result["match_message_id"]) == ("conv1", 1)
     assert result["when"] == "2023-05-08T13:56:00.000Z"
-    assert json.loads(hidden.out)["count"] == 0
 
 
 def test_a_person_lists_reads_and_renames(kept):
@@ -115,7 +114,6 @@ def test_export_is_taken_back(kept, tmp_path):
     assert (first["type"], first["session_id"]) == ("session", "conv1")
     report = json.loads(kept("sessions", "import", str(out), "--json").out)
     assert (report["messages"], report["bad"], report["known"]) == (0, 0, 4)
-    assert len(kept("sessions", "export", "--user", "kim").out.splitlines()) == 3
 
 
 def test_delete_and_restore(kept):
@@ -156,10 +154,36 @@ def test_forget_empties_the_input_history(kept, home):
     assert not (home / "chat_history").exists()
 
 
-def test_forgetting_a_user_takes_all_of_theirs(kept):
+@pytest.fixture
+def shared(kept, tmp_path):
+    """A home that also holds a conversation of Kim."""
+    path = tmp_path / "kim.jsonl"
+    path.write_text(f"{json.dumps(KIMS)}\n")
+    assert kept("sessions", "import", str(path)).code == 0
+    return kept
+
+
+def test_another_users_sessions_are_shown_when_named(shared):
+    """Without --user the commands show the owner's; with it, that user's alone."""
+
+    def ids(*arguments):
+        return {one["session_id"] for one in json.loads(shared(*arguments, "--json").out)}
+
+    assert ids("sessions", "list") == {"conv1", "conv2"}
+    assert ids("sessions", "list", "--user", "kim") == {"conv3"}
+    assert shared("sessions", "search", "violin").out == ""
+    assert "violin" in shared("sessions", "search", "violin", "--user", "kim").out
+    assert json.loads(shared("tool", "session_search", '{"query": "violin"}').out)["count"] == 0
+    assert "conv3" not in shared("sessions", "export").out
+    assert len(shared("sessions", "export", "--user", "kim").out.splitlines()) == 2
+    assert shared("sessions", "show", "conv3").code == 2
+
+
+def test_forgetting_a_user_takes_all_of_theirs(shared):
     """Everything of one user goes, nothing of another's."""
-    assert json.loads(kept("forget", "--user", "kim", "--yes", "--json").out)["sessions"] == 1
-    assert [one["session_id"] for one in json.loads(kept("sessions", "list", "--json").out)] == ["conv1"]
+    assert json.loads(shared("forget", "--user", "kim", "--yes", "--json").out)["sessions"] == 1
+    assert shared("sessions", "list", "--user", "kim").out == ""
+    assert len(json.loads(shared("sessions", "list", "--json").out)) == 2
 
 
 def test_care_of_the_store(kept):

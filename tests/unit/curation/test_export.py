@@ -24,8 +24,9 @@ def app(tmp_path):
     for user in (OWNER, UserId("ann")):
         memory = MemoryStore(kept.home.memories, user=user, clock=kept.clock)
         approvals = Approvals(kept.home.pending / "memory", memory)
-        kept.sessions.create(Session(id=f"s-{user}", source="cli", started=1.0, user_id=user))
-        kept.sessions.append(f"s-{user}", [NewMessage(Message(Role.USER, f"words of {user}"), 2.0, Origin.PERSON)])
+        sessions = kept.sessions.for_user(user)
+        sessions.create(Session(id=f"s-{user}", source="cli", started=1.0))
+        sessions.append(f"s-{user}", [NewMessage(Message(Role.USER, f"words of {user}"), 2.0, Origin.PERSON)])
         memory.apply("memory", Add(f"a fact of {user}"))
         approvals.stage(Target.USER, (Add(f"a wish of {user}"),), Author(), why="said in passing")
         memory.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kept.core.clock import SystemClock
 from kept.core.errors import ModelBusy, StorageError
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
 from kept.core.tools import ToolContext
 from kept.sessions.budget import tokens
@@ -246,14 +246,15 @@ def test_hidden_sources_must_be_named(ask, filled):
 
 
 def test_other_users_are_not_seen(ask, filled):
-    """The caller's user decides what is seen, in every mode; no argument changes it."""
-    filled.create(Session(SessionId("k"), "telegram", START, user_id="kim"))
-    (number,) = filled.append(SessionId("k"), [said("the secret of the pelican")])
+    """The store's user decides what is seen, in every mode; no argument changes it."""
+    own = filled.for_user(UserId("kim"))
+    own.create(Session(SessionId("k"), "telegram", START))
+    (number,) = own.append(SessionId("k"), [said("the secret of the pelican")])
 
-    kim = ToolContext(user_id="kim")
+    tool = session_search(lambda: own, SessionSettings(), clock=SystemClock())
 
-    assert ask(kim, query="pelican")["count"] == 1
-    assert [one["session_id"] for one in ask(kim)["results"]] == ["k"]
+    assert tool.call({"query": "pelican"}, ToolContext())["count"] == 1
+    assert [one["session_id"] for one in tool.call({}, ToolContext())["results"]] == ["k"]
     assert ask(query="pelican", user_id="kim")["count"] == 0
     assert ask(session_id="k")["success"] is False
     assert ask(around_message_id=number)["success"] is False

@@ -7,9 +7,11 @@ import typer
 from kept.app import App
 from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.text import counted
+from kept.core.ids import SessionId, UserId
 from kept.core.text import JSON, dumps
 from kept.curation.forget import Forgetting, WholePlan, WholeReport
 from kept.sessions.forget import ForgetPlan
+from kept.sessions.ports import Sessions
 from kept.storage.files import explain_errors, make_folder, write_atomically
 
 
@@ -30,8 +32,8 @@ def forget(
     if sum(one is not None for one in (session, query, user)) != 1:
         fail("say what to forget", "give one of --session ID, --query WORDS, --user NAME", code=2)
     with opened() as kept:
-        forgetting = _forgetting(kept)
-        plan = forgetting.plan(_plan(kept, session=session, query=query, user=user))
+        forgetting = _forgetting(kept, user)
+        plan = forgetting.plan(_plan(forgetting.sessions, session=session, query=query))
         copies = _copies(kept)
         if plan.is_empty:
             fail("there is nothing to forget", "look with `kept sessions list` or `kept sessions search`", code=2)
@@ -48,11 +50,12 @@ def forget(
     _show_report(report, written, as_json=as_json)
 
 
-def _forgetting(kept: App) -> Forgetting:
+def _forgetting(kept: App, user: str | None) -> Forgetting:
     from kept.providers.outbox import Outbox
 
     outbox = Outbox(kept.database, clock=kept.clock)
-    return Forgetting(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
+    sessions = kept.sessions if user is None else kept.sessions.for_user(UserId(user))
+    return Forgetting(sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
 
 
 def _forget_typed(kept: App) -> bool:
@@ -87,16 +90,12 @@ def _show_report(report: WholeReport, written: dict[str, JSON], *, as_json: bool
         )
 
 
-def _plan(kept: App, *, session: str | None, query: str | None, user: str | None) -> ForgetPlan:
-    from kept.core.ids import SessionId
-
-    forgetting = kept.sessions.forgetting
+def _plan(sessions: Sessions, *, session: str | None, query: str | None) -> ForgetPlan:
+    forgetting = sessions.forgetting
     if session is not None:
         exact = forgetting.plan_sessions([SessionId(session)])  # also in the trash
-        return exact if exact.sessions else forgetting.plan_sessions([kept.sessions.resolve(session)])
-    if user is not None:
-        return forgetting.plan_user(user)
-    return forgetting.plan_query(query or "")
+        return exact if exact.sessions else forgetting.plan_sessions([sessions.resolve(session)])
+    return forgetting.plan_query(query) if query is not None else forgetting.plan_everything()
 
 
 def _copies(kept: App) -> list[str]:

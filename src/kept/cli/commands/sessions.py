@@ -10,7 +10,7 @@ from kept.cli.commands.transcript import message_json, say_message, say_session,
 from kept.cli.terminal import MOST, JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
 from kept.cli.text import printable
 from kept.core.errors import UsageError
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import Session
 from kept.core.text import JSON
 
@@ -32,18 +32,18 @@ def register(program: typer.Typer) -> None:
 def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many.")] = 20,
     source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Archived ones, too.")] = False,
     trash: Annotated[bool, typer.Option("--trash", help="What was deleted and can be restored.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List sessions, the last active first."""
     with opened() as kept:
-        store = kept.sessions
+        store = kept.sessions if user is None else kept.sessions.for_user(UserId(user))
         if trash:
             found = store.keeping.trashed()[:limit]
         else:
-            found = store.recent(limit=limit, source=source, user_id=user, archived=archived)
+            found = store.recent(limit=limit, source=source, archived=archived)
         if as_json:
             print_json([session_json(session) for session in found])
             return

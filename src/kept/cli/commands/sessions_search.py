@@ -15,7 +15,7 @@ from kept.cli.terminal import MOST, JsonFlag, fail, moment, note, opened, print_
 from kept.cli.text import indented, printable
 from kept.config.shape import nearest as nearest_word
 from kept.core.errors import UsageError
-from kept.core.ids import SessionId
+from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON, dumps
@@ -42,7 +42,7 @@ def search(
     source: Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")] = None,
     project: Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only inside this session.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's sessions.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's sessions instead of the owner's.")] = None,
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -51,6 +51,7 @@ def search(
         fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with opened() as kept:
         now = kept.clock.now().timestamp()
+        owner = UserId(user) if user is not None else OWNER
         base = SearchRequest(
             " ".join(query or ()),
             limit=limit,
@@ -59,10 +60,9 @@ def search(
             roles=_roles(role or ()),
             sources=tuple(source or ()),
             project=project,
-            session_id=_session_id(kept, session, profile),
-            user_id=user,
+            session_id=_session_id(kept, session, profile, owner),
         )
-        stores = _stores(kept, profile)
+        stores = [(name, store.for_user(owner)) for name, store in _stores(kept, profile)]
         if batch is not None:
             for line in _lines(batch):
                 request = replace(base, query=line)
@@ -76,10 +76,10 @@ def search(
             _show(name, store, base)
 
 
-def _session_id(kept: App, name: str | None, profile: str | None) -> SessionId | None:
+def _session_id(kept: App, name: str | None, profile: str | None, owner: UserId) -> SessionId | None:
     if name is None:
         return None
-    return SessionId(name) if profile is not None else kept.sessions.resolve(name)
+    return SessionId(name) if profile is not None else kept.sessions.for_user(owner).resolve(name)
 
 
 def _roles(names: Sequence[str]) -> tuple[str, ...]:

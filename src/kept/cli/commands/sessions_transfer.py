@@ -11,7 +11,7 @@ from kept.cli.commands.sessions_embed import waiting_vectors
 from kept.cli.terminal import JsonFlag, note, opened, print_json, say
 from kept.cli.text import counted
 from kept.core.errors import UsageError
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.text import dumps
 from kept.storage.files import explain_errors
 
@@ -69,16 +69,16 @@ def _count(path: Path) -> int:
 
 def export(
     names: Annotated[list[str] | None, typer.Argument(help="Sessions; without any, all.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "--output", "-o", help="Write to this file.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
     with opened() as kept:
-        store = kept.sessions
+        store = kept.sessions if user is None else kept.sessions.for_user(UserId(user))
         ids: list[SessionId | None] = [store.resolve(name) for name in names] if names else [None]
-        lines = (dumps(line) for one in ids for line in store.transfer.exported(session_id=one, user_id=user, raw=raw))
+        lines = (dumps(line) for one in ids for line in store.transfer.exported(session_id=one, raw=raw))
         if out is None:
             for line in lines:
                 say(line)

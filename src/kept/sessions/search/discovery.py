@@ -19,9 +19,8 @@ CANDIDATES = 40
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who searches: what their context shows already, and whose conversations they may see."""
+    """Who searches: `hidden` are the messages that their context shows already."""
 
-    user_id: str | None
     hidden: frozenset[int]
 
 
@@ -54,7 +53,6 @@ def _request(asked: Asked, asker: Asker) -> SearchRequest:
         project=asked.project,
         session_id=asked.session_id,
         exclude_messages=asker.hidden,
-        user_id=asker.user_id,
     )
 
 

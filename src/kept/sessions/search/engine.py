@@ -28,11 +28,13 @@ def find(
     request: SearchRequest,
     *,
     now: float,
+    user: str | None = None,
     asks: Asks | None = None,
     budget: Budget | None = None,
 ) -> Found:
     """Return what answers `request`, ranked. No query raises; an empty answer counts what the filters took.
 
+    `user` limits it to that user's sessions; None where the file has no other user's.
     `asks` holds the question's meaning against the messages' vectors; it is added to what the words say.
     """
     query = parse(request.query, now)
@@ -42,7 +44,8 @@ def find(
     if not terms and likeness is None:
         return Found(abstained=True, terms=tuple(term.text for term in query.terms))
     budget = budget or Budget().fitting(request.limit, postings.documents, held=[term.holding for term in terms])
-    return _Search(postings, query, terms, request=request, now=now, budget=budget).run(likeness)
+    filters = Filters(request, connection, user=user)
+    return _Search(postings, query, terms, filters=filters, now=now, budget=budget).run(likeness)
 
 
 @dataclass(slots=True)
@@ -62,14 +65,14 @@ class _Search:
         query: Query,
         terms: list[Held],
         *,
-        request: SearchRequest,
+        filters: Filters,
         now: float,
         budget: Budget,
     ) -> None:
         self._postings = postings
         self._query = query
         self._terms = terms
-        self._request = request
+        self._request = filters.request
         self._now = now
         self._budget = budget
         self._speakers = speakers(terms)
@@ -85,7 +88,7 @@ class _Search:
         self._unchecked = 0
         self._likeness: Likeness | None = None
         self._alike: dict[int, float] = {}
-        self._filters = Filters(request, postings.connection)
+        self._filters = filters
 
     def run(self, likeness: Likeness | None) -> Found:
         """Return the answer."""

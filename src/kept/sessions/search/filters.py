@@ -44,8 +44,9 @@ class SessionHead(NamedTuple):
 class Filters:
     """The filters of one search; remembers the rows it read and counts what each filter took away."""
 
-    def __init__(self, request: SearchRequest, connection: Connection) -> None:
-        self._request = request
+    def __init__(self, request: SearchRequest, connection: Connection, *, user: str | None) -> None:
+        self.request = request
+        self._user = user
         self._connection = connection
         self.heads: dict[int, Head] = {}
         self.sessions: dict[str, SessionHead] = {}
@@ -58,14 +59,14 @@ class Filters:
 
     def messages(self) -> frozenset[int] | range | None:
         """Return the ids that the filters leave when they leave few sessions, or None; of a very long one its range."""
-        request = self._request
+        request = self.request
         if request.session_id is not None:
             return self._ids_inside(request.session_id)
-        if not (request.user_id or request.project or request.sources or self._has_dates()):
+        if not (self._user or request.project or request.sources or self._has_dates()):
             self.are_wide = bool(request.roles)
             return None
         bindings = {
-            "user": request.user_id,
+            "user": self._user,
             "project": request.project,
             "sources": json.dumps(request.sources) if request.sources else None,
             "after": request.after,
@@ -79,7 +80,8 @@ class Filters:
         return self._ids_of(names)
 
     def _ids_inside(self, name: str) -> frozenset[int] | range:
-        first, last, count = self._connection.execute(SQL.session_range, (name,)).fetchone() or (None, None, 0)
+        row = self._connection.execute(SQL.session_range, (name, self._user)).fetchone()
+        first, last, count = row or (None, None, 0)
         if not isinstance(first, int) or not isinstance(last, int):
             return frozenset()
         if last - first < _ONE_BY_ONE:
@@ -89,7 +91,7 @@ class Filters:
         return inside
 
     def _has_dates(self) -> bool:
-        return self._request.after is not None or self._request.before is not None
+        return self.request.after is not None or self.request.before is not None
 
     def _ids_of(self, names: Sequence[str]) -> frozenset[int]:
         return frozenset(numbers(self._connection.execute(SQL.ids_of_sessions, (json.dumps(names),)).fetchall()))
@@ -133,10 +135,10 @@ class Filters:
 
     def _judged(self, session_id: str) -> str | None:
         session = self.sessions.get(session_id)
-        request = self._request
+        request = self.request
         if session is None or session.trashed:
             return ""
-        if request.user_id is not None and session.user_id != request.user_id:
+        if self._user is not None and session.user_id != self._user:
             return ""  # another user's hits are not even counted
         checks = (
             ("session", session_id in request.exclude_sessions),
@@ -148,7 +150,7 @@ class Filters:
         return next((name for name, excluded in checks if excluded), None)
 
     def _message_reason(self, number: int, head: Head) -> str | None:
-        request = self._request
+        request = self.request
         checks = (
             ("current conversation", number in request.exclude_messages),
             ("role", bool(request.roles) and head.role not in request.roles),

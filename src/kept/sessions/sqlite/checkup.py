@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kept.core.errors import StorageError
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.search import SearchRequest
 from kept.sessions.health import Finding
 from kept.sessions.sqlite import index
@@ -89,11 +89,11 @@ def _index_findings(connection: Connection) -> list[Finding]:
 def _search_findings(store: SqliteSessionStore) -> list[Finding]:
     with store.database.reading() as connection:
         sample = connection.execute(SQL.sample).fetchall()
-    for number, session_id, content in sample:
+    for number, session_id, user, content in sample:
         words = _WORD.findall(str(content)[:2_000])
         if len(words) >= 2:
             request = SearchRequest(" ".join(words[:6]), limit=50, session_id=SessionId(str(session_id)))
-            found = store.search(request)
+            found = store.for_user(UserId(str(user))).search(request)
             if number in {hit.message_id for hit in found.messages}:
                 return []
             return [Finding(f"a search does not find message {number}, which is stored", "run `kept sessions reindex`")]

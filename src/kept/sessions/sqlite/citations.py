@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.text import dumps, find_quoted_messages
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
@@ -41,12 +41,12 @@ def _names(text: str, session_id: SessionId) -> bool:
 
 
 def citing(
-    connection: Connection, told: Citations, *, outside: frozenset[SessionId] = frozenset()
+    connection: Connection, told: Citations, *, user: UserId, outside: frozenset[SessionId] = frozenset()
 ) -> tuple[MessageId, ...]:
     """Return the messages, in sessions that stay, whose search result, sent text or quotation shows what goes."""
     found: list[MessageId] = []
     last = 0
-    while page := list(connection.execute(SQL.citing, (last, _PAGE))):
+    while page := list(connection.execute(SQL.citing, (last, user, _PAGE))):
         last = page[-1][0]
         for number, owner, tool_name, content, sent in page:
             texts = [text for text in (content if tool_name == "session_search" else None, sent) if text]

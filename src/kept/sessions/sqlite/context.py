@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kept.core.errors import UsageError
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import Link, State, StoredMessage
 from kept.sessions.lineage import Lineage
 from kept.sessions.sqlite import index, rows
@@ -17,15 +17,15 @@ SQL = statements("kept.sessions.sqlite", "context.sql")
 LINEAGE_SQL = statements("kept.sessions.sqlite", "lineage.sql")
 
 
-def lineage(connection: Connection) -> Lineage:
-    """Return the links between sessions as the file holds them."""
+def lineage(connection: Connection, *, user: UserId) -> Lineage:
+    """Return the links between the user's sessions as the file holds them."""
 
     def parent_of(session_id: SessionId) -> tuple[SessionId, Link | None] | None:
-        row = connection.execute(LINEAGE_SQL.parent, (session_id,)).fetchone()
+        row = connection.execute(LINEAGE_SQL.parent, (session_id, user)).fetchone()
         return None if row is None or row[0] is None else (SessionId(row[0]), _link(row[1]))
 
     def children_of(session_id: SessionId) -> list[tuple[SessionId, Link | None]]:
-        found = connection.execute(LINEAGE_SQL.children, (session_id,))
+        found = connection.execute(LINEAGE_SQL.children, (session_id, user))
         return [(SessionId(child), _link(link)) for child, link in found]
 
     return Lineage(parent_of, children_of)
@@ -47,29 +47,29 @@ def ids(connection: Connection, session_id: SessionId) -> list[tuple[MessageId, 
     return [(MessageId(number), SessionId(owner)) for number, owner in connection.execute(SQL.ids, (session_id,))]
 
 
-def cover(connection: Connection, session_id: SessionId, covered: Sequence[MessageId]) -> None:
+def cover(connection: Connection, session_id: SessionId, covered: Sequence[MessageId], *, user: UserId) -> None:
     """Mark what a compaction summarised; rows that a branch only borrowed stay as their owner has them."""
-    chain = json.dumps(lineage(connection).chain(session_id))
+    chain = json.dumps(lineage(connection, user=user).chain(session_id))
     connection.executemany(SQL.mark_compacted, [(number, chain) for number in covered])
 
 
 def carry(connection: Connection, session_id: SessionId, message_ids: Iterable[MessageId], *, own_from: int) -> None:
     """Let the context begin with those rows, followed by own rows after `own_from`."""
     connection.execute(SQL.clear_carried, (session_id,))
-    listed = [(session_id, place, number) for place, number in enumerate(message_ids)]
+    listed = [{"session": session_id, "position": place, "message": number} for place, number in enumerate(message_ids)]
     connection.executemany(SQL.carry, listed)
     connection.execute(SQL.set_context_from, (own_from, session_id))
 
 
-def rewind(connection: Connection, session_id: SessionId, from_message: MessageId) -> int:
+def rewind(connection: Connection, session_id: SessionId, from_message: MessageId, *, user: UserId) -> int:
     """Take back that message and all after it in the context; return how many."""
     context = ids(connection, session_id)
     places = [place for place, (number, _) in enumerate(context) if number == from_message]
     if not places:
-        raise _outside(connection, session_id, from_message)
+        raise _outside(connection, session_id, from_message, user=user)
     taken = context[places[0] :]
     ((run,),) = list(connection.execute(SQL.next_run))
-    chain = json.dumps(lineage(connection).chain(session_id))
+    chain = json.dumps(lineage(connection, user=user).chain(session_id))
     gone: Counter[SessionId] = Counter()
     for number, owner in taken:
         connection.execute(SQL.uncarry, (run, session_id, number))
@@ -80,9 +80,9 @@ def rewind(connection: Connection, session_id: SessionId, from_message: MessageI
     return len(taken)
 
 
-def _outside(connection: Connection, session_id: SessionId, message_id: MessageId) -> UsageError:
+def _outside(connection: Connection, session_id: SessionId, message_id: MessageId, *, user: UserId) -> UsageError:
     row = connection.execute(SQL.owner, (message_id,)).fetchone()
-    if row is None or row[0] not in lineage(connection).family(session_id):
+    if row is None or row[0] not in lineage(connection, user=user).family(session_id):
         return rows.no_message(message_id)
     return UsageError(
         f"message {message_id} is not in the context of {session_id!r} any more",
@@ -111,7 +111,7 @@ def restore(connection: Connection, session_id: SessionId) -> int:
     return len(found)
 
 
-def up_to(connection: Connection, session_id: SessionId, at: MessageId | None) -> list[MessageId]:
+def up_to(connection: Connection, session_id: SessionId, at: MessageId | None, *, user: UserId) -> list[MessageId]:
     """Return the ids that a branch at `at` begins with: the context, or the originals where it was compacted."""
     context = [number for number, _ in ids(connection, session_id)]
     if at is None:
@@ -119,6 +119,6 @@ def up_to(connection: Connection, session_id: SessionId, at: MessageId | None) -
     if at in context:
         return context[: context.index(at) + 1]
     row = connection.execute(SQL.owner, (at,)).fetchone()
-    if row is None or row[0] not in lineage(connection).family(session_id):
+    if row is None or row[0] not in lineage(connection, user=user).family(session_id):
         raise rows.no_message(at)
     return [MessageId(number) for (number,) in connection.execute(SQL.original_ids, (row[0], at))]

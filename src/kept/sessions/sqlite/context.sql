@@ -24,7 +24,13 @@ SELECT message_id, owner FROM (
 DELETE FROM carried WHERE session_id = ?;
 
 -- name: carry
-INSERT INTO carried (session_id, position, message_id) VALUES (?, ?, ?);
+-- a session carries messages of its own user only
+INSERT INTO carried (session_id, position, message_id)
+SELECT here.id, :position, m.id
+FROM messages AS m
+JOIN sessions AS there ON there.id = m.session_id
+JOIN sessions AS here ON here.id = :session AND here.user_id = there.user_id
+WHERE m.id = :message;
 
 -- name: set_context_from
 UPDATE sessions SET context_from = ? WHERE id = ?;

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from kept.core.errors import Busy
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.search import SearchRequest
 from kept.core.text import quotes_a_page
 from kept.sessions.forget import BLANK, ForgetPlan, ForgetReport
@@ -30,29 +31,30 @@ class SqliteForgetting:
     def __init__(self, store: SqliteSessionStore) -> None:
         self._store = store
         self._database = store.database
+        self._user = store.user
 
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
         """Return what goes with those sessions; each brings the whole chain of its compressions."""
         with self._database.reading() as connection:
-            links = context.lineage(connection)
+            links = context.lineage(connection, user=self._user)
             going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
-            going = tuple(one for one in going if connection.execute(life.SQL.exists, (one,)).fetchone() is not None)
+            going = _own_sessions(connection, going, user=self._user)
             family = {one for session_id in going for one in links.family(session_id)} - set(going)
             numbers = frozenset(_ids(connection, going))
             return ForgetPlan(
                 sessions=going,
                 summaries=_summaries(connection, family, after=0),
                 nodes=_nodes(connection, family, numbers),
-                citing=citing(connection, Citations(sessions=going), outside=frozenset(going)),
+                citing=citing(connection, Citations(sessions=going), user=self._user, outside=frozenset(going)),
                 message_count=_sum(connection, SQL.count, going),
                 blob_count=_sum(connection, SQL.count_blobs, going),
                 vector_count=_vectors(connection, numbers),
             )
 
-    def plan_user(self, user_id: str) -> ForgetPlan:
-        """Return what goes with everything that one user said."""
+    def plan_everything(self) -> ForgetPlan:
+        """Return what goes with every session of this store's user."""
         with self._database.reading() as connection:
-            found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (user_id,))]
+            found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (self._user,))]
         return self.plan_sessions(found)
 
     def plan_query(self, query: str) -> ForgetPlan:
@@ -61,18 +63,20 @@ class SqliteForgetting:
         if not needle:
             return ForgetPlan()
         with self._database.reading() as connection:
-            holding = [(MessageId(number), SessionId(owner)) for number, owner in _holding(connection, needle)]
+            holding = [(MessageId(number), SessionId(owner)) for number, owner in self._holding(connection, needle)]
             going = tuple(number for number, _ in holding)
-            links = context.lineage(connection)
+            links = context.lineage(connection, user=self._user)
             family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
             summaries = _summaries(connection, family, after=min(going, default=0))
             told = Citations(messages=frozenset(going), needle=needle)
-            titles = [one for one, title in connection.execute(SQL.titles) if needle in title.casefold()]
+            titles = [one for one, title in connection.execute(SQL.titles, (self._user,)) if needle in title.casefold()]
             return ForgetPlan(
                 messages=going,
                 summaries=tuple(number for number in summaries if number not in going),
-                nodes=tuple({*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle)}),
-                citing=tuple(number for number in citing(connection, told) if number not in going),
+                nodes=tuple(
+                    {*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle, user=self._user)}
+                ),
+                citing=tuple(number for number in citing(connection, told, user=self._user) if number not in going),
                 titles=tuple(SessionId(one) for one in titles),
                 message_count=len(going),
                 blob_count=len({row for number in going for row in connection.execute(purge.SQL.blobs_of, (number,))}),
@@ -82,10 +86,12 @@ class SqliteForgetting:
 
     def carry_out(self, plan: ForgetPlan) -> ForgetReport:
         """Remove what was planned everywhere in this file, and probe that no search finds it any more."""
+        with self._database.reading() as connection:
+            plan = _own_part(connection, plan, user=self._user)
         probes = self._probes(plan)
         with self._database.writing() as connection:
-            _leave_marks(connection, plan, now=self._store.file.now())
-            _blank(connection, plan)
+            _leave_marks(connection, plan, user=self._user, now=self._store.file.now())
+            _blank(connection, plan, user=self._user)
         removed = purge.sessions(self._database, plan.sessions, keep_borrowed=False)
         removed.blobs += self._remove_single(plan.messages)
         index.drain(self._database, seconds=3_600)
@@ -105,6 +111,14 @@ class SqliteForgetting:
             bytes_gone=bytes_gone,
             vectors=plan.vector_count,
         )
+
+    def _holding(self, connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
+        last = 0
+        while page := list(connection.execute(SQL.every, (last, self._user, _PAGE))):
+            last = page[-1][0]
+            for number, owner, content, calls, reasoning in page:
+                if any(needle in text.casefold() for text in (content, calls, reasoning) if text):
+                    yield number, owner
 
     def _probes(self, plan: ForgetPlan) -> list[str]:
         """Return words of what goes, to look for afterwards; they are kept in memory only."""
@@ -144,11 +158,34 @@ class SqliteForgetting:
         if not words:
             return 0
         with self._database.writing() as connection:
-            named = [(int(number), str(text)) for number, text in connection.execute(SQL.naming_pages)]
+            named = [(int(number), str(text)) for number, text in connection.execute(SQL.naming_pages, (self._user,))]
             _blank_messages(
                 connection, [number for number, text in named if quotes_a_page(text) and _shows(text, words)]
             )
-            return _scrub_words(connection, words)
+            return _scrub_words(connection, words, user=self._user)
+
+
+def _own_sessions(connection: Connection, ids: Iterable[SessionId], *, user: UserId) -> tuple[SessionId, ...]:
+    return tuple(one for one in ids if connection.execute(SQL.is_own, (one, user)).fetchone() is not None)
+
+
+def _own_part(connection: Connection, plan: ForgetPlan, *, user: UserId) -> ForgetPlan:
+    """Return the plan without anything that belongs to another user."""
+
+    def own_messages(numbers: Sequence[MessageId]) -> tuple[MessageId, ...]:
+        found = connection.execute(SQL.own_messages, (json.dumps(numbers), user))
+        return tuple(MessageId(number) for (number,) in found)
+
+    nodes = connection.execute(SQL.own_nodes, (json.dumps(plan.nodes), user))
+    return replace(
+        plan,
+        sessions=_own_sessions(connection, plan.sessions, user=user),
+        titles=_own_sessions(connection, plan.titles, user=user),
+        messages=own_messages(plan.messages),
+        summaries=own_messages(plan.summaries),
+        citing=own_messages(plan.citing),
+        nodes=tuple(number for (number,) in nodes),
+    )
 
 
 def _vectors(connection: Connection, numbers: Iterable[int]) -> int:
@@ -181,36 +218,29 @@ def _nodes(connection: Connection, family: Iterable[SessionId], going: frozenset
     return tuple(sorted(gone))
 
 
-def _nodes_saying(connection: Connection, needle: str) -> list[int]:
-    return [int(number) for number, text in connection.execute(SQL.every_node) if needle in str(text).casefold()]
+def _nodes_saying(connection: Connection, needle: str, *, user: UserId) -> list[int]:
+    found = connection.execute(SQL.every_node, (user,))
+    return [int(number) for number, text in found if needle in str(text).casefold()]
 
 
-def _holding(connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
-    last = 0
-    while page := list(connection.execute(SQL.every, (last, _PAGE))):
-        last = page[-1][0]
-        for number, owner, content, calls, reasoning, _ in page:
-            if any(needle in text.casefold() for text in (content, calls, reasoning) if text):
-                yield number, owner
-
-
-def _leave_marks(connection: Connection, plan: ForgetPlan, *, now: float) -> None:
+def _leave_marks(connection: Connection, plan: ForgetPlan, *, user: UserId, now: float) -> None:
     salt = tombstones.make_salt(connection)
-    marks = [tombstones.of_session(salt, session_id) for session_id in plan.sessions]
+    marks = [tombstones.of_session(salt, tombstones.scope(session_id, user)) for session_id in plan.sessions]
     for number in plan.messages:
         for row in connection.execute(SQL.one, (number,)):
             mark = fingerprint(row[2], row[3], row[4], row[5])
             marks += [
-                tombstones.of_message(salt, row[6], external_id=external, mark=mark) for external in {row[1], None}
+                tombstones.of_message(salt, tombstones.scope(row[6], user), external_id=external, mark=mark)
+                for external in {row[1], None}
             ]
     tombstones.add(connection, marks, now=now)
 
 
-def _blank(connection: Connection, plan: ForgetPlan) -> None:
+def _blank(connection: Connection, plan: ForgetPlan, *, user: UserId) -> None:
     _blank_messages(connection, (*plan.summaries, *plan.citing))
     connection.executemany(SQL.drop_node, [(number,) for number in plan.nodes])
     connection.executemany(life.SQL.set_title, [(None, session_id) for session_id in plan.titles])
-    _scrub_words(connection, plan.texts)
+    _scrub_words(connection, plan.texts, user=user)
 
 
 def _blank_messages(connection: Connection, numbers: Sequence[int]) -> None:
@@ -219,14 +249,14 @@ def _blank_messages(connection: Connection, numbers: Sequence[int]) -> None:
         connection.executemany(SQL.drop_vector, [(number,) for number in numbers])
 
 
-def _scrub_words(connection: Connection, words: Sequence[str]) -> int:
-    """Drop stored prompts and notes that show any of `words`, which are folded; return how many prompts went."""
+def _scrub_words(connection: Connection, words: Sequence[str], *, user: UserId) -> int:
+    """Drop the user's prompts and notes that show any of `words`, which are folded; return how many prompts."""
     if not words:
         return 0
-    prompts = [digest for digest, text in connection.execute(SQL.prompts) if _shows(text, words)]
-    connection.executemany(SQL.unname_prompt, [(digest,) for digest in prompts])
-    connection.executemany(SQL.drop_prompt, [(digest,) for digest in prompts])
-    noted = [(one, key) for one, key, value in connection.execute(SQL.notes) if _shows(value, words)]
+    prompts = [digest for digest, text in connection.execute(SQL.prompts, (user,)) if _shows(text, words)]
+    connection.executemany(SQL.unname_prompt, [(digest, user) for digest in prompts])
+    connection.executemany(life.SQL.drop_unused_prompt, [(digest,) for digest in prompts])
+    noted = [(one, key) for one, key, value in connection.execute(SQL.notes, (user,)) if _shows(value, words)]
     connection.executemany(SQL.drop_note, noted)
     return len(prompts)
 

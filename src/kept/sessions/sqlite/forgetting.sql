@@ -1,8 +1,20 @@
 -- name: of_user
 SELECT id FROM sessions WHERE user_id = ?;
 
+-- name: is_own
+SELECT 1 FROM sessions WHERE id = ? AND user_id = ?;
+
+-- name: own_messages
+SELECT m.id FROM json_each(?) AS given JOIN messages AS m ON m.id = given.value
+JOIN sessions AS s ON s.id = m.session_id WHERE s.user_id = ? ORDER BY given.key;
+
+-- name: own_nodes
+SELECT n.id FROM json_each(?) AS given JOIN nodes AS n ON n.id = given.value
+JOIN sessions AS s ON s.id = n.session_id WHERE s.user_id = ? ORDER BY given.key;
+
 -- name: every
-SELECT id, session_id, content, tool_calls, reasoning, api_content FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+SELECT id, session_id, content, tool_calls, reasoning FROM messages
+WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?) ORDER BY id LIMIT ?;
 
 -- name: messages_of
 SELECT id, external_id, role, content, parts, tool_calls FROM messages WHERE session_id = ?;
@@ -16,19 +28,18 @@ SELECT count(*) FROM messages WHERE session_id = ?;
 -- name: count_blobs
 SELECT count(DISTINCT u.hash) FROM blob_uses AS u JOIN messages AS m ON m.id = u.message_id WHERE m.session_id = ?;
 
--- name: count_nodes
-SELECT count(*) FROM nodes WHERE session_id = ?;
-
 -- name: summaries
 SELECT id FROM messages WHERE session_id = ? AND origin = 'synthetic' AND id > ?;
 
 -- name: citing
 SELECT id, session_id, tool_name, content, api_content FROM messages
-WHERE id > ? AND (tool_name = 'session_search' OR api_content IS NOT NULL
-                  OR (role = 'assistant' AND content LIKE '%, message %')) ORDER BY id LIMIT ?;
+WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?)
+  AND (tool_name = 'session_search' OR api_content IS NOT NULL OR (role = 'assistant' AND content LIKE '%, message %'))
+ORDER BY id LIMIT ?;
 
 -- name: naming_pages
-SELECT id, content FROM messages WHERE role = 'assistant' AND content LIKE '%.md%';
+SELECT id, content FROM messages
+WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?) AND role = 'assistant' AND content LIKE '%.md%';
 
 -- name: blank
 UPDATE messages SET content = ?, parts = NULL, tool_calls = NULL, reasoning = NULL, api_content = NULL WHERE id = ?;
@@ -43,16 +54,16 @@ SELECT count(*) FROM message_vectors WHERE message_id IN (SELECT value FROM json
 DELETE FROM message_vectors WHERE message_id = ?;
 
 -- name: titles
-SELECT id, title FROM sessions WHERE title IS NOT NULL;
+SELECT id, title FROM sessions WHERE user_id = ? AND title IS NOT NULL;
 
 -- name: nodes
 SELECT id, depth, children FROM nodes WHERE session_id = ? ORDER BY depth;
 
 -- name: every_node
-SELECT id, text FROM nodes;
+SELECT id, text FROM nodes WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?);
 
 -- name: notes
-SELECT session_id, key, value FROM notes;
+SELECT session_id, key, value FROM notes WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?);
 
 -- name: drop_note
 DELETE FROM notes WHERE session_id = ? AND key = ?;
@@ -61,13 +72,10 @@ DELETE FROM notes WHERE session_id = ? AND key = ?;
 DELETE FROM nodes WHERE id = ?;
 
 -- name: prompts
-SELECT hash, text FROM prompts;
+SELECT hash, text FROM prompts WHERE hash IN (SELECT prompt_hash FROM sessions WHERE user_id = ?);
 
 -- name: unname_prompt
-UPDATE sessions SET prompt_hash = NULL WHERE prompt_hash = ?;
-
--- name: drop_prompt
-DELETE FROM prompts WHERE hash = ?;
+UPDATE sessions SET prompt_hash = NULL WHERE prompt_hash = ? AND user_id = ?;
 
 -- name: recount
 UPDATE sessions SET message_count =

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kept.core.events import Progressed
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import OWNER, MessageId, SessionId, UserId
 from kept.core.messages import Session, State
 from kept.sessions.blobs import Blob
 from kept.sessions.identity import Print, Stored, fingerprint
@@ -36,14 +36,16 @@ class _Ready:
 class Importing:
     """One import: remembers what each session holds, so that every line is stored once."""
 
-    def __init__(self, file: SessionFile, *, source: str) -> None:
+    def __init__(self, file: SessionFile, *, user: UserId, source: str) -> None:
         self._file = file
+        self._user = user
         self._source = source
         self._stored: dict[SessionId, Stored | None] = {}
         """None marks a session that was forgotten."""
         self._new_ids: dict[int, MessageId] = {}
         self._carried: list[SessionLine] = []
         self._created: set[SessionId] = set()
+        self._users: dict[SessionId, UserId] = {}
         self.report = ImportReport()
 
     def run(self, raw_lines: Iterable[bytes], *, total: int | None = None) -> ImportReport:
@@ -57,14 +59,15 @@ class Importing:
             self.report.lines += len(batch)
             self._file.sink(Progressed(TASK, self.report.lines, total))
         self._link()
+        self.report.problems.sort()
         return self.report
 
-    def _prepared(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[SessionLine | _Ready]:
+    def _prepared(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, SessionLine | _Ready]]:
         for number, raw in batch:
             if not raw.strip():
                 continue
             try:
-                yield self._ready(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
+                yield number, self._ready(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
             except NoConversation:
                 continue
             except BadLine as bad:
@@ -78,10 +81,13 @@ class Importing:
             row = row._replace(state=line.state.value)
         return _Ready(line, row, blobs, fingerprint(row.role, row.content, row.parts, row.tool_calls))
 
-    def _take(self, connection: Connection, ready: Iterable[SessionLine | _Ready]) -> None:
+    def _take(self, connection: Connection, ready: Iterable[tuple[int, SessionLine | _Ready]]) -> None:
         fresh: list[_Ready] = []
-        for item in ready:
-            if isinstance(item, SessionLine):
+        for number, item in ready:
+            session = item.session if isinstance(item, SessionLine) else item.line.session
+            if self._is_foreign(connection, session):
+                self.report.refuse(number, f"session {session.id!r} belongs to another user")
+            elif isinstance(item, SessionLine):
                 self._take_session(connection, item)
             elif self._is_new(connection, item):
                 fresh.append(item)
@@ -105,6 +111,16 @@ class Importing:
             if line.carried:
                 self._carried.append(line)
 
+    def _is_foreign(self, connection: Connection, session: Session) -> bool:
+        """Whether the session is stored already as somebody else's; the first line of each session decides."""
+        if session.id not in self._users:
+            user = UserId(session.user_id) if self._user == OWNER else self._user
+            row = connection.execute(SQL.owner, (session.id,)).fetchone()
+            if row is not None and row[0] != user:
+                return True
+            self._users[session.id] = user
+        return False
+
     def _known(self, connection: Connection, session: Session) -> Stored | None:
         """Return what the session holds, made new where it is not there; None where it was forgotten."""
         if session.id in self._stored:
@@ -112,10 +128,11 @@ class Importing:
         stored: Stored | None = Stored()
         if connection.execute(life.SQL.exists, (session.id,)).fetchone() is not None:
             stored = _stored(connection, session.id)
-        elif self._salt is not None and tombstones.has(connection, tombstones.of_session(self._salt, session.id)):
+        elif self._session_was_forgotten(connection, session.id):
             stored = None
         else:
-            life.create(connection, self._file.redaction.session(session))
+            own = replace(session, user_id=self._users[session.id])
+            life.create(connection, self._file.redaction.session(own))
             self._created.add(session.id)
             self.report.sessions += 1
         self._stored[session.id] = stored
@@ -137,11 +154,22 @@ class Importing:
             stored.external.add(external)  # the same id twice in one file is one message
         return True
 
+    def _scopes(self, session_id: SessionId) -> set[str]:
+        """Return what marks may name the session by; files of earlier versions have no users in theirs."""
+        own = tombstones.scope(session_id, self._users[session_id])
+        return {own, session_id} if self._user == OWNER else {own}
+
+    def _session_was_forgotten(self, connection: Connection, session_id: SessionId) -> bool:
+        if self._salt is None:
+            return False
+        marks = {tombstones.of_session(self._salt, scope) for scope in self._scopes(session_id)}
+        return any(tombstones.has(connection, mark) for mark in marks)
+
     def _was_forgotten(self, connection: Connection, item: _Ready) -> bool:
-        session_id = item.line.session.id
         marks = {
-            tombstones.of_message(self._salt or "", session_id, external_id=external, mark=item.mark)
+            tombstones.of_message(self._salt or "", scope, external_id=external, mark=item.mark)
             for external in (item.row.external_id, None)
+            for scope in self._scopes(item.line.session.id)
         }
         return any(tombstones.has(connection, mark) for mark in marks)
 
@@ -158,14 +186,14 @@ class Importing:
             if item.line.session.title is not None and session_id in self._created:
                 titles[session_id] = item.line.session
         for session_id, count in counts.items():
-            connection.execute(rows.SQL.touch, (count, latest[session_id], session_id))
+            connection.execute(rows.SQL.touch, (count, latest[session_id], session_id, self._users[session_id]))
             if session_id in self._created:
                 connection.execute(SQL.begun_earlier, (first[session_id], session_id))
         for session_id, session in titles.items():
             self._add_title(connection, session_id, session)
 
     def _add_title(self, connection: Connection, session_id: SessionId, session: Session) -> None:
-        existing = life.one(connection, session_id)
+        existing = life.one(connection, session_id, user=self._users[session_id])
         if existing is not None and existing.title is None and session.title is not None:
             title = self._file.redaction.text(session.title)
             unique = life.unique_title(connection, title, user_id=existing.user_id, session_id=session_id)

@@ -24,13 +24,14 @@ class SqliteKeeping:
     def __init__(self, store: SqliteSessionStore) -> None:
         self._store = store
         self._file = store.file
+        self._user = store.user
         self._database = store.database
 
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
         """Hide a conversation from lists, or show it again; search finds it either way."""
         with self._file.writing() as connection:
-            life.existing(connection, session_id)
-            chain = context.lineage(connection).chain(session_id)
+            life.existing(connection, session_id, user=self._user)
+            chain = context.lineage(connection, user=self._user).chain(session_id)
             life.archive(connection, chain, archived=archived)
         return chain
 
@@ -38,17 +39,18 @@ class SqliteKeeping:
         """Move conversations to the trash, each with the whole chain of its compressions."""
         gone: list[SessionId] = []
         with self._file.writing() as connection:
-            links = context.lineage(connection)
+            links = context.lineage(connection, user=self._user)
             for session_id in session_ids:
                 if session_id not in gone:
-                    life.existing(connection, session_id)
+                    life.existing(connection, session_id, user=self._user)
                     gone += life.trash(connection, links.chain(session_id), now=self._file.now())
         return gone
 
     def restore(self, session_id: SessionId) -> list[SessionId]:
         """Bring a conversation back from the trash."""
         with self._file.writing() as connection:
-            back = life.untrash(connection, context.lineage(connection).chain(session_id))
+            chain = context.lineage(connection, user=self._user).chain(session_id)
+            back = life.untrash(connection, chain, user=self._user)
         if not back:
             raise no_session(session_id)
         return back
@@ -56,13 +58,13 @@ class SqliteKeeping:
     def trashed(self) -> list[Session]:
         """Return what is in the trash, the latest first."""
         with self._database.reading() as connection:
-            return life.in_trash(connection, until=_NEVER)
+            return life.in_trash(connection, user=self._user)
 
     def sweep(self, *, days: float | None = None) -> Removed:
-        """Remove for good what has been in the trash for longer than its time."""
+        """Remove for good what any user's trash has held for longer than its time."""
         kept_days = self._file.settings.trash_days if days is None else days
         with self._database.reading() as connection:
-            due = [one.id for one in life.in_trash(connection, until=self._file.now() - kept_days * DAY_SECONDS)]
+            due = life.due(connection, until=self._file.now() - kept_days * DAY_SECONDS)
         if not due:
             return Removed()
         return purge.sessions(self._database, due, keep_borrowed=True)
@@ -71,8 +73,9 @@ class SqliteKeeping:
         """Return what a prune would throw away: idle for so long, of that source, the oldest until the rest fits."""
         with self._database.reading() as connection:
             before = _NEVER if days is None else self._file.now() - days * DAY_SECONDS
-            idle = [session_from(row) for row in connection.execute(SQL.idle, {"before": before, "source": source})]
-            sizes: dict[str, int] = dict(connection.execute(SQL.text_bytes))
+            bindings = {"user": self._user, "before": before, "source": source}
+            idle = [session_from(row) for row in connection.execute(SQL.idle, bindings)]
+            sizes: dict[str, int] = dict(connection.execute(SQL.text_bytes, (self._user,)))
         if most_bytes is not None:
             excess = sum(sizes.values()) - most_bytes
             taken = []
@@ -85,12 +88,13 @@ class SqliteKeeping:
         return Pruned(tuple(idle), sum(sizes.get(session.id, 0) for session in idle))
 
     def stats(self, *, months: int = 12, biggest: int = 10) -> dict[str, JSON]:
-        """Return counts, sizes by table and index, growth by month, and the biggest sessions."""
+        """Return the user's counts, growth by month and biggest sessions, and the sizes of the file's tables."""
         with self._database.reading() as connection:
-            ((sessions, in_trash, messages, text_bytes),) = connection.execute(SQL.totals).fetchall()
+            ((sessions, in_trash),) = connection.execute(SQL.totals, (self._user,)).fetchall()
+            ((messages, text_bytes),) = connection.execute(SQL.message_totals, (self._user,)).fetchall()
             sizes: dict[str, JSON] = dict(connection.execute(SQL.sizes))
-            growth = list(connection.execute(SQL.growth, (months,)))
-            big = list(connection.execute(SQL.biggest, (biggest,)))
+            growth = list(connection.execute(SQL.growth, (self._user, months)))
+            big = list(connection.execute(SQL.biggest, (self._user, biggest)))
         return {
             "path": str(self._database.path),
             "file_bytes": self._file_bytes(),

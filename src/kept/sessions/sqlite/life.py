@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kept.core.errors import UsageError
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import Link, Session
 from kept.sessions import titles
 from kept.sessions.records import session_from, session_row, storable
@@ -38,29 +38,30 @@ def continue_as(connection: Connection, parent: Session, child: SessionId, *, st
     connection.execute(SQL.end, (started, "compression", parent.id))
 
 
-def one(connection: Connection, session_id: str) -> Session | None:
-    """Return a session that is not in the trash, or None."""
-    row = connection.execute(SQL.one, (storable(session_id),)).fetchone()
+def one(connection: Connection, session_id: str, *, user: UserId) -> Session | None:
+    """Return a session of that user that is not in the trash, or None."""
+    row = connection.execute(SQL.one, (storable(session_id), user)).fetchone()
     return None if row is None else session_from(row)
 
 
-def existing(connection: Connection, session_id: str) -> Session:
+def existing(connection: Connection, session_id: str, *, user: UserId) -> Session:
     """Return the session, or raise NotFound."""
-    session = one(connection, session_id)
+    session = one(connection, session_id, user=user)
     if session is None:
         raise no_session(session_id)
     return session
 
 
-def resolved(connection: Connection, name: str) -> SessionId:
+def resolved(connection: Connection, name: str, *, user: UserId) -> SessionId:
     """Return the session with that id or title, or the only one whose id begins so."""
     text = storable(name.strip())
-    exact = one(connection, text)
+    exact = one(connection, text, user=user)
     if exact is not None:
         return exact.id
-    found = [SessionId(row[0]) for row in connection.execute(SQL.by_title, (text,))]
+    found = [SessionId(row[0]) for row in connection.execute(SQL.by_title, (user, text))]
     if not found and text:
-        found = [SessionId(row[0]) for row in connection.execute(SQL.by_prefix, (text, f"{text}\U0010ffff"))]
+        bindings = (text, f"{text}\U0010ffff", user)
+        found = [SessionId(row[0]) for row in connection.execute(SQL.by_prefix, bindings)]
     if len(found) > 1:
         raise UsageError(f"{name!r} could be {', '.join(found[:5])}", "give the whole id")
     if not found:
@@ -68,24 +69,25 @@ def resolved(connection: Connection, name: str) -> SessionId:
     return found[0]
 
 
-def recent(
-    connection: Connection, *, limit: int, source: str | None, user_id: str | None, archived: bool
-) -> list[Session]:
+def users(connection: Connection) -> list[UserId]:
+    """Return every user who has a session, in order."""
+    return [UserId(name) for (name,) in connection.execute(SQL.users)]
+
+
+def recent(connection: Connection, *, user: UserId, limit: int, source: str | None, archived: bool) -> list[Session]:
     """Return sessions by last activity, newest first; hidden sources only where `source` names them."""
-    # one index by user and time serves both questions, and every append touches one index less
-    users = [user_id] if user_id is not None else [str(row[0]) for row in connection.execute(SQL.users)]
-    found: list[Session] = []
-    for user in users:
-        bindings = {"limit": limit, "source": source, "archived": int(archived), "user": user}
-        found += [session_from(row) for row in connection.execute(SQL.recent_of_user, bindings)]
-    if len(users) > 1:
-        found.sort(key=lambda session: session.last_active or session.started, reverse=True)
-    return found[:limit]
+    bindings = {"limit": limit, "source": source, "archived": int(archived), "user": user}
+    return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
 
 
-def in_trash(connection: Connection, *, until: float, limit: int = -1) -> list[Session]:
-    """Return what was thrown away up to that moment, the latest first."""
-    return [session_from(row) for row in connection.execute(SQL.in_trash, (until, limit))]
+def in_trash(connection: Connection, *, user: UserId) -> list[Session]:
+    """Return the user's sessions in the trash, the latest first."""
+    return [session_from(row) for row in connection.execute(SQL.in_trash, (user,))]
+
+
+def due(connection: Connection, *, until: float) -> list[SessionId]:
+    """Return the sessions of every user that were moved to the trash up to that moment."""
+    return [SessionId(one) for (one,) in connection.execute(SQL.due, (until,))]
 
 
 def unique_title(connection: Connection, title: str, *, user_id: str, session_id: str) -> str:
@@ -106,9 +108,9 @@ def next_title(connection: Connection, title: str, *, user_id: str) -> str:
     return titles.numbered(base, max(int(highest or 1), 1) + 1)
 
 
-def rename(connection: Connection, session_id: SessionId, title: str) -> str:
+def rename(connection: Connection, session_id: SessionId, title: str, *, user: UserId) -> str:
     """Set the title, made unique, and return it; an empty one takes the title away."""
-    session = existing(connection, session_id)
+    session = existing(connection, session_id, user=user)
     unique = unique_title(connection, title, user_id=session.user_id, session_id=session.id)
     connection.execute(SQL.set_title, (unique or None, session.id))
     return unique
@@ -148,11 +150,11 @@ def trash(connection: Connection, chain: Sequence[SessionId], *, now: float) -> 
     return gone
 
 
-def untrash(connection: Connection, chain: Sequence[SessionId]) -> list[SessionId]:
+def untrash(connection: Connection, chain: Sequence[SessionId], *, user: UserId) -> list[SessionId]:
     """Bring a conversation back from the trash; return the sessions that came."""
     back = []
     for session_id in chain:
-        connection.execute(SQL.untrash, (session_id,))
+        connection.execute(SQL.untrash, (session_id, user))
         if connection.changes():
             back.append(session_id)
     return back

@@ -16,7 +16,7 @@ SELECT data FROM blobs WHERE hash = ?;
 -- name: touch
 UPDATE sessions
 SET message_count = message_count + ?, last_active = max(coalesce(last_active, 0), ?)
-WHERE id = ? AND trashed IS NULL;
+WHERE id = ? AND user_id = ? AND trashed IS NULL;
 
 -- name: of_session
 SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
@@ -26,13 +26,14 @@ FROM messages WHERE session_id = ? AND id > ? AND state IN (SELECT value FROM js
 -- name: one
 SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted
-FROM messages WHERE id = ? AND state <> 'rewound';
+FROM messages WHERE id = ?1 AND state <> 'rewound'
+  AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL);
 
 -- name: of_ids
 SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted
-FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND state <> 'rewound'
-  AND EXISTS (SELECT 1 FROM sessions WHERE sessions.id = messages.session_id AND sessions.trashed IS NULL)
+FROM messages WHERE id IN (SELECT value FROM json_each(?1)) AND state <> 'rewound'
+  AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL)
 ORDER BY id;
 
 -- name: before

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import Usage
 from kept.core.text import JSON, dumps
 from kept.sessions.records import storable
@@ -43,17 +43,17 @@ def release(connection: Connection, name: str, *, holder: str) -> None:
 
 
 def add_usage(
-    connection: Connection, key: tuple[SessionId, datetime, str, str], *, usage: Usage, cost: float | None
+    connection: Connection, key: tuple[UserId, SessionId, datetime, str, str], *, usage: Usage, cost: float | None
 ) -> None:
-    """Count one model call under session, day, model and task."""
-    session_id, moment, model, task = key
+    """Count one model call under user, session, day, model and task."""
+    user, session_id, moment, model, task = key
     tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    connection.execute(SQL.add_usage, (session_id, f"{moment:%Y-%m-%d}", model, task, *tokens, cost))
+    connection.execute(SQL.add_usage, (user, session_id, f"{moment:%Y-%m-%d}", model, task, *tokens, cost))
 
 
-def usage(connection: Connection, *, session_id: SessionId | None, since: str) -> list[UsageRow]:
-    """Return the counted calls, by day, model and task."""
-    found = connection.execute(SQL.usage, {"session": session_id, "since": since})
+def usage(connection: Connection, *, user: UserId, session_id: SessionId | None, since: str) -> list[UsageRow]:
+    """Return the user's counted calls, by day, model and task."""
+    found = connection.execute(SQL.usage, {"user": user, "session": session_id, "since": since})
     return [
         UsageRow(day, model, task, session, calls, Usage(sent, received, read, written), cost)
         for day, model, task, session, calls, sent, received, read, written, cost in found

@@ -18,10 +18,10 @@ DELETE FROM leases WHERE name = ? AND holder = ?;
 
 -- name: add_usage
 INSERT INTO usage (
-  session_id, day, model, task, api_call_count,
+  user_id, session_id, day, model, task, api_call_count,
   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
-) VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?)
-ON CONFLICT (session_id, day, model, task) DO UPDATE SET
+) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)
+ON CONFLICT (user_id, session_id, day, model, task) DO UPDATE SET
   api_call_count = api_call_count + 1,
   input_tokens = input_tokens + excluded.input_tokens,
   output_tokens = output_tokens + excluded.output_tokens,
@@ -32,7 +32,7 @@ ON CONFLICT (session_id, day, model, task) DO UPDATE SET
 -- name: usage
 SELECT day, model, task, session_id, api_call_count,
   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
-FROM usage WHERE (:session IS NULL OR session_id = :session) AND day >= :since ORDER BY day, model, task;
+FROM usage WHERE user_id = :user AND (:session IS NULL OR session_id = :session) AND day >= :since ORDER BY day, model, task;
 
 -- name: add_node
 INSERT INTO nodes (session_id, depth, text, children, created) VALUES (?, ?, ?, ?, ?);

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
@@ -215,19 +215,18 @@ def _totals(connection: Connection) -> tuple[int, float]:
     return documents, (numbers[1] / documents if documents and len(numbers) > 1 else 1.0)
 
 
-def find(connection: Connection, request: SearchRequest, *, now: float, asks: "Asks | None" = None) -> Found:
-    """Run the ranked search on one state of the file."""
+def find(connection: Connection, request: SearchRequest, *, user: str, now: float, asks: "Asks | None" = None) -> Found:
+    """Run the ranked search over the user's sessions on one state of the file."""
     from kept.sessions.search import engine
 
     with _one_state(connection):
-        if request.user_id is not None and _is_only_user(connection, request.user_id):
-            # a filter that everything passes would only make the search read more
-            request = replace(request, user_id=None)
-        return engine.find(connection, request, now=now, asks=asks)
+        # without other users the filter passes everything and would only make the search read more
+        only = None if _is_only_user(connection, user) else user
+        return engine.find(connection, request, user=only, now=now, asks=asks)
 
 
-def _is_only_user(connection: Connection, user_id: str) -> bool:
-    return connection.execute(SQL.other_user, (user_id, user_id)).fetchone() is None
+def _is_only_user(connection: Connection, user: str) -> bool:
+    return connection.execute(SQL.other_user, (user, user)).fetchone() is None
 
 
 @contextmanager

@@ -34,13 +34,13 @@ DELETE FROM nodes WHERE session_id = ?;
 
 -- name: keep_totals
 INSERT INTO usage (
-  session_id, day, model, task, api_call_count,
+  user_id, session_id, day, model, task, api_call_count,
   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
 )
-SELECT '', day, model, task, api_call_count,
+SELECT user_id, '', day, model, task, api_call_count,
   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
-FROM usage WHERE session_id = ?
-ON CONFLICT (session_id, day, model, task) DO UPDATE SET
+FROM usage WHERE session_id = ?1 AND user_id = (SELECT s.user_id FROM sessions AS s WHERE s.id = ?1)
+ON CONFLICT (user_id, session_id, day, model, task) DO UPDATE SET
   api_call_count = api_call_count + excluded.api_call_count,
   input_tokens = input_tokens + excluded.input_tokens,
   output_tokens = output_tokens + excluded.output_tokens,
@@ -49,7 +49,7 @@ ON CONFLICT (session_id, day, model, task) DO UPDATE SET
   cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + coalesce(excluded.cost, 0) END;
 
 -- name: drop_usage
-DELETE FROM usage WHERE session_id = ?;
+DELETE FROM usage WHERE session_id = ?1 AND user_id = (SELECT s.user_id FROM sessions AS s WHERE s.id = ?1);
 
 -- name: drop_session
 DELETE FROM sessions WHERE id = ?;

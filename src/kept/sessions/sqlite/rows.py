@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from kept.core.errors import NotFound
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import NewMessage, State, StoredMessage
 from kept.sessions.blobs import Blob, blob_text
 from kept.sessions.records import MessageRow, Row, message_from, message_row
@@ -19,12 +19,14 @@ EVERYTHING = -1
 _NEWEST_ID = 9_223_372_036_854_775_807
 
 
-def add(connection: Connection, session_id: SessionId, messages: Sequence[NewMessage]) -> list[MessageId]:
+def add(
+    connection: Connection, session_id: SessionId, messages: Sequence[NewMessage], *, user: UserId
+) -> list[MessageId]:
     """Insert redacted `messages`, index them, and return their ids; one transaction is open already."""
     if not messages:
         return []
     latest = max(new.timestamp for new in messages)
-    connection.execute(SQL.touch, (len(messages), latest, session_id))
+    connection.execute(SQL.touch, (len(messages), latest, session_id, user))
     if connection.changes() == 0:
         raise no_session(session_id)
     return insert(connection, [message_row(session_id, new) for new in messages])
@@ -78,18 +80,18 @@ def of_session(
     return restored(connection, connection.execute(SQL.of_session, (session_id, after, words, limit)))
 
 
-def one(connection: Connection, message_id: int) -> StoredMessage | None:
-    """Return a message that was not taken back, or None."""
+def one(connection: Connection, message_id: int, *, user: UserId) -> StoredMessage | None:
+    """Return a message of that user that was neither rewound nor moved to the trash, or None."""
     if not 0 <= message_id <= _NEWEST_ID:
         return None
-    found = restored(connection, connection.execute(SQL.one, (message_id,)))
+    found = restored(connection, connection.execute(SQL.one, (message_id, user)))
     return found[0] if found else None
 
 
-def of_ids(connection: Connection, message_ids: Sequence[int]) -> list[StoredMessage]:
-    """Return the messages that were neither taken back nor put into the trash, in order of their ids."""
+def of_ids(connection: Connection, message_ids: Sequence[int], *, user: UserId) -> list[StoredMessage]:
+    """Return the user's messages that were neither rewound nor moved to the trash, in order of their ids."""
     known = [number for number in message_ids if 0 <= number <= _NEWEST_ID]
-    return restored(connection, connection.execute(SQL.of_ids, (json.dumps(known),)))
+    return restored(connection, connection.execute(SQL.of_ids, (json.dumps(known), user)))
 
 
 def around(connection: Connection, anchor: StoredMessage, *, before: int, after: int) -> list[StoredMessage]:

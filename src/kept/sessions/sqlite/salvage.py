@@ -47,7 +47,7 @@ class Salvage:
         return self.result
 
     def _copy(self, target: Connection, table: str) -> None:
-        columns = [str(row[1]) for row in target.execute(f"PRAGMA table_info({table})")]
+        columns = self._shared_columns(target, table)
         listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
         insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({marks})"  # noqa: S608 - names from our own schema
         rows = (
@@ -62,6 +62,16 @@ class Salvage:
             if count % 10_000 == 1:
                 self._sink(Progressed(f"{TASK} of {table}", count, None))
         self.result.rows[table] = count
+
+    def _shared_columns(self, target: Connection, table: str) -> list[str]:
+        """Return the columns of the new table that the damaged file has too; an older file has fewer."""
+        columns = [str(row[1]) for row in target.execute(f"PRAGMA table_info({table})")]
+        try:
+            with explain_sql_errors(self._path):
+                known = {str(row[1]) for row in self._damaged.execute(f"PRAGMA table_info({table})")}
+        except StorageError:
+            return columns
+        return [name for name in columns if name in known] or columns
 
     def _lose(self, table: str) -> None:
         self.result.lost[table] = self.result.lost.get(table, 0) + 1

@@ -71,7 +71,8 @@ LIMIT :limit;
 SELECT json_group_array(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?));
 
 -- name: session_range
-SELECT min(id), max(id), (SELECT message_count FROM sessions WHERE id = ?1) FROM messages WHERE session_id = ?1;
+SELECT min(m.id), max(m.id), s.message_count FROM sessions AS s JOIN messages AS m ON m.session_id = s.id
+WHERE s.id = ?1 AND (?2 IS NULL OR s.user_id = ?2);
 
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);

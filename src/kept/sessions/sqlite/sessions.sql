@@ -7,7 +7,7 @@ INSERT INTO sessions (
 -- name: one
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
   archived, last_active, message_count, metadata
-FROM sessions WHERE id = ? AND trashed IS NULL;
+FROM sessions WHERE id = ? AND user_id = ? AND trashed IS NULL;
 
 -- name: exists
 SELECT trashed FROM sessions WHERE id = ?;
@@ -20,7 +20,7 @@ WITH RECURSIVE each_user (name) AS (
 )
 SELECT name FROM each_user WHERE name IS NOT NULL;
 
--- name: recent_of_user
+-- name: recent
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
   archived, last_active, message_count, metadata
 FROM sessions
@@ -31,7 +31,10 @@ ORDER BY last_active DESC LIMIT :limit;
 -- name: in_trash
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
   archived, last_active, message_count, metadata
-FROM sessions WHERE trashed IS NOT NULL AND trashed <= ? ORDER BY trashed DESC LIMIT ?;
+FROM sessions WHERE user_id = ? AND trashed IS NOT NULL ORDER BY trashed DESC;
+
+-- name: due
+SELECT id FROM sessions WHERE trashed <= ? ORDER BY trashed DESC;
 
 -- name: end
 UPDATE sessions SET ended = ?, end_reason = ? WHERE id = ? AND ended IS NULL;
@@ -46,7 +49,7 @@ UPDATE sessions SET archived = ? WHERE id = ?;
 UPDATE sessions SET trashed = ? WHERE id = ? AND trashed IS NULL;
 
 -- name: untrash
-UPDATE sessions SET trashed = NULL WHERE id = ? AND trashed IS NOT NULL;
+UPDATE sessions SET trashed = NULL WHERE id = ? AND user_id = ? AND trashed IS NOT NULL;
 
 -- name: title_taken
 SELECT id FROM sessions WHERE user_id = ? AND title = ?;
@@ -57,9 +60,6 @@ WHERE user_id = :user AND title > :from AND title < :to AND substr(title, :cut) 
 
 -- name: set_title
 UPDATE sessions SET title = ? WHERE id = ?;
-
--- name: set_model
-UPDATE sessions SET model = ? WHERE id = ?;
 
 -- name: prompt
 SELECT p.text FROM sessions AS s JOIN prompts AS p ON p.hash = s.prompt_hash WHERE s.id = ?;
@@ -77,7 +77,7 @@ DELETE FROM prompts WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM sessions WHERE
 SELECT prompt_hash FROM sessions WHERE id = ?;
 
 -- name: by_title
-SELECT id FROM sessions WHERE title = ? AND trashed IS NULL LIMIT 6;
+SELECT id FROM sessions WHERE user_id = ? AND title = ? AND trashed IS NULL LIMIT 6;
 
 -- name: by_prefix
-SELECT id FROM sessions WHERE id >= ? AND id < ? AND trashed IS NULL LIMIT 6;
+SELECT id FROM sessions WHERE id >= ? AND id < ? AND user_id = ? AND trashed IS NULL LIMIT 6;

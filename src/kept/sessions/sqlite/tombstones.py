@@ -2,7 +2,7 @@
 
 import hashlib
 
-from kept.core.ids import random_hex
+from kept.core.ids import OWNER, UserId, random_hex
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
 
@@ -19,6 +19,11 @@ def make_salt(connection: Connection) -> str:
     """Return the secret of this file, made at the first need."""
     connection.execute(SQL.make_salt, (random_hex(16),))
     return salt(connection)
+
+
+def scope(session_id: str, user: UserId) -> str:
+    """Return what marks name a session by; one user's marks must not stop another's import."""
+    return session_id if user == OWNER else f"{user}\0{session_id}"
 
 
 def of_session(salted: str, session_id: str) -> str:

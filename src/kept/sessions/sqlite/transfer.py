@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import State
 from kept.core.text import JSON
 from kept.sessions.lines import DEFAULT_SOURCE, SessionLine, message_line, session_line
@@ -22,15 +22,14 @@ _PAGE = 1_000
 class SqliteTransfer:
     """Implements `sessions.ports.Transfer` on one file."""
 
-    def __init__(self, file: SessionFile) -> None:
+    def __init__(self, file: SessionFile, *, user: UserId) -> None:
         self._file = file
+        self._user = user
 
-    def exported(
-        self, *, session_id: SessionId | None = None, user_id: str | None = None, raw: bool = False
-    ) -> Iterator[dict[str, JSON]]:
-        """Yield the lines of one session, of one user's, or of all; `raw` adds what was sent to the model."""
+    def exported(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
+        """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
         with self._file.database.reading() as connection:
-            found = list(connection.execute(SQL.sessions, {"user": user_id, "session": session_id}))
+            found = list(connection.execute(SQL.sessions, {"user": self._user, "session": session_id}))
         for row in found:
             session = session_from(row[:-1])
             with self._file.database.reading() as connection:
@@ -53,7 +52,7 @@ class SqliteTransfer:
         self, lines: Iterable[bytes], *, source: str = DEFAULT_SOURCE, total: int | None = None
     ) -> ImportReport:
         """Take every line in once; bad ones are reported with their number and skipped."""
-        return Importing(self._file, source=source).run(lines, total=total)
+        return Importing(self._file, user=self._user, source=source).run(lines, total=total)
 
 
 def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> SessionLine:

@@ -1,3 +1,6 @@
+-- name: owner
+SELECT user_id FROM sessions WHERE id = ?;
+
 -- name: known
 SELECT external_id, role, content, parts, tool_calls, timestamp FROM messages
 WHERE session_id = ? AND state <> 'rewound' ORDER BY id;
@@ -8,14 +11,11 @@ UPDATE sessions SET started = min(started, ?) WHERE id = ?;
 -- name: add_title
 UPDATE sessions SET title = ? WHERE id = ? AND title IS NULL;
 
--- name: set_state
-UPDATE messages SET state = 'compacted' WHERE id = ?;
-
 -- name: sessions
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
   archived, last_active, message_count, metadata, context_from
 FROM sessions
-WHERE trashed IS NULL AND (:user IS NULL OR user_id = :user) AND (:session IS NULL OR id = :session)
+WHERE user_id = :user AND trashed IS NULL AND (:session IS NULL OR id = :session)
 ORDER BY rowid;
 
 -- name: carried

@@ -146,7 +146,7 @@ def test_the_tool_says_that_a_phrase_was_not_looked_for_everywhere(
     """An answer that may not be all says so, found or not."""
     monkeypatch.setattr(conditions, "_MOST_MESSAGES", 500)
     say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100))])
-    asker = Asker(None, frozenset())
+    asker = Asker(frozenset())
 
     value = answer(store, Asked(query='"green red"'), asker, budget=4_000)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.search.candidates import EXHAUSTIVE
@@ -184,10 +184,10 @@ def test_filters_exclude_and_are_counted(store: SqliteSessionStore) -> None:
 
 def test_another_users_messages_are_neither_found_nor_counted(store: SqliteSessionStore) -> None:
     """A user sees only their own, and learns nothing of others."""
-    say(store, "mine", ["violin lesson"], user_id="ann")
-    say(store, "theirs", ["violin concert"], user_id="bob")
+    say(store, "mine", ["violin lesson"])
+    say(store.for_user(UserId("bob")), "theirs", ["violin concert"])
 
-    found = search(store, "violin", user_id="ann")
+    found = store.search(SearchRequest("violin"))
 
     assert [hit.session_id for hit in found.sessions] == ["mine"]
     assert sum(found.excluded.values()) == 0
