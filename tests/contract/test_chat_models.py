@@ -25,7 +25,7 @@ from kept.core.messages import (
 from kept.core.ports import ChatModel
 from kept.core.tools import ToolSchema
 from kept.llm.anthropic import AnthropicModel
-from kept.llm.endpoint import Endpoint, Sending
+from kept.llm.endpoints import Endpoint, Sending
 from kept.llm.openai import OpenAIModel
 from kept.testing.loopback import API_KEY, Drops, FailsMidway, Hangs, Loopback, Overflows, Raw, Status
 from kept.testing.loopback_anthropic import LoopbackAnthropic

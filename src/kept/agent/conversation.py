@@ -122,7 +122,7 @@ class Live:
         if self.parts.engine is None or self.parts.model is None:
             return
         overhead = text_tokens(self.prompt) + tool_tokens(self.parts.toolbox.schemas)
-        window = Window(self.parts.model.context_length, self.parts.gauge.calibration.applied(overhead))
+        window = Window(self.parts.model.context_length, self.parts.gauge.calibration.apply(overhead))
         self.parts.engine.update_model(window)
 
     def begin_turn(self, text: str) -> str:
@@ -230,7 +230,7 @@ class Live:
         usage = response.usage
         estimated = request_tokens(asked)
         # an endpoint that reports nothing leaves the estimate as the only reading
-        self.last_prompt_tokens = usage.prompt_tokens or self.parts.gauge.calibration.applied(estimated)
+        self.last_prompt_tokens = usage.prompt_tokens or self.parts.gauge.calibration.apply(estimated)
         if usage.prompt_tokens:
             self.parts.gauge.learn(estimated=estimated, reported=usage.prompt_tokens)
         if self.parts.engine is not None:

@@ -33,11 +33,11 @@ class Gauge:
 
     def count(self, message: Message) -> int:
         """Return the tokens of one message."""
-        return self.calibration.applied(message_tokens(message))
+        return self.calibration.apply(message_tokens(message))
 
     def learn(self, *, estimated: int, reported: int) -> None:
         """Take one reading in."""
-        self.calibration = self.calibration.learned(estimated=estimated, reported=reported)
+        self.calibration = self.calibration.learn(estimated=estimated, reported=reported)
 
 
 class SkillsInUse(Protocol):

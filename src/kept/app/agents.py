@@ -154,7 +154,7 @@ class AgentBuilder:
             catalogue=lambda: self._space.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._space.skill_tools if settings.skills.enabled else None,
-            reviewer=self._app.models.own("review", model) if model is not None else None,
+            reviewer=self._app.models.dedicated("review", model) if model is not None else None,
             titler=self._titler(model, told),
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
@@ -216,7 +216,7 @@ class AgentBuilder:
                 clock=self._app.clock,
                 redact=redact,
                 settings=self._app.settings.compression,
-                model=self._app.models.errand("compression", model, sink=told),
+                model=self._app.models.auxiliary("compression", model, sink=told),
                 nodes=sessions,
                 originals=sessions.messages_by_id if sessions else None,
                 deadline_seconds=self._app.settings.auxiliary.compression.timeout,
@@ -288,8 +288,8 @@ class AgentBuilder:
     def _titler(self, model: ChatModel | None, told: EventSink) -> Completes | None:
         """Return who names sessions; without a model set aside for it their first words do, which cost nothing."""
         models = self._app.models
-        is_set = model is not None and models.own("title", model) is not None
-        return models.errand("title", model, sink=told) if is_set else None
+        is_set = model is not None and models.dedicated("title", model) is not None
+        return models.auxiliary("title", model, sink=told) if is_set else None
 
     def _review_tokens(self, sessions: Sessions | None) -> int:
         today = self._app.clock.now().strftime("%Y-%m-%d")

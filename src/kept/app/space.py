@@ -128,7 +128,7 @@ class UserSpace:
             lambda: self.sessions,
             app.settings.sessions,
             clock=app.clock,
-            auxiliary=lambda: app.models.errand("search_summary", app.models.chat(), sink=sink),
+            auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(), sink=sink),
         )
         return [
             MemoryTool(self.memory, self.approvals).tool(),

@@ -10,7 +10,7 @@ from kept.core.errors import UsageError
 if TYPE_CHECKING:
     from kept.app.root import App
     from kept.core.ports import Embeds
-    from kept.llm.endpoint import Endpoint
+    from kept.llm.endpoints import Endpoint
     from kept.sessions.settings import EmbeddingSettings
     from kept.sessions.sqlite.semantic import Meaning
     from kept.storage.sqlite import Database
@@ -27,7 +27,7 @@ def meaning_of(app: App, database: Database) -> Meaning | None:
     from kept.sessions.sqlite.semantic import Meaning
 
     def served(timeout: float) -> Embeds:
-        from kept.llm.embeddings import OpenAIEmbeddings
+        from kept.llm.openai import OpenAIEmbeddings
 
         if find_spec("numpy") is None:
             raise UsageError("vectors are compared with numpy", "run: pip install 'kept[vectors]'")
@@ -54,8 +54,7 @@ def meaning_of(app: App, database: Database) -> Meaning | None:
 
 
 def _endpoint(app: App, settings: EmbeddingSettings) -> Endpoint:
-    from kept.llm.endpoint import NO_KEY, Endpoint
-    from kept.llm.failures import missing_key
+    from kept.llm.endpoints import NO_KEY, Endpoint, missing_key
 
     url = settings.base_url or app.environ.get("OPENAI_BASE_URL") or _OPENAI
     key = app.environ.get(settings.api_key_env) or ""

@@ -1,4 +1,4 @@
-"""Errands: short questions to a model, asked from synchronous code and without streaming."""
+"""Auxiliary model calls (summaries, reviews, titles): synchronous, without streaming."""
 
 import asyncio
 import time
@@ -12,14 +12,14 @@ from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 from kept.core.ports import ChatModel, EventSink
 from kept.llm.retry import close
 
-THINKING_ROOM = 4_096
-"""What is added to the limit when an answer was used up by thinking before it said a word."""
+EXTRA_THINKING_TOKENS = 4_096
+"""Added to the output limit when thinking used up the whole limit before any text."""
 
 T = TypeVar("T")
 
 
-class Errand:
-    """A chat model as core.ports.Completes; its calls are told to the sink under `task`."""
+class AuxiliaryModel:
+    """A chat model as `core.ports.Completes`; reports its calls to the sink under `task`."""
 
     def __init__(self, model: ChatModel, *, task: str, sink: EventSink) -> None:
         self.name = model.name
@@ -31,12 +31,12 @@ class Errand:
     def complete(self, system: str, prompt: str, *, max_output_tokens: int) -> str:
         """Return the answer to `prompt`, or raise a ModelError."""
         request = ChatRequest(system, (Message(Role.USER, prompt),), max_output_tokens=max_output_tokens)
-        response = self._asked(request)
+        response = self._ask(request)
         if response.stop_reason == "length" and not response.message.text.strip():
-            response = self._asked(replace(request, max_output_tokens=max_output_tokens + THINKING_ROOM))
+            response = self._ask(replace(request, max_output_tokens=max_output_tokens + EXTRA_THINKING_TOKENS))
         return response.message.text
 
-    def _asked(self, request: ChatRequest) -> ChatResponse:
+    def _ask(self, request: ChatRequest) -> ChatResponse:
         started = time.monotonic()
         response = _run(self._answer(request))
         self._sink(ModelCalled(self._task, response.model, response.usage, time.monotonic() - started))
@@ -53,12 +53,12 @@ class Errand:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end in a loop of its own, wherever the caller stands."""
+    """Run `work` in its own event loop, also when the caller already runs in one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(1, thread_name_prefix="kept-errand") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="kept-auxiliary") as pool:
         return pool.submit(asyncio.run, work).result()

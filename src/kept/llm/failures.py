@@ -1,4 +1,4 @@
-"""What an endpoint's failure means: the one line a person reads, and who must act."""
+"""Errors of model endpoints: classification, one-line messages and remedies."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
-from kept.llm.endpoint import Endpoint
+from kept.llm.endpoints import Endpoint
 
 LONGEST_MESSAGE = 300
 
@@ -26,7 +26,7 @@ _STATUS_OF_KIND = {
     "server_error": 500,
     "timeout_error": 504,
 }
-"""The words that both APIs use where an error has no HTTP status of its own, as inside a stream."""
+"""Error types of both APIs for errors without an HTTP status, for example inside a stream."""
 
 _OVERFLOW_KINDS = {"context_length_exceeded", "exceed_context_size_error", "request_too_large"}
 _OVERFLOW_WORDS = re.compile(
@@ -48,7 +48,7 @@ _NO_CREDIT_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What came back: a status, the vendor's words for it, and its message."""
+    """An error response: status, the vendor's error types, and message."""
 
     status: int | None
     kinds: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class Failure:
 
 
 def as_error(failure: Failure, endpoint: Endpoint, *, model: str) -> ModelError:
-    """Return the error that `failure` stands for; it never quotes a key."""
+    """Return the ModelError for `failure`; its message never contains a key."""
     status = _status(failure)
     said = one_line(failure.message, secret=endpoint.api_key)
     if _is_overflow(failure, status):
@@ -74,10 +74,10 @@ def as_error(failure: Failure, endpoint: Endpoint, *, model: str) -> ModelError:
             "try again later, or choose another model with `kept model set`",
             retry_after_seconds=failure.retry_after_seconds,
         )
-    return _refused(status, said, endpoint=endpoint, model=model)
+    return _describe_refusal(status, said, endpoint=endpoint, model=model)
 
 
-def _refused(status: int, said: str, *, endpoint: Endpoint, model: str) -> ModelRefused:
+def _describe_refusal(status: int, said: str, *, endpoint: Endpoint, model: str) -> ModelRefused:
     key = endpoint.key_variable or "the key"
     match status:
         case 401:
@@ -103,10 +103,10 @@ def _refused(status: int, said: str, *, endpoint: Endpoint, model: str) -> Model
             )
 
 
-def unreachable(endpoint: Endpoint, *, reason: str) -> ModelBusy:
-    """Return the error for a server that could not be spoken to.
+def unreachable_error(endpoint: Endpoint, *, reason: str) -> ModelBusy:
+    """Return the error for a server that cannot be reached.
 
-    A server on this machine that is not running does not start by being waited for.
+    Not retried on this machine: waiting does not start a server that is not running.
     """
     remedy = "start the server, or check its address" if endpoint.is_loopback else "check the network and the address"
     return ModelBusy(
@@ -116,36 +116,29 @@ def unreachable(endpoint: Endpoint, *, reason: str) -> ModelBusy:
     )
 
 
-def timed_out(endpoint: Endpoint, *, seconds: float) -> ModelBusy:
-    """Return the error for a server that stayed silent."""
+def timeout_error(endpoint: Endpoint, *, seconds: float) -> ModelBusy:
+    """Return the error for a server that sent nothing in time."""
     return ModelBusy(f"{endpoint.shown_url} was silent for {seconds:g} s", "try again, or raise `model.timeout`")
 
 
-def broke_off(endpoint: Endpoint, *, reason: str) -> ModelBusy:
-    """Return the error for an answer that stopped before its end."""
+def interrupted_error(endpoint: Endpoint, *, reason: str) -> ModelBusy:
+    """Return the error for an incomplete answer."""
     return ModelBusy(
         f"the answer of {endpoint.shown_url} broke off ({one_line(reason, secret=endpoint.api_key)})",
         "send the message again",
     )
 
 
-def empty_answer(endpoint: Endpoint) -> ModelBusy:
-    """Return the error for a stream that held nothing."""
+def empty_answer_error(endpoint: Endpoint) -> ModelBusy:
+    """Return the error for an empty stream."""
     return ModelBusy(
         f"{endpoint.shown_url} answered with an empty stream",
         "check that the address is that of the API, then run `kept model test`",
     )
 
 
-def missing_key(provider: str, variable: str) -> ModelRefused:
-    """Return the error for an endpoint that needs a key when there is none."""
-    return ModelRefused(
-        f"{provider} needs a key and {variable} is not set", f"set {variable}, then run `kept model test`"
-    )
-
-
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return how long the server asks to wait, from either header form, or None."""
+    """Return the wait that the server requests in `retry-after-ms` or `retry-after`, or None."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     text = headers.get("retry-after")

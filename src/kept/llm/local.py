@@ -1,4 +1,4 @@
-"""The adapter for a GGUF file that runs in this process, through llama.cpp."""
+"""The adapter for a GGUF file that runs in this process through llama.cpp."""
 
 import asyncio
 import os
@@ -10,17 +10,17 @@ from typing import Any
 
 from kept.core.errors import ModelRefused
 from kept.core.messages import ChatRequest, Delta
-from kept.llm.endpoint import Endpoint, Sending
-from kept.llm.failures import Failure, as_error, broke_off, empty_answer
-from kept.llm.openai_wire import Answer, body
+from kept.llm.endpoints import Endpoint, Sending
+from kept.llm.failures import Failure, as_error, empty_answer_error, interrupted_error
+from kept.llm.openai import Answer, build_body
 from kept.llm.sdk import calls_so_far
 
 DEFAULT_CONTEXT_LENGTH = 8_192
-"""The window that is reserved in memory unless `model.context_length` says otherwise."""
+"""The context window to allocate unless `model.context_length` is set."""
 
 
 class LocalModel:
-    """A model of the person's own, loaded when it is first asked."""
+    """A model from a local file, loaded on first use."""
 
     def __init__(self, path: Path, *, context_length: int = DEFAULT_CONTEXT_LENGTH, sending: Sending) -> None:
         self.name = f"local/{path}"
@@ -31,17 +31,17 @@ class LocalModel:
         self._lock = threading.Lock()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
-        """Generate in a thread of its own; closing the iterator stops it at the next token."""
+        """Generate in a thread; closing the iterator stops it at the next token."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[Any] = asyncio.Queue()
         stopped = threading.Event()
 
-        def hear(chunk: Any) -> bool:
+        def receive(chunk: Any) -> bool:
             if not stopped.is_set():
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             return stopped.is_set()
 
-        working = loop.run_in_executor(None, self._generate, request, hear)
+        working = loop.run_in_executor(None, self._generate, request, receive)
         working.add_done_callback(lambda _: chunks.put_nowait(None))
         answer = Answer()
         try:
@@ -53,19 +53,19 @@ class LocalModel:
             stopped.set()
             await asyncio.shield(working)
         if answer.is_empty:
-            raise empty_answer(self._endpoint)
+            raise empty_answer_error(self._endpoint)
         if answer.finish is None:
-            raise broke_off(self._endpoint, reason="generation ended early")
+            raise interrupted_error(self._endpoint, reason="generation ended early")
         yield answer.response(model=self.name, first_call=calls_so_far(request))
 
     @property
     def _endpoint(self) -> Endpoint:
         return Endpoint("local", f"file://localhost{self._path}")
 
-    def _generate(self, request: ChatRequest, hear: Any) -> None:
-        wired = body(request, model=self._path.name, sending=self._sending, vendor=False, as_parts=False)
+    def _generate(self, request: ChatRequest, receive: Any) -> None:
+        wired = build_body(request, model=self._path.name, sending=self._sending, vendor=False, as_parts=False)
         try:
-            self._loaded().handle_chat_completions(wired, hear)
+            self._load_once().handle_chat_completions(wired, receive)
         except (ValueError, RuntimeError) as error:
             raise as_error(Failure(400, message=str(error)), self._endpoint, model=self.name) from error
 
@@ -76,7 +76,7 @@ class LocalModel:
             failure = Failure(error.get("code"), kinds, str(error.get("message")))
             raise as_error(failure, self._endpoint, model=self.name)
 
-    def _loaded(self) -> Any:
+    def _load_once(self) -> Any:
         with self._lock:
             if self._server is None:
                 self._server = self._load()
@@ -96,7 +96,7 @@ class LocalModel:
         parameters.cpuparams.n_threads = os.cpu_count() or 1
         parameters.warmup = False
         parameters.verbosity = -1
-        # the library also listens on a loopback port; nobody else on this machine may use it
+        # the library also listens on a loopback port, so a random key keeps other users of this machine out
         parameters.api_keys = [secrets.token_urlsafe(32)]
         try:
             return xllamacpp.Server(parameters)

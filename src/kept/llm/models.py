@@ -1,30 +1,83 @@
-"""The models that the settings name, built when they are asked for."""
+"""Builds the configured models: chat, auxiliary tasks, fallbacks, prompt caching."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, Protocol
 
 from kept.core.ports import ChatModel, Completes, EventSink
 from kept.llm import pricing
-from kept.llm.auxiliary import Errand
-from kept.llm.caching import Caching, MarksMessages, caching_for
-from kept.llm.choice import Choice, Offer, Probe, choose, offers, usual_model
-from kept.llm.endpoint import Endpoint, Sending
-from kept.llm.local_servers import probe, window_at
+from kept.llm.auxiliary import AuxiliaryModel
+from kept.llm.choice import Choice, Offer, Probe, choose, default_model, offers
+from kept.llm.endpoints import (
+    EXTRACTIVE,
+    LOCAL,
+    SCRIPTED,
+    VENDORS,
+    Endpoint,
+    ModelName,
+    Sending,
+    endpoint_of,
+    parse_name,
+    probe,
+    window_at,
+)
 from kept.llm.retry import RetryingModel, RetryPolicy
-from kept.llm.sdk import warm
-from kept.llm.served import Marks, ServedModel
+from kept.llm.sdk import Marks, SdkModel, preload
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
-from kept.llm.vendors import EXTRACTIVE, LOCAL, SCRIPTED, VENDORS, ModelName, endpoint_of, parsed
+from kept.llm.wire import WireMessage
 
 UNKNOWN_LOCAL_WINDOW = 32_768
-"""The window that is assumed of a local server that does not say."""
+"""Assumed for a local server that does not report its context window."""
+_KNOWN_HOSTS = {"api.anthropic.com": "Anthropic", "openrouter.ai": "OpenRouter"}
+
+
+class MarksMessages(Protocol):
+    """Adds cache markers to a copy of the messages; implemented in the prompt package."""
+
+    def __call__(self, messages: Sequence[WireMessage], *, ttl: Literal["5m", "1h"], native: bool) -> list[WireMessage]:
+        """Return the marked copy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """Whether cache markers are sent to one model at one endpoint."""
+
+    on: bool
+    is_claude: bool
+    via: str
+    ttl: Literal["5m", "1h"]
+
+    @property
+    def status_line(self) -> str:
+        """Return the line for `status` output."""
+        if self.on:
+            who = "Claude" if self.is_claude else "model"
+            return f"Prompt caching: ENABLED ({who} via {self.via}, {self.ttl} TTL)"
+        return "Prompt caching: off (no cache markers are sent; the endpoint may cache by itself)"
+
+
+def caching_for(endpoint: Endpoint, model: str, *, settings: PromptCachingSettings, configured: bool) -> Caching:
+    """Decide whether to send cache markers; `configured` means that the user set the address of the endpoint.
+
+    `auto` sends them to Claude models at Anthropic and OpenRouter, and to endpoints that speak the messages API and
+    are configured or on this machine.
+    """
+    is_claude = "claude" in model.lower()
+    via = _KNOWN_HOSTS.get(endpoint.host) or ("OpenRouter" if endpoint.provider == "openrouter" else endpoint.host)
+    native = VENDORS[endpoint.provider].api == "anthropic"
+    understood = endpoint.host in _KNOWN_HOSTS or endpoint.provider == "openrouter"
+    if native and (endpoint.is_loopback or configured):
+        understood = True
+    on = is_claude and understood if settings.enabled == "auto" else settings.enabled
+    return Caching(on, is_claude, via, settings.cache_ttl)
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The three sections of the configuration that are about models."""
+    """The three sections of the configuration about models."""
 
     model: ModelSettings = field(default_factory=ModelSettings)
     auxiliary: AuxiliarySettings = field(default_factory=AuxiliarySettings)
@@ -32,7 +85,7 @@ class Configured:
 
 
 class Models:
-    """Builds models by name; `mark` puts the cache markers on a request."""
+    """Builds models by name; `mark` adds cache markers to a request."""
 
     def __init__(
         self,
@@ -53,40 +106,42 @@ class Models:
         self._connected: dict[tuple[str, str, int, float | None], ChatModel] = {}
 
     def choice(self, name: str | None = None) -> Choice:
-        """Return the model that is used, or would be; `name` is a person's wish for this once."""
+        """Return the model to use; `name` overrides the settings."""
         if name is not None:
-            return Choice(str(parsed(name)).removesuffix("/"), "it was asked for")
+            return Choice(str(parse_name(name)).removesuffix("/"), "it was asked for")
         return choose(self._settings, self._environment, probe_servers=self._probe)
 
     def offers(self) -> Iterator[Offer]:
-        """Yield every way to a model, open or not."""
+        """Yield every model source, available or not."""
         return offers(self._settings, self._environment, probe_servers=self._probe)
 
     def chat(self, name: str | None = None) -> ChatModel | None:
-        """Return the model to talk with, retried and with its fallbacks; None is the extractive assistant."""
+        """Return the chat model with retries and fallbacks; None means the extractive assistant."""
         chosen = self.choice(name)
         if chosen.is_extractive:
             return None
         first = self.bare(chosen.name, context_length=self._settings.context_length)
-        return self._retrying(first, *(self.bare(other) for other in self._settings.fallbacks if other != chosen.name))
+        return self._add_retries(
+            first, *(self.bare(other) for other in self._settings.fallbacks if other != chosen.name)
+        )
 
-    def errand(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> Completes | None:
-        """Return who does `task` (compression, review, title, search_summary); None when nobody can.
+    def auxiliary(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> Completes | None:
+        """Return the model for `task` (compression, review, title, search_summary), or None if there is none.
 
-        Its calls are told to `sink`, so that each is counted for the conversation that made it.
+        Reports its calls to `sink`, so that usage is counted for the conversation that caused them.
         """
-        model = self.own(task, main) or main
-        return None if model is None else Errand(model, task=task, sink=sink or self._sink)
+        model = self.dedicated(task, main) or main
+        return None if model is None else AuxiliaryModel(model, task=task, sink=sink or self._sink)
 
-    def own(self, task: str, main: ChatModel | None) -> ChatModel | None:
-        """Return the model that the settings name for `task` alone; None when the main model does it."""
+    def dedicated(self, task: str, main: ChatModel | None) -> ChatModel | None:
+        """Return the model that the settings name for `task`, or None if the main model is used."""
         wanted: AuxiliaryTask = getattr(self._auxiliary, task)
         if wanted.provider in {"auto", "main"} and wanted.model is None and wanted.base_url is None:
             return None
-        name = self._errand_name(wanted, main)
+        name = self._auxiliary_name(wanted, main)
         if name is None:
             return None
-        return self._retrying(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout))
+        return self._add_retries(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout))
 
     def bare(
         self,
@@ -97,7 +152,7 @@ class Models:
         context_length: int | None = None,
     ) -> ChatModel:
         """Return one model without retries or fallbacks."""
-        wanted = parsed(name)
+        wanted = parse_name(name)
         sending = self._sending(timeout)
         match wanted.provider:
             case "local":
@@ -113,29 +168,29 @@ class Models:
             case _:
                 endpoint = self._endpoint(wanted, base_url)
                 window = context_length or self._window(wanted, endpoint)
-                # one per endpoint: conversations side by side share its open connections
+                # one per endpoint, so that concurrent conversations share its connections
                 key = (str(wanted), endpoint.base_url, window, timeout)
                 if key not in self._connected:
-                    self._connected[key] = self._served(wanted, endpoint, window=window, sending=sending)
+                    self._connected[key] = self._build_adapter(wanted, endpoint, window=window, sending=sending)
                 return self._connected[key]
 
     def caching(self, name: str, *, base_url: str | None = None) -> Caching:
-        """Return whether cache markers go to this model."""
-        wanted = parsed(name)
+        """Return whether cache markers are sent to this model."""
+        wanted = parse_name(name)
         if wanted.provider not in VENDORS:
             return Caching(on=False, is_claude=False, via=wanted.provider, ttl=self._caching.cache_ttl)
         endpoint = self._endpoint(wanted, base_url)
         configured = endpoint.base_url != VENDORS[wanted.provider].base_url
         return caching_for(endpoint, wanted.model, settings=self._caching, configured=configured)
 
-    def warm(self, name: str) -> threading.Thread:
-        """Import what this model's adapter needs, in a thread, while the person types."""
-        provider = parsed(name).provider
+    def preload(self, name: str) -> threading.Thread:
+        """Import the SDK of this model in a thread, while the user types."""
+        provider = parse_name(name).provider
         if provider == LOCAL:
-            return warm("xllamacpp")
-        return warm("httpx2", VENDORS[provider].api) if provider in VENDORS else warm()
+            return preload("xllamacpp")
+        return preload("httpx2", VENDORS[provider].api) if provider in VENDORS else preload()
 
-    def _served(self, wanted: ModelName, endpoint: Endpoint, *, window: int, sending: Sending) -> ChatModel:
+    def _build_adapter(self, wanted: ModelName, endpoint: Endpoint, *, window: int, sending: Sending) -> ChatModel:
         adapter = _adapter(wanted.provider)
         mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
         return adapter(endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink)
@@ -146,7 +201,7 @@ class Models:
         native = VENDORS[provider].api == "anthropic"
         return lambda messages: self._mark(messages, ttl=caching.ttl, native=native)
 
-    def _retrying(self, *models: ChatModel) -> ChatModel:
+    def _add_retries(self, *models: ChatModel) -> ChatModel:
         policy = RetryPolicy(retries=self._settings.retries, retry_after_limit_seconds=self._settings.retry_after_limit)
         return RetryingModel(models, policy, sink=self._sink)
 
@@ -157,7 +212,7 @@ class Models:
         )
 
     def _endpoint(self, wanted: ModelName, base_url: str | None) -> Endpoint:
-        own = parsed(self._settings.default).provider if self._settings.default else "openai"
+        own = parse_name(self._settings.default).provider if self._settings.default else "openai"
         configured = self._settings.base_url if wanted.provider == own else None
         return endpoint_of(wanted.provider, self._environment, base_url=base_url or configured)
 
@@ -169,22 +224,22 @@ class Models:
             return pricing.DEFAULT_CONTEXT_LENGTH
         return window_at(wanted.provider, endpoint.base_url, wanted.model) or UNKNOWN_LOCAL_WINDOW
 
-    def _errand_name(self, wanted: AuxiliaryTask, main: ChatModel | None) -> ModelName | None:
+    def _auxiliary_name(self, wanted: AuxiliaryTask, main: ChatModel | None) -> ModelName | None:
         if wanted.provider in {"auto", "main"}:
-            provider = "openai" if main is None else parsed(main.name).provider
+            provider = "openai" if main is None else parse_name(main.name).provider
             if wanted.model is None:
-                return None if main is None else parsed(main.name)
+                return None if main is None else parse_name(main.name)
             full = wanted.model.partition("/")[0] in {*VENDORS, LOCAL, SCRIPTED, EXTRACTIVE}
-            return parsed(wanted.model) if full else ModelName(provider, wanted.model)
+            return parse_name(wanted.model) if full else ModelName(provider, wanted.model)
         if wanted.provider == "local":
             path = wanted.model or self._settings.local_path
             return None if path is None else ModelName(LOCAL, path)
         vendor = VENDORS[wanted.provider]
-        model = wanted.model or usual_model(vendor, self._environment, wanted.base_url)
+        model = wanted.model or default_model(vendor, self._environment, wanted.base_url)
         return ModelName(vendor.name, model)
 
 
-def _adapter(provider: str) -> type[ServedModel]:
+def _adapter(provider: str) -> type[SdkModel]:
     match VENDORS[provider].api:
         case "anthropic":
             from kept.llm.anthropic import AnthropicModel

@@ -1,4 +1,4 @@
-"""What is known of models by name: what their tokens cost, and how large their window is."""
+"""Prices and context windows of known models."""
 
 import re
 import tomllib
@@ -11,11 +11,11 @@ from kept.core.messages import Usage
 from kept.core.text import resource_text
 
 DEFAULT_CONTEXT_LENGTH = 128_000
-"""The window that is assumed of a model nobody knows; `model.context_length` corrects it."""
+"""Assumed for unknown models; `model.context_length` overrides it."""
 AT_HOME = ("local", "ollama", "lmstudio", "llamacpp", "scripted", "extractive")
-"""Providers on this machine, whose tokens cost nothing."""
+"""Providers on this machine, which are free."""
 HOUR_WRITE_FACTOR = 2.0
-"""What writing to the one-hour cache costs, as a multiple of the input price."""
+"""Price of writing to the one-hour cache, as a multiple of the input price."""
 
 _VARIANT = re.compile(r"(?:-\d{8}|-\d{4}-\d{2}-\d{2}|-latest|-0)$")
 _PER_MILLION = 1_000_000
@@ -34,7 +34,7 @@ class Price:
     long_output: float = 1.0
 
     def cost(self, usage: Usage, *, hour_cache: bool = False) -> float:
-        """Return what one call cost in dollars; `hour_cache` when it wrote to the one-hour cache."""
+        """Return the cost of one call in dollars; `hour_cache` if it wrote to the one-hour cache."""
         is_long = self.long_above is not None and usage.prompt_tokens > self.long_above
         write = self.input * HOUR_WRITE_FACTOR if hour_cache else self.cache_write
         prompt = (
@@ -52,9 +52,9 @@ FREE = Price(0.0, 0.0, 0.0, 0.0)
 
 
 def price_of(name: str, overrides: Mapping[str, Mapping[str, float]] | None = None) -> Price | None:
-    """Return the price of `provider/model`; a person's own price wins; None when it is not known.
+    """Return the price of `provider/model`, or None if it is unknown; `overrides` take precedence.
 
-    A name with a variant mark (`:free`) is another product with another price, so it is unknown.
+    A name with a variant suffix (`:free`) is a different product with its own price, so it is unknown.
     """
     for key in (name, name.partition("/")[2]):
         if overrides and key in overrides:
@@ -72,13 +72,13 @@ def cost_of(
     overrides: Mapping[str, Mapping[str, float]] | None = None,
     hour_cache: bool = False,
 ) -> float | None:
-    """Return what one call cost in dollars, or None when the model's price is not known."""
+    """Return the cost of one call in dollars, or None if the price is unknown."""
     price = price_of(name, overrides)
     return None if price is None else price.cost(usage, hour_cache=hour_cache)
 
 
 def known_window(name: str) -> int | None:
-    """Return the window of `provider/model` in tokens, or None when neither it nor its family is known."""
+    """Return the context window of `provider/model` in tokens, or None if neither it nor its family is known."""
     table, model = _table(), plain_name(name)
     if model in table["models"]:
         return int(table["models"][model]["context"])
@@ -89,7 +89,7 @@ def known_window(name: str) -> int | None:
 
 
 def plain_name(name: str) -> str:
-    """Return the model without provider, vendor, date or alias: one name for every spelling of it."""
+    """Return the model name without provider, vendor, date or alias."""
     model = name.rpartition("/")[2].lower()
     if model.startswith("claude"):
         model = model.replace(".", "-")
@@ -97,7 +97,7 @@ def plain_name(name: str) -> str:
 
 
 def prices_checked() -> str:
-    """Return the day on which the table was last compared with the vendors' pages."""
+    """Return the date when the table was last checked against the vendors' price pages."""
     return str(_table()["checked"])
 
 

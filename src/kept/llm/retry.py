@@ -1,4 +1,4 @@
-"""Trying again: a model whose endpoint is overloaded, out of reach or too slow is retried, then the next answers."""
+"""Retries with exponential backoff and jitter, then fallback to the next model."""
 
 import random
 import time
@@ -12,24 +12,24 @@ from kept.core.events import Warned
 from kept.core.messages import ChatRequest, Delta, Restarted, TextDelta
 from kept.core.ports import ChatModel, EventSink
 
-REST_SECONDS = 60.0
-"""How long a model that failed is passed over, so that not every turn waits for its retries."""
+COOLDOWN_SECONDS = 60.0
+"""How long a failed model is skipped, so that not every turn waits for its retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and after how long."""
+    """How often to retry, and how long to wait."""
 
     retries: int = 4
     first_seconds: float = 0.5
     longest_seconds: float = 30.0
     retry_after_limit_seconds: float = 60.0
-    """A server that asks for a longer wait is not waited for: an earlier attempt would only be refused."""
+    """Give up if the server requests a longer wait: an earlier attempt would only be rejected."""
 
-    def wait(self, attempt: int, error: ModelBusy, *, chance: float) -> float | None:
+    def wait(self, attempt: int, error: ModelBusy, *, jitter: float) -> float | None:
         """Return how long to wait after failed attempt number `attempt` (from 0), or None to give up.
 
-        Waits double each time and are spread by `chance` (0 to 1), so that clients do not return all at once.
+        Waits double each time; `jitter` (0 to 1) spreads them, so that clients do not all return at once.
         """
         if attempt >= self.retries:
             return None
@@ -37,12 +37,12 @@ class RetryPolicy:
         if asked is not None:
             return None if asked > self.retry_after_limit_seconds else asked
         longest = min(self.longest_seconds, self.first_seconds * 2.0**attempt)
-        return longest * (0.5 + chance / 2)
+        return longest * (0.5 + jitter / 2)
 
 
 @dataclass(frozen=True, slots=True)
-class _Try:
-    """Who is asked next, for which time, and after how long."""
+class _Attempt:
+    """The next model to call, its attempt number, and the wait before it."""
 
     model: ChatModel
     attempt: int = 0
@@ -50,10 +50,10 @@ class _Try:
 
 
 class RetryingModel:
-    """Models in order: each is tried again as the policy says, then the next one answers in its place.
+    """Models in order of preference: each is retried as the policy says, then the next one is used.
 
-    Refusals and overflows are about the request, so they are raised. An answer that fails is begun anew; if
-    text of it was shown, the reader is told first.
+    Refusals and overflows concern the request itself, so they are raised. A failed answer starts over; if part of
+    it was shown, `Restarted` comes first.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RetryingModel:
         *,
         sink: EventSink,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = models[0].name
@@ -72,15 +72,15 @@ class RetryingModel:
         self._policy = policy
         self._sink = sink
         self._sleep = sleep
-        self._chance = chance
+        self._jitter = jitter
         self._now = now
-        self._resting: dict[str, float] = {}
+        self._cooldown_until: dict[str, float] = {}
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
-        """Send `request` to the first model that is not resting, again where that may help, then to the next."""
-        ready = [model for model in self._models if self._resting.get(model.name, 0.0) <= self._now()]
+        """Send `request` to the first model that is not in cooldown, retry, then use the next model."""
+        ready = [model for model in self._models if self._cooldown_until.get(model.name, 0.0) <= self._now()]
         first, *others = ready or self._models
-        turn = _Try(first)
+        turn = _Attempt(first)
         while True:
             shown = False
             stream = turn.model.stream(request)
@@ -88,9 +88,9 @@ class RetryingModel:
                 async for delta in stream:
                     shown = shown or isinstance(delta, TextDelta)
                     yield delta
-                return  # noqa: TRY300 - an `else` between the handlers would hide the end of the loop
+                return  # noqa: TRY300 - an `else` clause would hide where the loop ends
             except ModelBusy as error:
-                following = self._following(turn, others, error)
+                following = self._next_attempt(turn, others, error)
                 if following is None:
                     raise
                 turn = following
@@ -101,18 +101,18 @@ class RetryingModel:
             if turn.wait_seconds:
                 await self._sleep(turn.wait_seconds)
 
-    def _following(self, failed: _Try, others: list[ChatModel], error: ModelBusy) -> _Try | None:
-        """Decide what comes after a failure, and say it; None when nothing is left to try."""
-        wait = self._policy.wait(failed.attempt, error, chance=self._chance())
+    def _next_attempt(self, failed: _Attempt, others: list[ChatModel], error: ModelBusy) -> _Attempt | None:
+        """Return the next attempt and announce it, or None if nothing is left to try."""
+        wait = self._policy.wait(failed.attempt, error, jitter=self._jitter())
         if wait is not None:
             number = failed.attempt + 1
             self._sink(Warned(f"{error.message}; trying again in {wait:.1f} s, {number} of {self._policy.retries}"))
-            return _Try(failed.model, number, wait)
-        self._resting[failed.model.name] = self._now() + REST_SECONDS
+            return _Attempt(failed.model, number, wait)
+        self._cooldown_until[failed.model.name] = self._now() + COOLDOWN_SECONDS
         if not others:
             return None
         self._sink(Warned(f"{error.message}; {others[0].name} answers instead"))
-        return _Try(others.pop(0))
+        return _Attempt(others.pop(0))
 
     async def aclose(self) -> None:
         """Close every model's connections."""
@@ -121,7 +121,7 @@ class RetryingModel:
 
 
 async def close(held: object) -> None:
-    """Close what a model, or an answer that is not read on, holds open in the running event loop."""
+    """Close the connections that a model or an unfinished stream holds in the running event loop."""
     aclose = getattr(held, "aclose", None)
     if aclose is not None:
         await aclose()

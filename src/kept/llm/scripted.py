@@ -28,22 +28,22 @@ _SOME_USAGE = Usage(input_tokens=100, output_tokens=10)
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """One answer: what it says, what it calls, what it cost."""
+    """One answer: text, tool calls and usage."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: str = ""
     usage: Usage = _SOME_USAGE
     stop_reason: StopReason | None = None
-    """None: `tool_calls` when something is called, else `end`."""
+    """None means `tool_calls` if there are calls, else `end`."""
     piece_length: int = 7
-    """How many characters of text, thinking or arguments one delta carries."""
+    """Characters of text, thinking or arguments per delta."""
     delay_seconds: float = 0.0
     """The pause before each delta."""
 
     @property
     def stops(self) -> StopReason:
-        """Return the reason the answer ends."""
+        """Return the stop reason."""
         return self.stop_reason or ("tool_calls" if self.tool_calls else "end")
 
 
@@ -52,18 +52,18 @@ Script: TypeAlias = Iterable[Step] | Callable[[ChatRequest], Step]
 
 
 def call(name: str, /, **arguments: JSON) -> ToolCall:
-    """Return a call of tool `name`; the model that answers with it gives it an id."""
+    """Return a call of tool `name`; the model assigns its id."""
     return ToolCall(id="", name=name, arguments=dumps(arguments))
 
 
 def pieces(text: str, length: int) -> Iterator[str]:
-    """Cut `text` into stretches of at most `length` characters."""
+    """Split `text` into pieces of at most `length` characters."""
     for start in range(0, len(text), max(1, length)):
         yield text[start : start + max(1, length)]
 
 
 def with_ids(says: Says, first: int) -> Says:
-    """Return the answer with an id on every call that has none, counting from `first`."""
+    """Return the answer with an id on every call that has none, numbered from `first`."""
     calls = tuple(
         one if one.id else replace(one, id=f"call_{number}") for number, one in enumerate(says.tool_calls, first)
     )
@@ -71,10 +71,10 @@ def with_ids(says: Says, first: int) -> Says:
 
 
 class ScriptedModel:
-    """Answers each request with the next step of its script, and keeps the requests.
+    """Answers each request with the next step of its script, and records the requests.
 
-    A step is a `Says`, plain text, or an error to raise; a function of the request may stand in
-    place of the list. A script that is over refuses, so that a test notices.
+    A step is a `Says`, plain text, or an error to raise; the script may also be a function of the request. A
+    finished script raises ModelRefused, so that a test notices.
     """
 
     def __init__(self, script: Script, *, name: str = "scripted/test", context_length: int = 200_000) -> None:
@@ -104,17 +104,16 @@ class ScriptedModel:
 def _from_list(script: Iterable[Step]) -> Callable[[ChatRequest], Step]:
     steps = iter(script)
 
-    def step(request: ChatRequest) -> Step:  # noqa: ARG001 - a list does not look at the request
+    def step(request: ChatRequest) -> Step:  # noqa: ARG001 - a list ignores the request
         return next(steps, ModelRefused("the script of the scripted model is over", "add a step to it"))
 
     return step
 
 
 def script_of_file(path: Path) -> Callable[[ChatRequest], Step]:
-    """Return the script that a JSON file holds: a list of texts or of {text, tool_calls} objects.
+    """Return the script in a JSON file: a list of texts or of {text, tool_calls} objects.
 
-    The step is chosen by how many answers the request already holds, so that a conversation may
-    go on in another process.
+    The number of answers in the request selects the step, so that a conversation can continue in another process.
     """
     try:
         steps = [_step(item) for item in json.loads(path.read_text("utf-8"))]

@@ -1,4 +1,4 @@
-"""Settings of the models: which one speaks, which do errands, and how the prompt cache is used."""
+"""Settings of the models: chat, auxiliary tasks and prompt caching."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal

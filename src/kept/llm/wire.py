@@ -1,18 +1,19 @@
-"""What both wire formats share: JSON objects, merged messages, arguments that must parse."""
+"""Parts that both wire formats share: messages, tool-call arguments, rejected parameters."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kept.core.messages import ToolCall
 from kept.core.text import dumps
 
 WireMessage: TypeAlias = dict[str, Any]
-"""One message as the API takes it; a JSON edge."""
+"""One message in the JSON form of an API."""
 
 
-def parsed_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments as an object; what is none is wrapped, so that the model sees what it wrote."""
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse the arguments of a call; wrap invalid ones in an object, so that the model sees what it wrote."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -20,11 +21,11 @@ def parsed_arguments(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"invalid_json": text}
 
 
-def sound_arguments(text: str) -> str:
-    """Return `text` byte for byte if it is a JSON object, else that text wrapped in one.
+def valid_arguments(text: str) -> str:
+    """Return `text` unchanged if it is a JSON object, else wrapped in one.
 
-    Servers parse the arguments of earlier calls again; text that is no object would make every
-    later request of the session fail.
+    Servers parse the arguments of earlier calls again; invalid ones would make every later request of the session
+    fail.
     """
     try:
         is_object = isinstance(json.loads(text), dict)
@@ -33,8 +34,8 @@ def sound_arguments(text: str) -> str:
     return text if is_object else dumps({"invalid_json": text})
 
 
-def merged_neighbours(messages: Sequence[WireMessage]) -> list[WireMessage]:
-    """Join messages of one role that follow each other; their contents are lists of parts."""
+def merge_neighbours(messages: Sequence[WireMessage]) -> list[WireMessage]:
+    """Join consecutive messages of one role; their contents are lists of parts."""
     merged: list[WireMessage] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"]:
@@ -45,7 +46,7 @@ def merged_neighbours(messages: Sequence[WireMessage]) -> list[WireMessage]:
 
 
 class PartialCall:
-    """A tool call while its pieces arrive."""
+    """A tool call that is built from streamed pieces."""
 
     __slots__ = ("arguments", "id", "name")
 
@@ -55,5 +56,39 @@ class PartialCall:
         self.arguments: list[str] = []
 
     def whole(self, fallback_id: str) -> ToolCall:
-        """Return the finished call; one without arguments calls with an empty object."""
+        """Return the complete call; missing arguments become an empty object."""
         return ToolCall(self.id or fallback_id, self.name, "".join(self.arguments) or "{}")
+
+
+OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""The same limit has different names at newer models and older servers."""
+OPTIONAL = frozenset({*OTHER_NAME, "temperature", "reasoning_effort", "prompt_cache_key", "stream_options"})
+"""Parameters that a request can do without; a rejection of any other is an error."""
+
+_REFUSES = re.compile(
+    r"unsupported|not support|unrecognized|unknown|unexpected|not permitted|not allowed|deprecated", re.IGNORECASE
+)
+_NAMES = re.compile(r"\b(?:" + "|".join(sorted(OPTIONAL)) + r")\b")
+
+
+def find_refused_parameter(body: object, sent: Mapping[str, Any]) -> str | None:
+    """Return the optional parameter of `sent` that the error `body` of a 400 rejects, or None."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else body
+    if not isinstance(inner, Mapping):
+        return None
+    message = str(inner.get("message") or "")
+    if not _REFUSES.search(f"{inner.get('code')} {message}"):
+        return None
+    named = [str(inner.get("param")), *_NAMES.findall(message)]
+    return next((name for name in named if name in OPTIONAL and name in sent), None)
+
+
+def drop_parameters(body: dict[str, Any], refused: frozenset[str]) -> dict[str, Any]:
+    """Return `body` without the rejected parameters; a limit is sent under its other name."""
+    made: dict[str, Any] = {}
+    for name, value in body.items():
+        if name not in refused:
+            made[name] = value
+        elif name in OTHER_NAME and OTHER_NAME[name] not in refused:
+            made[OTHER_NAME[name]] = value
+    return made

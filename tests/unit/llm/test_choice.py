@@ -10,10 +10,8 @@ import pytest
 
 from kept.core.errors import ModelRefused, UsageError
 from kept.llm.choice import choose, offers
-from kept.llm.endpoint import Endpoint
-from kept.llm.local_servers import LocalServer, models_at, probe, window_at
+from kept.llm.endpoints import Endpoint, LocalServer, endpoint_of, models_at, parse_name, probe, window_at
 from kept.llm.settings import ModelSettings
-from kept.llm.vendors import endpoint_of, parsed
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "OPENROUTER_API_KEY": "r"}
@@ -60,10 +58,10 @@ def test_every_offer_says_why(tmp_path: Path):
     reasons = {offer.name: offer for offer in offers(ModelSettings(), {"OPENAI_API_KEY": "o"}, probe_servers=nothing)}
 
     assert "ANTHROPIC_API_KEY is not set" in reasons["anthropic"].reason
-    assert reasons["openai/gpt-6-sol"].is_open
+    assert reasons["openai/gpt-6-sol"].is_available
     assert "11434" in reasons["ollama"].reason
     assert "model.local_path" in reasons["local"].reason
-    assert reasons["extractive"].is_open
+    assert reasons["extractive"].is_available
 
 
 def test_an_empty_key_is_no_key():
@@ -151,7 +149,7 @@ def test_a_local_server_is_asked_for_its_window(provider: str, path: str, answer
 def test_a_wrong_name_is_one_clear_line(name: str):
     """A name that names no model says what a name looks like."""
     with pytest.raises(UsageError, match="kept model list"):
-        parsed(name)
+        parse_name(name)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +159,7 @@ def test_a_wrong_name_is_one_clear_line(name: str):
 )  # fmt: skip
 def test_names(name: str, provider: str, model: str):
     """The first part is the provider; a bare name of a known family finds its own."""
-    assert (parsed(name).provider, parsed(name).model) == (provider, model)
+    assert (parse_name(name).provider, parse_name(name).model) == (provider, model)
 
 
 def test_a_missing_key_names_its_variable():

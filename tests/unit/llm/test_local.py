@@ -10,7 +10,7 @@ import pytest
 from kept.core.errors import ContextOverflow, ModelRefused
 from kept.core.messages import ChatRequest, ChatResponse, Message, Role, TextDelta
 from kept.core.tools import ToolSchema
-from kept.llm.endpoint import Sending
+from kept.llm.endpoints import Sending
 from kept.llm.local import LocalModel
 
 needs_model = pytest.mark.skipif(

@@ -12,10 +12,9 @@ import pytest
 from kept.core.errors import ModelBusy, ModelRefused, UsageError
 from kept.core.events import ModelCalled
 from kept.core.messages import ChatRequest, ChatResponse, Message, Role, Usage
-from kept.llm.auxiliary import Errand
-from kept.llm.caching import caching_for
-from kept.llm.endpoint import Endpoint
-from kept.llm.models import Configured, Models
+from kept.llm.auxiliary import AuxiliaryModel
+from kept.llm.endpoints import Endpoint
+from kept.llm.models import Configured, Models, caching_for
 from kept.llm.retry import close
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
 from kept.prompt.tiers import apply_cache_markers
@@ -70,7 +69,7 @@ def test_nothing_configured_is_no_model():
     models = made({})
 
     assert models.chat() is None
-    assert models.errand("title", None) is None
+    assert models.auxiliary("title", None) is None
     assert models.chat("extractive") is None
 
 
@@ -142,7 +141,7 @@ def test_an_errand_uses_the_main_model_unless_told_otherwise():
     told: list[object] = []
     main = ScriptedModel([Says("A title", usage=Usage(7, 2))])
 
-    text = made({}, told=told).errand("title", main).complete("Name it.", "a talk", max_output_tokens=20)
+    text = made({}, told=told).auxiliary("title", main).complete("Name it.", "a talk", max_output_tokens=20)
 
     assert text == "A title"
     assert [(event.task, event.usage) for event in told if isinstance(event, ModelCalled)] == [("title", Usage(7, 2))]
@@ -155,7 +154,7 @@ def test_a_cheaper_model_for_an_errand():
         task = AuxiliaryTask(provider="openai", model="small", base_url=server.base_url)
         models = made({"OPENAI_API_KEY": server.api_key}, auxiliary=AuxiliarySettings(compression=task))
 
-        errand = models.errand("compression", ScriptedModel([]))
+        errand = models.auxiliary("compression", ScriptedModel([]))
         assert errand.complete("s", "p", max_output_tokens=5) == "summary"
 
     assert errand.name == "openai/small"
@@ -167,7 +166,7 @@ def test_only_the_model_of_an_errand_can_be_changed():
     auxiliary = AuxiliarySettings(title=AuxiliaryTask(model="claude-haiku-4-5"))
     main = ScriptedModel([], name="anthropic/claude-opus-5")
 
-    errand = made({"ANTHROPIC_API_KEY": "k"}, auxiliary=auxiliary).errand("title", main)
+    errand = made({"ANTHROPIC_API_KEY": "k"}, auxiliary=auxiliary).auxiliary("title", main)
 
     assert errand.name == "anthropic/claude-haiku-4-5"
 
@@ -176,7 +175,9 @@ def test_an_errand_can_be_done_inside_a_running_loop():
     """Synchronous code that is called from async code may still ask."""
 
     async def inside() -> str:
-        return Errand(ScriptedModel(["yes"]), task="t", sink=lambda event: None).complete("", "?", max_output_tokens=9)
+        return AuxiliaryModel(ScriptedModel(["yes"]), task="t", sink=lambda event: None).complete(
+            "", "?", max_output_tokens=9
+        )
 
     assert asyncio.run(inside()) == "yes"
 
@@ -185,7 +186,7 @@ def test_an_errand_carries_its_error_out_of_the_thread():
     """An error inside a running loop reaches the caller as itself."""
 
     async def inside() -> None:
-        errand = Errand(ScriptedModel([ModelBusy("busy")]), task="t", sink=lambda event: None)
+        errand = AuxiliaryModel(ScriptedModel([ModelBusy("busy")]), task="t", sink=lambda event: None)
         errand.complete("", "?", max_output_tokens=9)
 
     with pytest.raises(ModelBusy):
@@ -196,7 +197,7 @@ def test_an_errand_that_was_used_up_by_thinking_gets_more_room():
     """A tiny limit that thinking ate is raised once, so that a title is not empty."""
     model = ScriptedModel([Says("", stop_reason="length"), "Title"])
 
-    assert Errand(model, task="t", sink=lambda event: None).complete("", "?", max_output_tokens=9) == "Title"
+    assert AuxiliaryModel(model, task="t", sink=lambda event: None).complete("", "?", max_output_tokens=9) == "Title"
     assert model.requests[1].max_output_tokens > 1000
 
 
@@ -228,7 +229,7 @@ def test_sdks_are_not_imported_before_they_are_used():
 
 def test_warming_imports_in_a_thread():
     """The SDK of the chosen model is loaded beside the person's typing."""
-    thread = made({}).warm("anthropic/claude-x")
+    thread = made({}).preload("anthropic/claude-x")
     thread.join(30)
 
     assert thread.daemon

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
 from kept.core.messages import ChatRequest, ChatResponse, Message, Restarted, Role
-from kept.llm.endpoint import Endpoint
-from kept.llm.failures import unreachable
-from kept.llm.retry import REST_SECONDS, RetryingModel, RetryPolicy
+from kept.llm.endpoints import Endpoint
+from kept.llm.failures import unreachable_error
+from kept.llm.retry import COOLDOWN_SECONDS, RetryingModel, RetryPolicy
 from kept.testing.scripted_model import Says, ScriptedModel
 
 ASK = ChatRequest("s", (Message(Role.USER, "hi"),))
@@ -69,7 +69,7 @@ def retrying(model, **policy):
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    return RetryingModel([model], RetryPolicy(**policy), sink=told.append, sleep=sleep, chance=lambda: 1.0), waits, told
+    return RetryingModel([model], RetryPolicy(**policy), sink=told.append, sleep=sleep, jitter=lambda: 1.0), waits, told
 
 
 def in_order(*models, **how):
@@ -109,7 +109,7 @@ def test_a_server_here_that_is_not_running_is_not_waited_for():
     here, there = Endpoint("ollama", "http://127.0.0.1:1/v1"), Endpoint("openai", "https://example.test/v1")
 
     for endpoint, waited in ((here, 0), (there, 2)):
-        model, waits, _ = retrying(ScriptedModel([unreachable(endpoint, reason="refused")] * 3), retries=2)
+        model, waits, _ = retrying(ScriptedModel([unreachable_error(endpoint, reason="refused")] * 3), retries=2)
         with pytest.raises(ModelBusy):
             run(model)
         assert len(waits) == waited
@@ -193,10 +193,10 @@ def test_a_model_is_retried_before_the_next_is_asked_and_nothing_is_taken_back_t
 
 
 @given(st.integers(0, 40), st.floats(0, 1), st.one_of(st.none(), st.floats(0, 1e9)))
-def test_a_wait_is_bounded(attempt: int, chance: float, asked: float | None):
+def test_a_wait_is_bounded(attempt: int, jitter: float, asked: float | None):
     """No wait is longer than the limits, and none is negative."""
     policy = RetryPolicy(retries=30)
-    wait = policy.wait(attempt, ModelBusy("b", retry_after_seconds=asked), chance=chance)
+    wait = policy.wait(attempt, ModelBusy("b", retry_after_seconds=asked), jitter=jitter)
 
     assert wait is None or 0 <= wait <= max(policy.longest_seconds, policy.retry_after_limit_seconds)
 
@@ -218,7 +218,7 @@ def test_a_model_that_failed_rests():
     model = in_order(first, second, now=lambda: now[0])
 
     answered = [run(model)[-1].model, run(model)[-1].model]
-    now[0] = REST_SECONDS
+    now[0] = COOLDOWN_SECONDS
     answered.append(run(model)[-1].model)
 
     assert answered == ["b/2", "b/2", "a/1"]

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from kept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
 from kept.core.tools import ToolSchema
-from kept.llm.remembered import MOST, Remembered
-from kept.llm.tokens import IMAGE_TOKENS, Calibration, message_tokens, request_tokens, text_tokens
+from kept.llm.tokens import (
+    IMAGE_TOKENS,
+    MAX_CACHED,
+    CachedCount,
+    Calibration,
+    message_tokens,
+    request_tokens,
+    text_tokens,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +75,12 @@ def test_a_request_counts_system_and_tools():
 
 def test_calibration_follows_the_reports_within_bounds():
     """What the endpoint reports corrects the estimate; nonsense and silence do not."""
-    learned = Calibration().learned(estimated=1000, reported=1300)
+    learned = Calibration().learn(estimated=1000, reported=1300)
 
-    assert learned.applied(1000) == 1300
-    assert learned.learned(estimated=1000, reported=0) == learned
-    assert Calibration().learned(estimated=1, reported=10**9).ratio == Calibration.MOST
-    assert Calibration().learned(estimated=10**9, reported=1).ratio == Calibration.LEAST
+    assert learned.apply(1000) == 1300
+    assert learned.learn(estimated=1000, reported=0) == learned
+    assert Calibration().learn(estimated=1, reported=10**9).ratio == Calibration.MOST
+    assert Calibration().learn(estimated=10**9, reported=1).ratio == Calibration.LEAST
 
 
 def test_a_count_is_remembered_without_its_text():
@@ -87,7 +94,7 @@ def test_a_count_is_remembered_without_its_text():
         counted.append(len(text))
         return len(text)
 
-    remembering = Remembered(count)
+    remembering = CachedCount(count)
     text = Text("a history " * 1_000)
     watched = weakref.ref(text)
 
@@ -96,7 +103,7 @@ def test_a_count_is_remembered_without_its_text():
     del text
     assert watched() is None
 
-    for number in range(MOST + 1):
+    for number in range(MAX_CACHED + 1):
         remembering(str(number))
     assert remembering("a history " * 1_000) == 10_000
     assert counted.count(10_000) == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
 from kept.core.tools import ToolSchema
 from kept.llm.anthropic import AnthropicModel
-from kept.llm.endpoint import Endpoint, Sending
+from kept.llm.endpoints import Endpoint, Sending
 from kept.llm.openai import OpenAIModel
 from kept.llm.sdk import as_bytes
 from kept.prompt.tiers import apply_cache_markers

@@ -170,7 +170,7 @@ def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
 
     def warm() -> None:
         if model is not None:
-            kept.models.warm(model.name)
+            kept.models.preload(model.name)
         threading.Thread(target=_settle_in, name="kept-warm", daemon=True).start()
 
     # only once the prompt stands: imports in another thread would hold it up

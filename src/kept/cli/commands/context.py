@@ -107,7 +107,7 @@ def taken_up(kept: "App", engine: "ContextEngine", name: str) -> "tuple[SessionI
     engine.prepare(replace(engine.setup, count=gauge.count))
     schemas = [tool.schema for tool in (*kept.tools().values(), *engine.tools())]
     overhead = text_tokens(store.system_prompt(tip) or "") + tool_tokens(schemas)
-    engine.update_model(Window(engine.limits.context_length, gauge.calibration.applied(overhead)))
+    engine.update_model(Window(engine.limits.context_length, gauge.calibration.apply(overhead)))
     engine.on_session_start(root, state=store.noted(root, "context"))
     return tip, pruned_as_marked(store.context(tip), store.noted(tip, "pruned"))
 

@@ -81,7 +81,7 @@ def run(
 def _proposed(kept: App, *, ask: bool, yes: bool, as_json: bool) -> None:
     from kept.curation import consolidate
 
-    model = kept.models.errand("review", kept.models.chat())
+    model = kept.models.auxiliary("review", kept.models.chat())
     if model is None:
         fail("merging skills needs a model, and none is configured", "`kept model set` connects one")
     curator = _curator(kept)

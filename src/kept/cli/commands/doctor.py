@@ -151,9 +151,11 @@ def _model(kept: "App", *, offline: bool) -> "Check":
             return well("model", f"{choice.name} (not asked)")
         model = kept.models.chat()
         assert model is not None
-        from kept.llm.auxiliary import Errand
+        from kept.llm.auxiliary import AuxiliaryModel
 
-        Errand(model, task="doctor", sink=lambda _event: None).complete("Answer with ok.", "ok?", max_output_tokens=16)
+        AuxiliaryModel(model, task="doctor", sink=lambda _event: None).complete(
+            "Answer with ok.", "ok?", max_output_tokens=16
+        )
     except KeptError as error:
         return Check("model", Health.ILL, error.message, error.remedy)
     return well("model", f"{choice.name} answers")

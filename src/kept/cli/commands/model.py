@@ -26,12 +26,12 @@ def register(program: typer.Typer) -> None:
 @app.command("list")
 def list_(as_json: JsonFlag = False) -> None:
     """Show every way to a model: which is used, which could be, and what the others need."""
-    from kept.llm.choice import chosen
+    from kept.llm.choice import choose_from
     from kept.llm.pricing import prices_checked
 
     with opened() as kept:
         offers = list(kept.models.offers())
-        choice = chosen(kept.settings.model, offers)
+        choice = choose_from(kept.settings.model, offers)
         if as_json:
             print_json(
                 {
@@ -39,7 +39,7 @@ def list_(as_json: JsonFlag = False) -> None:
                     "why": choice.reason,
                     "fallbacks": kept.settings.model.fallbacks,
                     "offers": [
-                        {"name": one.name, "available": one.is_open, "why": one.reason, "models": list(one.models)}
+                        {"name": one.name, "available": one.is_available, "why": one.reason, "models": list(one.models)}
                         for one in offers
                     ],
                     "prices_checked": prices_checked(),
@@ -50,7 +50,7 @@ def list_(as_json: JsonFlag = False) -> None:
         for fallback in kept.settings.model.fallbacks:
             say(f"  then: {fallback}")
         for one in offers:
-            say(f"  {'yes' if one.is_open else ' no'}  {one.name}  ({one.reason})")
+            say(f"  {'yes' if one.is_available else ' no'}  {one.name}  ({one.reason})")
             for model in one.models[1:]:
                 say(f"         {one.name.partition('/')[0]}/{model}")
         say("choose one with `kept model set NAME`, try it with `kept model test`")
@@ -64,14 +64,14 @@ def set_(
 ) -> None:
     """Choose the model to talk with, for this home."""
     from kept.config.file import set_value, unset_value
-    from kept.llm.vendors import EXTRACTIVE, parsed
+    from kept.llm.endpoints import EXTRACTIVE, parse_name
 
     with opened() as kept:
         if name == "auto":
             unset_value(kept.home, "model.default")
             written = "auto"
         else:
-            wanted = parsed(name)
+            wanted = parse_name(name)
             written = name if wanted.provider == EXTRACTIVE else str(wanted)
             set_value(kept.home, "model.default", written)
         if as_json:
@@ -93,7 +93,7 @@ def try_(
                 "there is no model to test", "set a key or start a local server; `kept model list` shows how"
             )
         model = kept.models.bare(choice.name, context_length=kept.settings.model.context_length)
-        kept.models.warm(choice.name).join()  # what is timed is the endpoint, not the loading of its SDK
+        kept.models.preload(choice.name).join()  # what is timed is the endpoint, not the loading of its SDK
         response, seconds = asyncio.run(_asked(model))
         _show(kept, response, seconds=seconds, window=model.context_length, as_json=as_json)
 
