@@ -22,6 +22,7 @@ BROAD_CATCHES = {
     "agent/review.py",
     "providers/delivery.py",
     "sessions/embedding/backfill.py",
+    "sessions/embedding/models.py",
     # process entry
     "cli/main.py",
 }

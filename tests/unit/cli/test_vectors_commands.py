@@ -15,7 +15,8 @@ from kept.storage.sqlite import PAGE_BYTES
 from kept.storage.state import open_state
 from kept.testing.loopback_openai import LoopbackOpenAI
 
-pytest.importorskip("numpy")
+for package in ("numpy", "safetensors", "tokenizers"):
+    pytest.importorskip(package)
 
 _place = Path(__file__).parent.parent / "sessions" / "embedding" / "models.py"
 _spec = importlib.util.spec_from_file_location("vector_models", _place)
@@ -187,12 +188,12 @@ def test_an_address_that_is_none_is_said(run, talk):
 SLOW = """
 import sys, time
 from kept.core.errors import KeptError
-from kept.sessions.embedding import static
-real = static.StaticModel.embed
+from kept.sessions.embedding import models
+real = models.StaticModel.embed
 def slow(self, texts):
     time.sleep(0.05)
     return real(self, texts)
-static.StaticModel.embed = slow
+models.StaticModel.embed = slow
 from kept.cli.main import main
 sys.argv = ["kept", "sessions", "embed"]
 main()

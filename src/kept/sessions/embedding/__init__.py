@@ -1,1 +1,1 @@
-"""Models that turn texts into vectors on this machine, and how any is asked: calmly, in batches, in the background."""
+"""Embedding models on this machine, and the calls to any embedding model."""

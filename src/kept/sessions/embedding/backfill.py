@@ -1,6 +1,7 @@
-"""The thread that makes vectors of new messages while nobody waits for them."""
+"""The background work on vectors: the passages of a message, and the thread that embeds new messages."""
 
 import logging
+import re
 import threading
 from collections.abc import Callable
 
@@ -8,26 +9,62 @@ from kept.core.errors import KeptError
 
 log = logging.getLogger(__name__)
 SETTLE_SECONDS = 0.3
-"""How long new messages are let be, so that a turn is stored whole before its vectors are made."""
-REST_SECONDS = 60.0
+"""Wait after a wake-up, so that a turn is stored completely before its vectors are made."""
+RETRY_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
+MAX_PASSAGES = 12
+"""Per message; the sentences of a longer one are joined into runs of similar length."""
+MAX_CHARACTERS = 4_000
+_SHORT = 12
+"""A passage of at most so many characters means nothing by itself."""
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+
+
+def passages(text: str) -> list[str]:
+    """Return the passages of `text` that get a vector each, none for a blank text.
+
+    They are its sentences: one sentence answers a question, and the vector of a whole message would blur it.
+    """
+    whole = text[:MAX_CHARACTERS].strip()
+    sentences = [part.strip() for part in _END.split(whole)]
+    long = [part for part in sentences if len(part) > _SHORT]
+    if not long:
+        return [whole] if whole else []
+    return long if len(long) <= MAX_PASSAGES else _join(long)
+
+
+def _join(sentences: list[str]) -> list[str]:
+    """Join neighbours into at most `MAX_PASSAGES` runs of about the same length."""
+    total = sum(map(len, sentences))
+    runs: list[str] = []
+    run: list[str] = []
+    done = 0
+    for sentence in sentences:
+        run.append(sentence)
+        done += len(sentence)
+        if done * MAX_PASSAGES >= total * (len(runs) + 1):
+            runs.append(" ".join(run))
+            run = []
+    if run:
+        runs.append(" ".join(run))
+    return runs
 
 
 class Backfill:
-    """Runs `step` until it has nothing more to do, whenever it is woken; a failure is tried again later."""
+    """A thread that calls `step` until it returns False, each time it is woken; it retries after a failure."""
 
     def __init__(self, step: Callable[[], bool]) -> None:
         self._step = step
         self._woken = threading.Event()
         self._stopping = threading.Event()
-        self._owed = threading.Event()
+        self._has_work = threading.Event()
         """There are messages that no step has seen yet."""
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Have the work looked at soon; returns at once."""
-        self._owed.set()
+        """Request a run soon; return at once."""
+        self._has_work.set()
         self._woken.set()
         if self._thread is None:
             with self._guard:
@@ -36,7 +73,7 @@ class Backfill:
                     self._thread.start()
 
     def close(self) -> None:
-        """Let the newest messages get theirs, for a moment; what is left is done by the next process."""
+        """Give the newest messages a moment to get their vectors; the next process makes the rest."""
         self._stopping.set()
         self._woken.set()
         if self._thread is not None:
@@ -47,15 +84,15 @@ class Backfill:
             self._woken.wait()
             self._stopping.wait(SETTLE_SECONDS)
             self._woken.clear()
-            if self._stopping.is_set() and not self._owed.is_set():
+            if self._stopping.is_set() and not self._has_work.is_set():
                 return
-            self._owed.clear()
-            if not self._worked():
-                self._stopping.wait(REST_SECONDS)
+            self._has_work.clear()
+            if not self._work():
+                self._stopping.wait(RETRY_SECONDS)
                 self._woken.set()
 
-    def _worked(self) -> bool:
-        """Work until nothing is left, or once when it is time to stop; False when something failed."""
+    def _work(self) -> bool:
+        """Call `step` until nothing is left, once when stopping; return False after a failure."""
         try:
             while self._step() and not self._stopping.is_set():
                 pass

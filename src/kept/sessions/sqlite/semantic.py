@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kept.core.errors import Unreadable
 from kept.core.events import Progressed, Warned
 from kept.core.ports import Embeds, EventSink
-from kept.sessions.embedding.backfill import Backfill
-from kept.sessions.embedding.batches import embedded
-from kept.sessions.embedding.calm import CalmModel
-from kept.sessions.embedding.passages import passages
+from kept.sessions.embedding.backfill import Backfill, passages
+from kept.sessions.embedding.cooldown import CooldownModel, embed_in_batches
 from kept.sessions.search.analysis import clean, speaker
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import notes, vectors
@@ -89,9 +87,9 @@ class Meaning:
         return self._make()
 
     @cached_property
-    def _calm(self) -> CalmModel:
+    def _cooldown(self) -> CooldownModel:
         wait = self._settings.query_timeout if self._settings.provider == "openai" else None
-        return CalmModel(self._question or (lambda: self.model), wait_seconds=wait, sink=self._sink)
+        return CooldownModel(self._question or (lambda: self.model), timeout_seconds=wait, sink=self._sink)
 
     def asked(self, connection: Connection, text: str) -> Asked | None:
         """Return the question ready to be compared, or None: no vectors, another model's, or no answer in time."""
@@ -109,7 +107,7 @@ class Meaning:
         if owner is None:
             self._say_once("no message has vectors yet")
             return None
-        vector = self._calm.vector(clean(text)[:_QUESTION_CHARACTERS])
+        vector = self._cooldown.vector(clean(text)[:_QUESTION_CHARACTERS])
         if vector is None:
             return None
         if owner != vectors.mark(self.model.name):
@@ -192,7 +190,7 @@ class Meaning:
     def _keep(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_said(text)) for _, text in rows]
         flat = [passage for parts in cut for passage in parts]
-        found = iter(embedded(self.model, flat, size=self._settings.batch))
+        found = iter(embed_in_batches(self.model, flat, size=self._settings.batch))
         made = [
             (number, text, vectors.packed([one for _ in parts if (one := next(found))]))
             for (number, text), parts in zip(rows, cut, strict=True)

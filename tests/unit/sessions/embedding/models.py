@@ -9,14 +9,9 @@ WIDTH, INNER = 8, 16
 
 def safetensors(path: Path, arrays) -> None:
     """Write arrays in the safetensors format."""
-    header, body = {}, b""
-    for name, array in arrays.items():
-        data = array.tobytes()
-        kind = {"<f4": "F32", "<f2": "F16", "<i8": "I64"}[array.dtype.newbyteorder("<").str]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    head = json.dumps(header).encode()
-    path.write_bytes(len(head).to_bytes(8, "little") + head + body)
+    from safetensors.numpy import save_file
+
+    save_file(arrays, path)
 
 
 def vocabulary(folder: Path) -> None:
@@ -52,6 +47,46 @@ def bert(folder: Path, seed: int = 1) -> Path:
     return folder
 
 
+def reference(folder: Path, tokens) -> list[float]:
+    """Return the mean-pooled unit vector of one text, by the formulas of the BERT paper."""
+    import math
+
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    weights = {name: array.astype(np.float64) for name, array in load_file(folder / "model.safetensors").items()}
+    config = json.loads((folder / "config.json").read_text())
+    heads = config["num_attention_heads"]
+
+    def dense(name, states):
+        return states @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(name, states):
+        centred = states - states.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt(states.var(-1, keepdims=True) + 1e-12)
+        return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    table = "embeddings.{}_embeddings.weight".format
+    states = (
+        weights[table("word")][tokens] + weights[table("position")][: len(tokens)] + weights[table("token_type")][0]
+    )
+    states = norm("embeddings.LayerNorm", states)
+    for number in range(config["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        query, key, value = (
+            dense(f"{layer}.attention.self.{part}", states).reshape(len(tokens), heads, -1).transpose(1, 0, 2)
+            for part in ("query", "key", "value")
+        )
+        scores = np.exp(query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1]))
+        mixed = (scores / scores.sum(-1, keepdims=True) @ value).transpose(1, 0, 2).reshape(states.shape)
+        states = norm(f"{layer}.attention.output.LayerNorm", states + dense(f"{layer}.attention.output.dense", mixed))
+        inner = dense(f"{layer}.intermediate.dense", states)
+        inner = inner * (1 + np.vectorize(math.erf)(inner / math.sqrt(2))) / 2
+        states = norm(f"{layer}.output.LayerNorm", states + dense(f"{layer}.output.dense", inner))
+    mean = states.mean(0)
+    return (mean / np.linalg.norm(mean)).tolist()
+
+
 def static(folder: Path) -> Path:
     """Make a static model in which dogs and hounds are the same, and lakes are something else."""
     import numpy as np
@@ -62,45 +97,25 @@ def static(folder: Path) -> Path:
     for word, direction in (("dog", 0), ("hound", 0), ("lake", 1)):
         table[VOCABULARY.index(word), direction] = 1.0
     safetensors(folder / "model.safetensors", {"embeddings": table})
+    from tokenizers import BertWordPieceTokenizer
+
     vocab = {word: number for number, word in enumerate(VOCABULARY)}
-    tokenizer = {"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocab}}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    BertWordPieceTokenizer(vocab).save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
     return folder
 
 
 def onnx(folder: Path) -> Path:
-    """Make an ONNX model whose states are the vectors of the tokens; the bytes are written by hand."""
+    """Make an ONNX model whose states are the vectors of the tokens."""
     import numpy as np
+    from onnx import TensorProto, helper, numpy_helper, save
 
     vocabulary(folder)
     table = np.random.default_rng(3).normal(size=(len(VOCABULARY), 4)).astype("<f4")
-    weights = (
-        _field(1, len(VOCABULARY)) + _field(1, 4) + _field(2, 1) + _field(8, b"table") + _field(9, table.tobytes())
-    )
-    node = _field(1, b"table") + _field(1, b"input_ids") + _field(2, b"last_hidden_state") + _field(4, b"Gather")
-    graph = _field(1, node) + _field(2, b"g") + _field(5, weights)
-    graph += _field(11, _value(b"input_ids", 7, 2)) + _field(12, _value(b"last_hidden_state", 1, 3))
-    model = _field(1, 8) + _field(8, _field(2, 13)) + _field(7, graph)
+    node = helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])
+    states = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["batch", "length", 4])
+    graph = helper.make_graph([node], "small", [ids], [states], [numpy_helper.from_array(table, "table")])
     path = folder / "model.onnx"
-    path.write_bytes(model)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     return path
-
-
-def _value(name: bytes, kind: int, rank: int) -> bytes:
-    shape = b"".join(_field(1, _field(2, f"d{place}".encode())) for place in range(rank))
-    return _field(1, name) + _field(2, _field(1, _field(1, kind) + _field(2, shape)))
-
-
-def _field(number: int, value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

@@ -10,6 +10,8 @@ from kept.core.errors import UsageError
 from kept.sessions.embedding.local import local_model
 
 np = pytest.importorskip("numpy")
+for package in ("onnx", "onnxruntime", "safetensors", "tokenizers"):
+    pytest.importorskip(package)
 
 _spec = importlib.util.spec_from_file_location("vector_models", Path(__file__).with_name("models.py"))
 models = importlib.util.module_from_spec(_spec)
@@ -32,7 +34,6 @@ def test_a_static_model_knows_that_a_hound_is_a_dog(tmp_path):
 
 def test_an_onnx_model_gives_the_mean_of_its_states(tmp_path):
     """The file is run by onnxruntime with the vocabulary beside it; padding changes nothing."""
-    pytest.importorskip("onnxruntime")
     model = local_model(str(models.onnx(tmp_path / "graph")), {})
     texts = ["the lake", "dog", "the dog, the lakes, the violin"]
 

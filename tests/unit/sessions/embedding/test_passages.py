@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.embedding.passages import CHARACTERS, MOST, passages
+from kept.sessions.embedding.backfill import MAX_CHARACTERS, MAX_PASSAGES, passages
 
 
 def test_each_sentence_is_a_passage():
@@ -24,16 +24,16 @@ def test_passages_are_few_and_hold_text_of_the_message(text):
     """Whatever is said, there are at most twelve, none blank, and no character is added."""
     found = passages(text)
 
-    assert len(found) <= MOST
+    assert len(found) <= MAX_PASSAGES
     assert all(part.strip() for part in found)
-    assert sum(map(len, found)) <= CHARACTERS + MOST
-    assert bool(found) == bool(text[:CHARACTERS].strip())
+    assert sum(map(len, found)) <= MAX_CHARACTERS + MAX_PASSAGES
+    assert bool(found) == bool(text[:MAX_CHARACTERS].strip())
 
 
-@given(st.lists(st.text("abc ", min_size=13, max_size=60), min_size=MOST + 1, max_size=60))
+@given(st.lists(st.text("abc ", min_size=13, max_size=60), min_size=MAX_PASSAGES + 1, max_size=60))
 def test_a_long_message_is_cut_evenly(sentences):
     """No passage of a long message is much longer than the others."""
     found = passages("\n".join(sentences))
 
     longest = max(map(len, sentences))
-    assert max(map(len, found)) <= sum(map(len, sentences)) / MOST + 2 * longest + 60
+    assert max(map(len, found)) <= sum(map(len, sentences)) / MAX_PASSAGES + 2 * longest + 60

@@ -1,10 +1,10 @@
-"""A question's vector, asked for calmly."""
+"""The vector of a question: cached, with a timeout, and with a cooldown after failures."""
 
 import threading
 import time
 
 from kept.core.errors import ModelBusy
-from kept.sessions.embedding.calm import REST_SECONDS, CalmModel
+from kept.sessions.embedding.cooldown import COOLDOWN_SECONDS, CooldownModel
 
 
 class Model:
@@ -20,10 +20,10 @@ class Model:
         return [[1.0, 2.0] for _ in texts]
 
 
-def calm(act, **options):
+def question_model(act, **options):
     told, now, model = [], [0.0], Model(act)
-    options = {"wait_seconds": None, **options}
-    return CalmModel(lambda: model, sink=told.append, clock=lambda: now[0], **options), model, told, now
+    options = {"timeout_seconds": None, **options}
+    return CooldownModel(lambda: model, sink=told.append, clock=lambda: now[0], **options), model, told, now
 
 
 def busy():
@@ -32,7 +32,7 @@ def busy():
 
 def test_a_vector_is_asked_for_once():
     """The same question again costs nothing."""
-    asked, model, _, _ = calm(lambda: None)
+    asked, model, _, _ = question_model(lambda: None)
 
     assert asked.vector("q") == asked.vector("q") == [1.0, 2.0]
     assert model.calls == 1
@@ -40,10 +40,10 @@ def test_a_vector_is_asked_for_once():
 
 def test_a_failing_model_is_left_alone_and_told_of_once():
     """After a failure nothing is asked for a minute; then once more; one note in all."""
-    asked, model, told, now = calm(busy)
+    asked, model, told, now = question_model(busy)
 
     assert [asked.vector(str(number)) for number in range(5)] == [None] * 5
-    now[0] = REST_SECONDS + 1
+    now[0] = COOLDOWN_SECONDS + 1
     assert asked.vector("again") is None
 
     assert model.calls == 2
@@ -53,7 +53,7 @@ def test_a_failing_model_is_left_alone_and_told_of_once():
 def test_a_slow_model_is_not_waited_for():
     """The search goes on after the set time, though the answer never comes."""
     never = threading.Event()
-    asked, _, told, _ = calm(lambda: never.wait(30), wait_seconds=0.05)
+    asked, _, told, _ = question_model(lambda: never.wait(30), timeout_seconds=0.05)
     start = time.monotonic()
 
     assert asked.vector("q") is None
