@@ -27,12 +27,12 @@ from benchmarks.context_talk import SYSTEM_TOKENS, TOOL_TOKENS, conversation, fa
 from kept.context.engine import ContextEngine, Setup
 from kept.context.lossless import Lossless
 from kept.context.outcome import Compaction, Pruned
-from kept.context.prune import pruned_as_marked
-from kept.context.repair import faults, sent
+from kept.context.prune import prune_as_marked
+from kept.context.repair import faults, request_messages
 from kept.context.sections import is_summary
 from kept.context.settings import CompressionSettings
 from kept.context.summarising import Compressor
-from kept.context.transcript import cited
+from kept.context.transcript import find_citations
 from kept.context.window import Window
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
@@ -198,7 +198,7 @@ class Run:
     def request(self) -> bool:
         """Send one request; False when it exceeds the window."""
         self.compact()
-        messages = sent(self.rows)
+        messages = request_messages(self.rows)
         self.check(messages)
         usage = self.cache.request(
             self.system,
@@ -233,14 +233,14 @@ class Run:
         match self.engine.compress(self.rows, current_tokens=tokens):
             case Compaction() as done:
                 child = SessionId(f"{self.result.name.split()[0]}_{self.result.compactions}_{id(self)}")
-                placed = done.placed(timestamp=self.clock.now().timestamp(), child=child)
+                placed = done.into_session(timestamp=self.clock.now().timestamp(), child=child)
                 self.session_id = self.store.compact(self.session_id, placed)
                 self.rows = self.store.context(self.session_id)
                 self.result.compactions += 1
                 after = self.prompt_tokens()
                 self.result.largest_after_compaction = max(self.result.largest_after_compaction, after)
             case Pruned() as small:
-                self.rows = pruned_as_marked(self.rows, small.mark)
+                self.rows = prune_as_marked(self.rows, small.mark)
                 self.result.prunings += 1
             case _:
                 return
@@ -263,7 +263,7 @@ class Run:
             by_tools += in_context or self.found_by_tools(fact.said)
         if isinstance(self.engine, Lossless):
             self.result.facts_by_tools = by_tools
-        ids = {one for row in self.rows if is_summary(row.message) for one in cited(row.message.text)}
+        ids = {one for row in self.rows if is_summary(row.message) for one in find_citations(row.message.text)}
         self.result.dead_citations = sum(self.store.message(MessageId(one)) is None for one in ids)
 
     def found_by_tools(self, said: str) -> bool:

@@ -17,7 +17,7 @@ BROAD_CATCHES = {
     "context/engines.py",
     "agent/mcp_tools.py",
     # tool call
-    "agent/act.py",
+    "agent/tool_calls.py",
     # background task
     "agent/review.py",
     "providers/delivery.py",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kept.context.engine import ContextEngine
 from kept.context.lossless import Lossless
 from kept.context.outcome import Unchanged
-from kept.context.repair import faults, repaired, sent
+from kept.context.repair import faults, repair, request_messages
 from kept.context.summarising import Compressor
 from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from kept.testing.context_contract import (
@@ -79,11 +79,11 @@ def test_compacting_comes_to_rest(make, messages) -> None:
     """Repeated compaction reaches a context that it leaves alone, and never grows it."""
     rows = stored(messages)
     engine = prepared(make(), rows, context_length=8_000, overhead_tokens=100)
-    before = engine.measured(rows).total_of(sent(rows))
+    before = engine.measure(rows).total_of(request_messages(rows))
     for _ in range(6):
         outcome = engine.compress(rows)
         rows = context_after(rows, outcome)
-        after = engine.measured(rows).total_of(sent(rows))
+        after = engine.measure(rows).total_of(request_messages(rows))
         assert after <= before
         before = after
 
@@ -94,7 +94,7 @@ def test_compacting_comes_to_rest(make, messages) -> None:
 @settings(max_examples=200, deadline=None)
 def test_repair_is_valid_and_final(messages) -> None:
     """A repaired list has no fault, and repairing it again changes nothing."""
-    once = repaired(messages)
+    once = repair(messages)
 
     assert faults(once) == []
-    assert repaired(once) == once
+    assert repair(once) == once

@@ -17,7 +17,7 @@ import pytest
 
 from kept.agent.agent import Opening
 from kept.app import open_app
-from kept.context.repair import faults, sent
+from kept.context.repair import faults, request_messages
 from kept.context.sections import is_summary
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
@@ -127,7 +127,7 @@ def _checked(home: Path, session_id: SessionId, before: dict[int, str], environm
     summaries = [row for row in context if is_summary(row.message)]
     stored = {row.id: row.message.text for row in store.messages(session_id)}
     assert before.items() <= stored.items()
-    assert faults(sent(context)) == []
+    assert faults(request_messages(context)) == []
     if not summaries:
         assert {row.id: row.message.text for row in context} == before
     else:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kept.context.sections import prompt
+from kept.context.sections import load_prompt
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
 from kept.llm.tokens import text_tokens
@@ -132,7 +132,7 @@ def test_the_note_outlives_a_change_of_the_model(talk):
             say("please go on with it. " * 30)
         say("and now", "--model", "openai/another-model")
 
-    assert endpoint.system.count(prompt("note")) == 1
+    assert endpoint.system.count(load_prompt("note")) == 1
 
 
 def test_a_sub_agent_that_outgrows_the_window_compacts_too(talk, work):

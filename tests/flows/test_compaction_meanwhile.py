@@ -114,7 +114,7 @@ def test_ctrl_c_in_a_turn_that_compacts_first_stops_the_turn(home, config):
     """The turn is stored and marked as interrupted; the model is not asked; nothing was compacted."""
     config.write_text(config.read_text() + SMALL_WINDOW)
     with LoopbackOpenAI(endpoint(lambda: Hangs(30), lambda: LONG)) as server, talking(home, server) as agent:
-        while not agent.parts.engine.should_compress_preflight(agent.live.rows_sent):
+        while not agent.parts.engine.should_compress_preflight(agent.conversation.rows_sent):
             say(agent, "and then?")
         before, asked = agent.session.id, len(server.bodies)
 

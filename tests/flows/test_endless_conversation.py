@@ -17,7 +17,7 @@ import pytest
 from kept.agent.agent import Agent, Opening
 from kept.app import App, open_app
 from kept.context.sections import is_summary
-from kept.context.transcript import cited
+from kept.context.transcript import find_citations
 from kept.core.events import Compacted, Event, Warned
 from kept.core.ids import MessageId
 from kept.core.messages import Role, Usage
@@ -145,7 +145,7 @@ def test_it_never_overflows_and_loses_nothing(
             if first + 20 < turns:
                 agent.close()
                 app.close()
-        store, active = app.sessions, agent.live.record.rows
+        store, active = app.sessions, agent.conversation.record.rows
 
         assert endpoint.wrong == []
         assert talk.compactions
@@ -158,7 +158,7 @@ def test_it_never_overflows_and_loses_nothing(
             answer = search.call({"query": f"zebra{number}"}, inside)
             texts = [one["content"] for result in answer["results"] for one in result["messages"]]
             assert any(f"Please set counter number {number} of shelf zebra{number}." in text for text in texts)
-        ids = {one for row in active if is_summary(row.message) for one in cited(row.message.text)}
+        ids = {one for row in active if is_summary(row.message) for one in find_citations(row.message.text)}
         assert ids
         assert [one for one in ids if store.message(MessageId(one)) is None] == []
         app.close()

@@ -254,7 +254,7 @@ def test_toolsets_decide_what_is_loaded(opened):
     anyio.run(agent.turn, "hi")
 
     assert list(agent.parts.toolbox.tools) == ["session_search"]
-    assert "Prefers tea" not in agent.live.prompt
+    assert "Prefers tea" not in agent.conversation.prompt
 
 
 def test_nudge_counters_survive_a_resume(opened):
@@ -268,7 +268,7 @@ def test_nudge_counters_survive_a_resume(opened):
     session = anyio.run(talk).session_id
     second = opened(["d"], resume=session)
 
-    assert second.live.nudges.turns == 2
+    assert second.conversation.nudges.turns == 2
 
 
 def test_secrets_are_redacted_in_the_store_only(opened, home):

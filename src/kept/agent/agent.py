@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from kept.agent.act import Approve, deny
 from kept.agent.answer import Answer
-from kept.agent.compact import Squeeze
-from kept.agent.conversation import Live
+from kept.agent.compact import CompactionRequest
+from kept.agent.conversation import Conversation
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.project import project_root
 from kept.agent.record import Record
 from kept.agent.review import Review, review
-from kept.agent.title import named_by
+from kept.agent.title import ask_for_title
+from kept.agent.tool_calls import Approve, deny
 from kept.agent.turn import take_turn
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
@@ -50,34 +50,36 @@ class Agent:
         self.opening = opening
         self.when_closed: Callable[[], None] = lambda: None
         """Lets go of what was opened for this agent alone."""
-        self.live = self._resumed(opening.resume) if opening.resume is not None else self._fresh()
+        self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
         if parts.providers is not None and not opening.incognito:
-            parts.providers.start(self.live.record.session.id)
-        self.live.begin()
+            parts.providers.start(self.conversation.record.session.id)
+        self.conversation.begin()
 
     @property
     def session(self) -> Session:
         """Return the session of this moment."""
-        return self.live.record.session
+        return self.conversation.record.session
 
     async def turn(self, text: str) -> Answer:
         """Answer one message."""
-        return await take_turn(self.live, text)
+        return await take_turn(self.conversation, text)
 
     def interrupt(self) -> None:
         """Stop the running turn."""
-        self.live.interrupt()
+        self.conversation.interrupt()
 
     def review_due(self) -> tuple[bool, bool]:
         """Return whether memory and skills are to be reviewed after the last turn."""
-        live, turn = self.live, self.live.last_turn
-        if turn is None or turn.interrupted or live.incognito or self.parts.model is None:
+        conversation, turn = self.conversation, self.conversation.last_turn
+        if turn is None or turn.interrupted or conversation.incognito or self.parts.model is None:
             return (False, False)
         tools, memory = self.parts.toolbox.tools, self.parts.memory
-        memory_due = "memory" in tools and memory is not None and live.nudges.memory_due(memory.settings.nudge_interval)
-        failed = bool(live.skills_used) and any(not call.ok for call in turn.calls)
-        skills_due = "skill_manage" in tools and live.nudges.skills_due(
-            self.parts.skill_interval, calls=len(turn.calls), corrected=failed or live.skill_corrected
+        memory_due = (
+            "memory" in tools and memory is not None and conversation.nudges.memory_due(memory.settings.nudge_interval)
+        )
+        failed = bool(conversation.skills_used) and any(not call.ok for call in turn.calls)
+        skills_due = "skill_manage" in tools and conversation.nudges.skills_due(
+            self.parts.skill_interval, calls=len(turn.calls), corrected=failed or conversation.skill_corrected
         )
         return (memory_due, skills_due)
 
@@ -86,19 +88,24 @@ class Agent:
         memory, skills = self.review_due()
         if not (memory or skills) or not self.parts.review.enabled:
             return None
-        live = self.live
-        done = await review(live, memory=memory, skills=skills)
+        conversation = self.conversation
+        done = await review(conversation, memory=memory, skills=skills)
         if done is not None:
-            live.nudges = live.nudges.reviewed(memory=memory, skills=skills)
-            live.record.note(live.root, "nudges", live.nudges.as_json())
+            conversation.nudges = conversation.nudges.after_review(memory=memory, skills=skills)
+            conversation.record.note(conversation.root, "nudges", conversation.nudges.as_json())
             if self.parts.providers is not None:
                 self.parts.providers.writes.mirror_soon()
         return done
 
     def title_due(self) -> bool:
         """Whether a model should name this session, which has only its first words as a name."""
-        live = self.live
-        return self.parts.titler is not None and live.turns == 1 and live.record.exists and not live.incognito
+        conversation = self.conversation
+        return (
+            self.parts.titler is not None
+            and conversation.turns == 1
+            and conversation.record.exists
+            and not conversation.incognito
+        )
 
     async def after_turn(self) -> None:
         """Do what may be done behind the person's back: name the session, review the conversation."""
@@ -109,7 +116,7 @@ class Agent:
     def _name(self) -> None:
         assert self.parts.titler is not None and self.parts.sessions is not None  # noqa: PT018 - one condition
         try:
-            title = named_by(self.parts.titler, self.live.record.rows)
+            title = ask_for_title(self.parts.titler, self.conversation.record.rows)
             if title:
                 self.parts.sessions.rename(self.session.id, title)
         except KeptError:
@@ -117,8 +124,8 @@ class Agent:
 
     async def compress(self, focus: str = "") -> Outcome:
         """Compact now, because the person asks for it; interrupted, all stays as it was."""
-        with self.live.interruptible() as scope:
-            outcome = await offload(self.live.compact, Squeeze(focus=focus, force=True))
+        with self.conversation.interruptible() as scope:
+            outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
         return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
 
     def new(self, reason: Literal["new", "reset"] = "new") -> None:
@@ -126,73 +133,73 @@ class Agent:
         self._end(reason)
         if self.parts.engine is not None:
             self.parts.engine.on_session_reset()
-        self.live = self._fresh()
+        self.conversation = self._start_session()
         if self.parts.providers is not None:
             self.parts.providers.switch_session(self.session.id, reason)
-        self.live.begin()
+        self.conversation.begin()
 
     def resume(self, session_id: SessionId) -> None:
         """Leave this conversation and take up another."""
-        self.live = self._resumed(session_id)
+        self.conversation = self._open_session(session_id)
         if self.parts.providers is not None:
             self.parts.providers.switch_session(self.session.id, "resume")
-        self.live.begin()
+        self.conversation.begin()
 
     def branch(self) -> SessionId:
         """Go on in a branch; the conversation so far stays as it is."""
         store, origin = self.parts.sessions, self.session
-        if store is None or not self.live.record.exists:
+        if store is None or not self.conversation.record.exists:
             raise UsageError("there is nothing to branch from yet", "say something first")
         now = self.parts.clock.now()
         new = replace(origin, id=new_session_id(now), started=now.timestamp(), title=None, link=Link.BRANCH)
         store.branch(origin.id, at=None, new=replace(new, parent_session_id=origin.id))
-        if self.live.record.prompt is not None:
-            store.set_system_prompt(new.id, self.live.record.prompt)
-        self.live = self._resumed(new.id)
+        if self.conversation.record.prompt is not None:
+            store.set_system_prompt(new.id, self.conversation.record.prompt)
+        self.conversation = self._open_session(new.id)
         if self.parts.providers is not None:
             self.parts.providers.switch_session(new.id, "branch", parent=origin.id)
-        self.live.begin()
+        self.conversation.begin()
         return new.id
 
     def undo(self) -> str | None:
         """Take back the last exchange; return what the person had said, None when there is nothing."""
-        rows = self.live.record.rows
+        rows = self.conversation.record.rows
         place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
         if place is None:
             return None
         said = rows[place].message.text
-        if self.parts.sessions is not None and self.live.record.exists and rows[place].id > 0:
+        if self.parts.sessions is not None and self.conversation.record.exists and rows[place].id > 0:
             self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
         del rows[place:]
         return said
 
     def use_parts(self, parts: Parts) -> None:
         """Go on with other parts, those of another model; the prompt is built anew."""
-        self.parts = self.live.parts = parts
-        self.live.record.prompt = None
-        self.live.begin_engine()
+        self.parts = self.conversation.parts = parts
+        self.conversation.record.prompt = None
+        self.conversation.begin_engine()
 
     def close(self) -> None:
         """End the conversation: providers are told, waited for a little, and shut down."""
         try:
             self._end("exit")
-            if self.parts.providers is not None and not self.live.incognito:
+            if self.parts.providers is not None and not self.conversation.incognito:
                 self.parts.providers.shutdown()
         finally:
             self.when_closed()
 
     def _end(self, reason: str) -> None:
         """End the session: the store, the providers and the engine hear of it, in this order."""
-        live, record = self.live, self.live.record
+        conversation, record = self.conversation, self.conversation.record
         if self.parts.sessions is not None and record.exists:
             self.parts.sessions.end(record.session.id, reason)
-        if self.parts.providers is not None and record.rows and not live.incognito:
+        if self.parts.providers is not None and record.rows and not conversation.incognito:
             messages = plain_messages([row.message for row in record.rows])
             self.parts.providers.writes.queue_session_end(record.session.id, messages)
         if self.parts.engine is not None:
-            self.parts.engine.on_session_end(live.root, record.rows)
+            self.parts.engine.on_session_end(conversation.root, record.rows)
 
-    def _fresh(self) -> Live:
+    def _start_session(self) -> Conversation:
         now = self.parts.clock.now()
         how = self.opening
         session = Session(
@@ -206,9 +213,9 @@ class Agent:
             link=Link.DELEGATE if how.parent is not None else None,
         )
         store = None if how.incognito else self.parts.sessions
-        return self._live(Record(session, store, self.parts.sink), root=session.id)
+        return self._make_conversation(Record(session, store, self.parts.sink), root=session.id)
 
-    def _resumed(self, session_id: SessionId) -> Live:
+    def _open_session(self, session_id: SessionId) -> Conversation:
         store = self.parts.sessions
         if store is None:
             raise UsageError("sessions cannot be read now, so none can be resumed", "run `kept doctor`")
@@ -220,17 +227,17 @@ class Agent:
         store.reopen(tip)
         record = Record(session, store, self.parts.sink, prompt=store.system_prompt(tip), exists=True)
         record.rows = store.context(tip)
-        live = self._live(record, root=self._root(session))
-        live.turns = sum(1 for row in record.rows if row.message.role is Role.USER)
+        conversation = self._make_conversation(record, root=self._find_root(session))
+        conversation.turns = sum(1 for row in record.rows if row.message.role is Role.USER)
         if (
             self.parts.model is not None
             and record.prompt is not None
-            and not _fits(record.prompt, self.parts.model.name)
+            and not _is_for_model(record.prompt, self.parts.model.name)
         ):
             record.prompt = None
-        return live
+        return conversation
 
-    def _root(self, session: Session) -> SessionId:
+    def _find_root(self, session: Session) -> SessionId:
         """Return the first session of the chain of compressions."""
         store = self.parts.sessions
         seen: set[SessionId] = set()
@@ -242,15 +249,15 @@ class Agent:
             session = parent
         return session.id
 
-    def _live(self, record: Record, *, root: SessionId) -> Live:
+    def _make_conversation(self, record: Record, *, root: SessionId) -> Conversation:
         how = self.opening
-        return Live(
+        return Conversation(
             self.parts, record, root, platform=how.platform, user_id=how.user_id, system_message=how.system_message,
             incognito=how.incognito, approve=how.approve,
         )  # fmt: skip
 
 
-def _fits(prompt: str, model: str) -> bool:
+def _is_for_model(prompt: str, model: str) -> bool:
     """Whether a stored prompt was built for this model; another model gets a prompt of its own."""
     named = re.search(r"^Conversation id: \S+\nModel: (.*)$", prompt, re.MULTILINE)
     return named is not None and named[1] == model

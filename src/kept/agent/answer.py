@@ -9,7 +9,7 @@ from kept.core.messages import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ToolUse:
     """One tool call of the turn."""
 
     name: str
@@ -18,7 +18,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedEntry:
     """One entry that the turn wrote to a page."""
 
     ledger_id: LedgerId | None
@@ -34,8 +34,8 @@ class Answer:
     session_id: SessionId
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
-    tool_calls: tuple[Called, ...] = ()
-    saved: tuple[Kept, ...] = ()
+    tool_calls: tuple[ToolUse, ...] = ()
+    saved: tuple[SavedEntry, ...] = ()
     interrupted: bool = False
     stopped_by: str = ""
     """The limit that ended the turn, empty when it ended by itself."""
@@ -53,7 +53,7 @@ class Spent:
     seconds: float = 0.0
 
 
-def reached(limits: LimitSettings, spent: Spent) -> str:
+def limit_reached(limits: LimitSettings, spent: Spent) -> str:
     """Return the limit that is reached, in words; empty while there is room."""
     tokens = spent.usage.prompt_tokens + spent.usage.output_tokens
     if spent.iterations >= limits.iterations:
@@ -67,7 +67,7 @@ def reached(limits: LimitSettings, spent: Spent) -> str:
     return ""
 
 
-def where_it_stands(limit: str, calls: Sequence[Called]) -> str:
+def limit_notice(limit: str, calls: Sequence[ToolUse]) -> str:
     """Return the words with which a turn ends at its limit."""
     counts: dict[str, int] = {}
     for call in calls:

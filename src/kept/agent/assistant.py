@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kept.agent.answer import Kept
+from kept.agent.answer import SavedEntry
 from kept.agent.relevance import relevances
-from kept.agent.statements import Kind, Statement, asks_everything, is_question, statements, to_forget
+from kept.agent.statements import Kind, Statement, asks_everything, forget_request, is_question, statements
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, Reason, Refused, StorageError
 from kept.core.ids import SessionId
@@ -21,18 +21,20 @@ from kept.memory.history import History
 from kept.memory.store import MemoryStore
 from kept.memory.threats import rules_in
 
-ENOUGH = 0.22
+MIN_SCORE = 0.22
 """The least share of a question's meaningful words that an entry must hold to answer it."""
-BESIDE_THE_BEST = 0.6
+MIN_SHARE_OF_BEST = 0.6
 """The least share of the best passage's score with which another is said beside it."""
 MAX_ENTRIES = 3
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
-HEARD = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
-UNHEARD = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
+STORED = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
+NOT_STORED = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
 INCOGNITO = "This conversation is incognito: I keep nothing."
 EMPTY = "The pages are empty. To put a fact on them, say: remember that …"
-SAID = "I forget nothing by myself. What was said in conversations goes for good with: kept forget --query WORDS"
-ASKED_CHARS = 1_000
+HOW_TO_FORGET = (
+    "I forget nothing by myself. What was said in conversations goes for good with: kept forget --query WORDS"
+)
+QUESTION_CHARS = 1_000
 """Characters at the beginning and at the end of a message that are read as the question: more is a text, not asked."""
 
 
@@ -50,7 +52,7 @@ class Reply:
     """What the assistant says, and what it did."""
 
     text: str
-    saved: tuple[Kept, ...] = ()
+    saved: tuple[SavedEntry, ...] = ()
     staged: tuple[Pending, ...] = ()
     passages: tuple[Passage, ...] = ()
 
@@ -76,32 +78,32 @@ class Assistant:
     def reply(self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True) -> Reply:
         """Return the answer to one message of a person; `is_stored` says whether the conversation is kept."""
         if asks_everything(text):
-            return self._everything()
-        unwanted = to_forget(text)
+            return self._list_everything()
+        unwanted = forget_request(text)
         if unwanted is not None:
-            return self._how_to_forget(unwanted)
-        kept = statements(text)
-        if not kept:
-            return self._answer(text, session_id, HEARD if is_stored else UNHEARD)
+            return self._explain_forgetting(unwanted)
+        found = statements(text)
+        if not found:
+            return self._answer(text, session_id, STORED if is_stored else NOT_STORED)
         if not self._writes:
             return Reply(INCOGNITO)
-        replies = [self._kept(statement, session_id) for statement in kept]
+        replies = [self._keep(statement, session_id) for statement in found]
         return Reply(
             "\n".join(each.text for each in replies),
             tuple(saved for each in replies for saved in each.saved),
             tuple(staged for each in replies for staged in each.staged),
         )
 
-    def _kept(self, statement: Statement, session_id: SessionId | None) -> Reply:
+    def _keep(self, statement: Statement, session_id: SessionId | None) -> Reply:
         """Keep one statement, at once when it was an order, and say what became of it."""
         is_order = statement.kind is Kind.ORDER
         author = Author(origin="user" if is_order else "agent", session_id=session_id)
         try:
-            return self._saved(statement, author) if is_order else self._noted(statement, author)
+            return self._save(statement, author) if is_order else self._stage(statement, author)
         except KeptError as error:
             return Reply(f"I could not keep that: {error.message}. {error.remedy}".strip())
 
-    def _noted(self, statement: Statement, author: Author) -> Reply:
+    def _stage(self, statement: Statement, author: Author) -> Reply:
         edit = Add(statement.text)
         refused = self._memory.check(statement.target, (edit,), author)
         if refused is not None and refused.reason is not Reason.HELD:
@@ -112,19 +114,19 @@ class Assistant:
         said = f"Noted, but not saved yet: {statement.text}\n  keep it: kept memory approve {pending.id}"
         return Reply(said, staged=(pending,))
 
-    def _saved(self, statement: Statement, author: Author) -> Reply:
+    def _save(self, statement: Statement, author: Author) -> Reply:
         outcome = self._memory.apply(statement.target, Add(statement.text), author)
         if isinstance(outcome, Refused):
-            return self._refused(statement, outcome, author)
+            return self._report_refusal(statement, outcome, author)
         if not outcome.ledger_ids and not outcome.change.steps:
             return Reply(f"I know that already: {statement.text}")
         ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
         undo = f" (undo: kept memory undo {ledger_id})" if ledger_id else ""
         said = f"Saved to {FILE_NAMES[statement.target]}: {statement.text}{undo}"
-        saved = Kept(ledger_id, statement.target.value, statement.text)
+        saved = SavedEntry(ledger_id, statement.target.value, statement.text)
         return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
 
-    def _refused(self, statement: Statement, refused: Refused, author: Author) -> Reply:
+    def _report_refusal(self, statement: Statement, refused: Refused, author: Author) -> Reply:
         if refused.reason is not Reason.HELD:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
         names = sorted(rules_in(refused))
@@ -132,53 +134,55 @@ class Assistant:
         said = f"{refused.error} It waits for your word: kept memory approve {pending.id}"
         return Reply(said, staged=(pending,))
 
-    def _everything(self) -> Reply:
-        pages = self._on_pages()
+    def _list_everything(self) -> Reply:
+        pages = self._page_passages()
         lines = [quote(passage.text, passage.source) for passage in pages]
         return Reply("\n".join(lines) or EMPTY, passages=tuple(pages))
 
-    def _how_to_forget(self, unwanted: str) -> Reply:
+    def _explain_forgetting(self, unwanted: str) -> Reply:
         """Forgetting is a person's own act: name the commands, with the entry that is meant."""
-        for passage in self._from_pages(unwanted)[:1]:
+        for passage in self._search_pages(unwanted)[:1]:
             target = next(target for target in Target if passage.source.startswith(FILE_NAMES[target]))
             command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
-            return Reply(f"{quote(passage.text, passage.source)}\n  take it off: {command}\n{SAID}")
-        return Reply(SAID)
+            return Reply(f"{quote(passage.text, passage.source)}\n  take it off: {command}\n{HOW_TO_FORGET}")
+        return Reply(HOW_TO_FORGET)
 
     def _answer(self, said: str, session_id: SessionId | None, heard: str) -> Reply:
-        question = said if len(said) <= 2 * ASKED_CHARS else f"{said[:ASKED_CHARS]} {said[-ASKED_CHARS:]}"
-        pages = self._from_pages(question)
+        question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"
+        pages = self._search_pages(question)
         # who asks may mean what was said a minute ago; who tells something need not hear it again
         besides = None if is_question(question) else session_id
         past = self._look_up(question, besides) if self._look_up else ()
         fresh = [each for each in past if not any(page.text in each.text for page in pages)]
-        passages = _worth_saying(question, pages, fresh)
+        passages = _merge_passages(question, pages, fresh)
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
-            kept = heard if self._writes else INCOGNITO
-            return Reply(hint or (NOTHING if is_question(question) else kept))
+            found = heard if self._writes else INCOGNITO
+            return Reply(hint or (NOTHING if is_question(question) else found))
         lines = [quote(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 
-    def _on_pages(self) -> list[Passage]:
+    def _page_passages(self) -> list[Passage]:
         found = []
         for target in Target:
             if not self._memory.is_enabled(target):
                 continue
             try:
-                found += self._on_page(target)
+                found += self._passages_of(target)
             except KeptError:
                 continue  # an unreadable page is reported at the start of a chat; the others still answer
         return found
 
-    def _from_pages(self, question: str) -> list[Passage]:
-        found = self._on_pages()
+    def _search_pages(self, question: str) -> list[Passage]:
+        found = self._page_passages()
         scores = relevances(question, [passage.text for passage in found])
-        scored = [Passage(p.text, p.source, score) for p, score in zip(found, scores, strict=True) if score >= ENOUGH]
+        scored = [
+            Passage(p.text, p.source, score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE
+        ]
         best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
-        return [passage for passage in best if passage.score >= best[0].score * BESIDE_THE_BEST]
+        return [passage for passage in best if passage.score >= best[0].score * MIN_SHARE_OF_BEST]
 
-    def _on_page(self, target: Target) -> list[Passage]:
+    def _passages_of(self, target: Target) -> list[Passage]:
         metadata = History(self._memory).metadata(target)
         entries = self._memory.entries(target)
         passages = []
@@ -189,20 +193,20 @@ class Assistant:
         return passages
 
 
-def _worth_saying(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
+def _merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
     """Return both sources, the best first, without what answers much worse than the best of the other source."""
     scores = relevances(question, [passage.text for passage in (*pages, *past)])
     on_pages, in_past = scores[: len(pages)], scores[len(pages) :]
     for_page, for_past = max(in_past, default=0.0), max(on_pages, default=0.0)
-    kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * BESIDE_THE_BEST]
-    kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * BESIDE_THE_BEST]
+    kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * MIN_SHARE_OF_BEST]
+    kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * MIN_SHARE_OF_BEST]
     if for_page > for_past:
         return [passage for passage, _ in (*kept_past, *kept_pages)]
     return [passage for passage, _ in (*kept_pages, *kept_past)]
 
 
-MOST = 3
-CHARS = 400
+MAX_PASSAGES = 3
+PASSAGE_CHARS = 400
 
 
 def look_up(store: SessionStore, question: str, besides: SessionId | None = None) -> list[Passage]:
@@ -214,7 +218,7 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
 
     excluded = (besides,) if besides is not None else ()
     try:
-        found = store.search(SearchRequest(question, limit=MOST * 8, exclude_sessions=excluded))
+        found = store.search(SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded))
     except StorageError:
         return []
     if found.abstained:
@@ -227,14 +231,14 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
         text = " ".join(row.message.text.split()) if row is not None else ""
         if row is None or not text or text.casefold() in seen or not _is_source(store, row):
             continue
-        shown = marker.around(text, width=CHARS)
+        shown = marker.around(text, width=PASSAGE_CHARS)
         if text.endswith(("?", "？")) or relevances(question, [shown])[0] <= 0:
             continue  # a neighbour of the passage that is meant, or the same question asked before
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"
         passages.append(Passage(shown, message_source(who, when, row.session_id, row.id), hit.score))
-        if len(passages) == MOST:
+        if len(passages) == MAX_PASSAGES:
             break
     return passages
 

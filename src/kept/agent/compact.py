@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kept.agent.offload import attended
+from kept.agent.offload import run_abandonable
 from kept.agent.parts import Parts
 from kept.agent.record import Record
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
-from kept.context.prune import pruned_as_marked
+from kept.context.prune import prune_as_marked
 from kept.context.sections import with_note
 from kept.core.errors import GivenUp, StorageError
 from kept.core.events import Compacted, Warned
@@ -22,7 +22,7 @@ LEASE_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Squeeze:
+class CompactionRequest:
     """How a compaction was asked for."""
 
     current_tokens: int | None = None
@@ -30,7 +30,9 @@ class Squeeze:
     force: bool = False
 
 
-def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[[], str], squeeze: Squeeze) -> Outcome:
+def compact(
+    parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[[], str], request: CompactionRequest
+) -> Outcome:
     """Make the conversation smaller and bring `record` to where the talk goes on; nothing is lost either way."""
     assert parts.engine is not None
     store = parts.sessions if record.exists and not record.trouble else None
@@ -38,29 +40,29 @@ def compact(parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[
     if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
         return Unchanged((), Why.COOLING_DOWN, "another process is compacting this conversation")
     try:
-        outcome = _caught_up(record) or _tried(parts, record, squeeze)
+        outcome = _catch_up(record) or _try_compress(parts, record, request)
         if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
             outcome = Unchanged((), Why.NOTHING_TO_COMPRESS, "another process began to compact this conversation")
-        _settle(parts, record, outcome, rebuild)
+        _store_outcome(parts, record, outcome, rebuild)
         record.note(root, "context", parts.engine.state())
     finally:
         if store is not None:
             store.release(lease, holder=holder)
-    _tell(parts, record, outcome)
+    _report(parts, record, outcome)
     return outcome
 
 
-def _caught_up(record: Record) -> Unchanged | None:
+def _catch_up(record: Record) -> Unchanged | None:
     """Take up what another process made of this conversation since it was read; its owner tells the providers."""
-    if not record.caught_up():
+    if not record.catch_up():
         return None
     return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")
 
 
-def _settle(parts: Parts, record: Record, outcome: Outcome, rebuild: Callable[[], str]) -> None:
+def _store_outcome(parts: Parts, record: Record, outcome: Outcome, rebuild: Callable[[], str]) -> None:
     match outcome:
         case Compaction():
-            _take(parts, record, outcome, rebuild)
+            _apply(parts, record, outcome, rebuild)
         case Pruned():
             record.pruning = outcome.mark
             record.note(record.session.id, "pruned", outcome.mark)
@@ -68,41 +70,41 @@ def _settle(parts: Parts, record: Record, outcome: Outcome, rebuild: Callable[[]
             pass
 
 
-def _tried(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
+def _try_compress(parts: Parts, record: Record, request: CompactionRequest) -> Outcome:
     try:
-        return _squeezed(parts, record, squeeze)
+        return _compress(parts, record, request)
     except GivenUp:
         return Unchanged((), Why.GIVEN_UP)
 
 
-def _squeezed(parts: Parts, record: Record, squeeze: Squeeze) -> Outcome:
+def _compress(parts: Parts, record: Record, request: CompactionRequest) -> Outcome:
     assert parts.engine is not None
-    rows = pruned_as_marked(record.rows, record.pruning)
+    rows = prune_as_marked(record.rows, record.pruning)
     said = ""
     if parts.providers is not None and parts.engine.writes_summary(
-        rows, current_tokens=squeeze.current_tokens, force=squeeze.force
+        rows, current_tokens=request.current_tokens, force=request.force
     ):
         told = partial(parts.providers.pre_compress, plain_messages([row.message for row in record.rows]))
-        said = attended(told)
+        said = run_abandonable(told)
     return parts.engine.compress(
         rows,
-        current_tokens=squeeze.current_tokens,
-        focus_topic=squeeze.focus,
-        force=squeeze.force,
+        current_tokens=request.current_tokens,
+        focus_topic=request.focus,
+        force=request.force,
         memory_context=said,
     )
 
 
-def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], str]) -> None:
+def _apply(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], str]) -> None:
     now = parts.clock.now()
     child = None if parts.compression.in_place else new_session_id(now)
-    placed = done.placed(timestamp=now.timestamp(), child=child)
+    placed = done.into_session(timestamp=now.timestamp(), child=child)
     old = record.session
     if parts.providers is not None and child is not None:
         parts.providers.writes.queue_session_end(old.id, plain_messages([row.message for row in record.rows]))
     prompt = with_note(rebuild())
     try:
-        record.compacted(placed)
+        record.apply_compaction(placed)
     except StorageError as error:
         parts.sink(Warned(f"the compaction could not be stored: {error.message}", error.remedy))
         return
@@ -117,7 +119,7 @@ def _take(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], 
         parts.providers.switch_session(record.session.id, "compression")
 
 
-def _tell(parts: Parts, record: Record, outcome: Outcome) -> None:
+def _report(parts: Parts, record: Record, outcome: Outcome) -> None:
     match outcome:
         case Compaction(tokens_before=before, tokens_after=after, covered=covered, note=note):
             parts.sink(Compacted(before, after, len(covered), note, session_id=record.session.id))

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from kept.agent.act import Approve, deny
-from kept.agent.answer import Kept
-from kept.agent.compact import Squeeze, compact
+from kept.agent.answer import SavedEntry
+from kept.agent.compact import CompactionRequest, compact
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
-from kept.agent.prompting import Frozen, delta, frozen_from, frozen_now, session_prompt
+from kept.agent.prompting import FrozenPages, build_session_prompt, freeze_pages, load_frozen_pages, page_changes
 from kept.agent.record import Record
-from kept.agent.review import Nudges, nudges_from
+from kept.agent.review import Nudges, load_nudges
 from kept.agent.statements import is_correction
 from kept.agent.title import first_words
+from kept.agent.tool_calls import Approve, deny
 from kept.agent.turn import Turn
 from kept.context.outcome import Outcome, Unchanged
-from kept.context.prune import pruned_as_marked
+from kept.context.prune import prune_as_marked
 from kept.context.sections import is_summary, with_note
 from kept.context.window import Window
 from kept.core.errors import ContextOverflow, StorageError
@@ -34,7 +34,7 @@ RECALLED_TEXTS = 500
 
 
 @dataclass(slots=True)
-class Live:
+class Conversation:
     """One conversation while it is open: its record, its frozen prompt, its counters."""
 
     parts: Parts
@@ -48,7 +48,7 @@ class Live:
     approve: Approve = deny
     lineage: set[str] = field(default_factory=set)
     nudges: Nudges = field(default_factory=Nudges)
-    frozen: Frozen | None = None
+    frozen: FrozenPages | None = None
     turns: int = 0
     recalled_texts: deque[str] = field(default_factory=lambda: deque(maxlen=RECALLED_TEXTS))
     """What was recalled lately: a review must not save it as new."""
@@ -58,7 +58,7 @@ class Live:
     skills_used: list[str] = field(default_factory=list)
     """Skills that the last turn used."""
     skill_corrected: bool = False
-    reviewing: EventSink | None = None
+    review_sink: EventSink | None = None
     """Hears what the running review writes."""
     _scope: anyio.CancelScope | None = None
 
@@ -70,15 +70,15 @@ class Live:
     def prompt(self) -> str:
         """The system prompt, built once and reused verbatim."""
         if self.record.prompt is None:
-            self.record.set_prompt(self.rebuilt_prompt())
+            self.record.set_prompt(self.rebuild_prompt())
         assert self.record.prompt is not None
         return self.record.prompt
 
-    def rebuilt_prompt(self) -> str:
+    def rebuild_prompt(self) -> str:
         """Return the prompt with a fresh snapshot; from here on changes of the pages are told against it."""
-        self.frozen = frozen_now(self.parts)
+        self.frozen = freeze_pages(self.parts)
         started = self.record.session.started if self.root == self.record.session.id else self._root_started()
-        prompt = session_prompt(
+        prompt = build_session_prompt(
             self.parts,
             root=self.root,
             started=started,
@@ -94,9 +94,9 @@ class Live:
     def begin(self) -> None:
         """Take up what the conversation was left with."""
         self.lineage |= {self.root, self.record.session.id}
-        self.nudges = nudges_from(self.record.noted(self.root, "nudges"))
+        self.nudges = load_nudges(self.record.noted(self.root, "nudges"))
         left_with = self.record.noted(self.root, "frozen")
-        self.frozen = frozen_from(left_with, self.parts)
+        self.frozen = load_frozen_pages(left_with, self.parts)
         if isinstance(left_with, Mapping) and left_with.get("tools", list(self._tools)) != list(self._tools):
             self.record.prompt = None  # it speaks of tools that are gone, or not of new ones
         ratio = self.record.noted(self.root, "calibration")
@@ -132,19 +132,19 @@ class Live:
             _ = self.prompt
             if first:
                 self.fit_engine()
-        self._note_correction(text)
+        self._count_correction(text)
         self.turns += 1
         if self.frozen is None or self.incognito:
             return ""
-        return delta(self.parts, self.frozen, frozenset(self.lineage)) or ""
+        return page_changes(self.parts, self.frozen, frozenset(self.lineage)) or ""
 
-    def recalled(self, text: str) -> str:
+    def recall(self, text: str) -> str:
         """Return what the providers recall for this message; changes nothing, so that nobody need wait for it."""
         if self.parts.providers is None or self.incognito or self.parts.model is None:
             return ""
         return self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
 
-    def _note_correction(self, text: str) -> None:
+    def _count_correction(self, text: str) -> None:
         """Count a correction against the skills that the turn before had used."""
         self.skill_corrected = bool(self.skills_used) and is_correction(text)
         if self.skill_corrected and self.parts.skills is not None:
@@ -165,49 +165,49 @@ class Live:
         if self._scope is not None:
             self._scope.cancel()
 
-    def note_writing(self, event: Event) -> None:
+    def record_write(self, event: Event) -> None:
         """Take down what this conversation's turn or review wrote to the pages."""
         match event:
             case MemoryWritten(origin="background_review") | MemoryStaged(origin="background_review"):
-                if self.reviewing is not None:
-                    self.reviewing(event)
+                if self.review_sink is not None:
+                    self.review_sink(event)
             case MemoryWritten(after=str(after), session_id=session_id) if session_id == self.record.session.id:
                 if self.current is not None and self.parts.model is not None:
-                    self.current.saved.append(Kept(event.ledger_id, event.target, after))
+                    self.current.saved.append(SavedEntry(event.ledger_id, event.target, after))
             case _:
                 return
 
     @property
     def rows_sent(self) -> list[StoredMessage]:
         """Return the messages as requests show them: with old tool output made small."""
-        return pruned_as_marked(self.record.rows, self.record.pruning)
+        return prune_as_marked(self.record.rows, self.record.pruning)
 
     def should_compact(self, prompt_tokens: int) -> bool:
         """Whether the size of the last request is reason to compact now."""
         return self.parts.engine is not None and self.parts.engine.should_compress(prompt_tokens)
 
-    def compact(self, squeeze: Squeeze) -> Outcome:
+    def compact(self, request: CompactionRequest) -> Outcome:
         """Make the conversation smaller; the originals stay in the store."""
         before = self.record.prompt
-        outcome = compact(self.parts, self.record, self.root, rebuild=self.rebuilt_prompt, squeeze=squeeze)
+        outcome = compact(self.parts, self.record, self.root, rebuild=self.rebuild_prompt, request=request)
         if not isinstance(outcome, Unchanged):
             self.lineage.add(self.record.session.id)
-            self._keep_frozen()
+            self._store_frozen()
             self.fit_engine()
         elif self.record.prompt != before:
-            self._take_up()
+            self._follow_compaction()
         return outcome
 
-    def keep_said(self, message: NewMessage) -> None:
+    def store_message(self, message: NewMessage) -> None:
         """Keep a person's message, where another process has moved the conversation to if it did."""
         self.record.add([message])
         if self.record.session.id not in self.lineage:
-            self._take_up()
+            self._follow_compaction()
 
-    def _take_up(self) -> None:
+    def _follow_compaction(self) -> None:
         """Go on with what another process made of the conversation when it compacted it."""
         self.lineage.add(self.record.session.id)
-        self.frozen = frozen_from(self.record.noted(self.root, "frozen"), self.parts)
+        self.frozen = load_frozen_pages(self.record.noted(self.root, "frozen"), self.parts)
         self.fit_engine()
         if self.parts.providers is not None:
             self.parts.providers.switch_session(self.record.session.id, "compression")
@@ -216,9 +216,9 @@ class Live:
         """Compact before a call when the estimate says that it would cross the threshold."""
         engine = self.parts.engine
         if engine is not None and engine.should_compress_preflight(self.rows_sent):
-            await offload(self.compact, Squeeze())
+            await offload(self.compact, CompactionRequest())
 
-    def overflowed(self, error: ContextOverflow) -> ContextOverflow:
+    def explain_overflow(self, error: ContextOverflow) -> ContextOverflow:
         """Return the error to show when compaction cannot help."""
         if not self.parts.compression.enabled:
             return ContextOverflow(error.message, "compact it with /compress, or set compression.enabled to true")
@@ -247,14 +247,14 @@ class Live:
         except StorageError:
             return  # the record has said already that nothing can be stored
 
-    def settle_turn(self, turn: Turn) -> None:
+    def finish_turn(self, turn: Turn) -> None:
         """Move the counters on and keep them."""
         if self.record.session.id not in self.lineage:
-            self._take_up()
+            self._follow_compaction()
         self.last_turn = turn
-        self._settle_skills(turn)
-        self._keep_frozen()
-        self._name(turn)
+        self._record_skill_use(turn)
+        self._store_frozen()
+        self._set_title(turn)
         if turn.interrupted or self.incognito:
             return
         used = frozenset(call.name for call in turn.calls)
@@ -263,7 +263,7 @@ class Live:
         if turn.spent.usage.prompt_tokens:
             self.record.note(self.root, "calibration", self.parts.gauge.calibration.ratio)
 
-    def _settle_skills(self, turn: Turn) -> None:
+    def _record_skill_use(self, turn: Turn) -> None:
         if self.parts.skills is None or self.incognito:
             return
         errors = sum(1 for call in turn.calls if not call.ok)
@@ -275,11 +275,11 @@ class Live:
         except StorageError:
             self.skills_used = []
 
-    def _keep_frozen(self) -> None:
+    def _store_frozen(self) -> None:
         if self.frozen is not None:
             self.record.note(self.root, "frozen", {**self.frozen.as_json(), "tools": list(self._tools)})
 
-    def _name(self, turn: Turn) -> None:
+    def _set_title(self, turn: Turn) -> None:
         """Give the session a title from its first words."""
         if self.parts.sessions is None or not self.record.exists or self.turns != 1 or self.record.session.title:
             return

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import anyio
 
-from kept.agent.act import Approve, deny
 from kept.agent.agent import Agent, Opening
 from kept.agent.answer import Answer
-from kept.agent.offload import given_up
+from kept.agent.offload import is_cancelled
 from kept.agent.parts import Parts
+from kept.agent.tool_calls import Approve, deny
 from kept.agent.toolbox import Toolbox
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
@@ -69,7 +69,7 @@ class Delegation:
         )
         agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
         try:
-            answer = anyio.run(_watched, agent, prompt)
+            answer = anyio.run(_run_interruptible, agent, prompt)
         except KeptError as error:
             return {"success": False, "error": f"the sub-agent failed: {error.message}", "remedy": error.remedy}
         finally:
@@ -89,11 +89,11 @@ class Delegation:
         return Toolbox(tools).only(chosen)
 
 
-async def _watched(agent: Agent, prompt: str) -> Answer:
+async def _run_interruptible(agent: Agent, prompt: str) -> Answer:
     """Run the sub-agent's turn; it stops when the conversation that asked for it is interrupted."""
 
     async def watch() -> None:
-        while not given_up():  # noqa: ASYNC110 - the waiting caller lives in another thread's event loop
+        while not is_cancelled():  # noqa: ASYNC110 - the waiting caller lives in another thread's event loop
             await anyio.sleep(_LOOK_SECONDS)
         agent.interrupt()
 

@@ -30,7 +30,7 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(slots=True)
-class _Held:
+class _Connection:
     """A server while a task of the portal's holds its connection."""
 
     name: str
@@ -48,7 +48,7 @@ class McpTools:
         self._servers = servers
         self._sink = sink
         self._logs = logs
-        self._held: list[_Held] = []
+        self._connections: list[_Connection] = []
         self._running: Any = None
         self._portal: BlockingPortal | None = None
         self.tools: list[Tool] = []
@@ -59,50 +59,50 @@ class McpTools:
 
         self._running = start_blocking_portal()
         portal = self._portal = self._running.__enter__()
-        self._held = [_Held(name, settings, Future()) for name, settings in self._servers.items()]
-        for held in self._held:
-            held.task = portal.start_task_soon(self._hold, held)
+        self._connections = [_Connection(name, settings, Future()) for name, settings in self._servers.items()]
+        for connection in self._connections:
+            connection.task = portal.start_task_soon(self._keep_connected, connection)
         deadline = time.monotonic() + CONNECT_SECONDS
-        for held in self._held:
+        for connection in self._connections:
             try:
-                client, listed = held.listed.result(max(0.0, deadline - time.monotonic()))
-                self._add(held, listed, client, portal)
+                client, listed = connection.listed.result(max(0.0, deadline - time.monotonic()))
+                self._add_tools(connection, listed, client, portal)
             except Exception as error:  # plugin call: a foreign server must not stop the start
-                log.warning("mcp server %s cannot be used", held.name, exc_info=True)
-                what = f"the MCP server {held.name!r} cannot be used: {_reason(error)}"
-                self._sink(Warned(what, f"check mcp_servers.{held.name} in the configuration"))
-                if held.task is not None:
-                    held.task.cancel()
+                log.warning("mcp server %s cannot be used", connection.name, exc_info=True)
+                what = f"the MCP server {connection.name!r} cannot be used: {_reason(error)}"
+                self._sink(Warned(what, f"check mcp_servers.{connection.name} in the configuration"))
+                if connection.task is not None:
+                    connection.task.cancel()
 
-    async def _hold(self, held: _Held) -> None:
+    async def _keep_connected(self, connection: _Connection) -> None:
         """Keep the connection open in one task, as the client's task groups demand."""
         import anyio
 
-        held.leave = anyio.Event()
+        connection.leave = anyio.Event()
         try:
-            with self._log_of(held.name) as errors:
-                async with _client(held, errors) as client:
-                    held.listed.set_result((client, (await client.list_tools()).tools))
-                    await held.leave.wait()
+            with self._open_log(connection.name) as errors:
+                async with _client(connection, errors) as client:
+                    connection.listed.set_result((client, (await client.list_tools()).tools))
+                    await connection.leave.wait()
         except Exception as error:  # plugin call: whatever a foreign server does is told where it is waited for
-            if held.listed.done():
-                log.warning("mcp server %s ended", held.name, exc_info=True)
+            if connection.listed.done():
+                log.warning("mcp server %s ended", connection.name, exc_info=True)
             else:
-                held.listed.set_exception(error)
+                connection.listed.set_exception(error)
 
-    def _log_of(self, name: str) -> Any:
+    def _open_log(self, name: str) -> Any:
         """Return where a server may write what it wants to say besides its answers: never the person's screen."""
         if self._logs is None:
             return Path("/dev/null").open("w", encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
         return (self._logs / f"mcp-{_NOT_A_NAME.sub('_', name)}.log").open("w", encoding="utf-8")
 
-    def _add(self, held: _Held, listed: list[Any], client: Any, portal: "BlockingPortal") -> None:
+    def _add_tools(self, connection: _Connection, listed: list[Any], client: Any, portal: "BlockingPortal") -> None:
         taken = {tool.schema.name for tool in self.tools}
         for each in sorted(listed, key=lambda tool: str(tool.name)):
-            tool = _tool(held, each, client, portal)
+            tool = _tool(connection, each, client, portal)
             if tool.schema.name in taken:
-                what = f"the tool {each.name!r} of the MCP server {held.name!r} is left out"
+                what = f"the tool {each.name!r} of the MCP server {connection.name!r} is left out"
                 self._sink(Warned(what, f"another tool is called {tool.schema.name!r} already; rename one server"))
                 continue
             taken.add(tool.schema.name)
@@ -112,25 +112,25 @@ class McpTools:
         """Disconnect, and end the servers that were started."""
         if self._portal is None:
             return
-        tasks = [held.task for held in self._held if held.task is not None]
-        for held in self._held:
-            if held.leave is not None:
-                self._portal.call(held.leave.set)
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        for connection in self._connections:
+            if connection.leave is not None:
+                self._portal.call(connection.leave.set)
         wait(tasks, _CLOSE_SECONDS)
         for task in tasks:
             task.cancel()
-        self._held.clear()
+        self._connections.clear()
         self._portal = None
         self._running.__exit__(None, None, None)
 
 
-def _client(held: _Held, errors: Any) -> Any:
+def _client(connection: _Connection, errors: Any) -> Any:
     try:
         from mcp import Client, StdioServerParameters
         from mcp.client.stdio import stdio_client
     except ImportError as error:
         raise RuntimeError("the extra is missing: pip install 'kept[mcp]'") from error
-    settings = held.settings
+    settings = connection.settings
     seconds = _seconds(settings)
     if url := settings.get("url"):
         return Client(str(url), read_timeout_seconds=seconds)
@@ -149,20 +149,20 @@ def _seconds(settings: Mapping[str, Any]) -> float:
     return float(given)
 
 
-def _tool(held: _Held, listed: Any, client: Any, portal: "BlockingPortal") -> Tool:
-    name = _NOT_A_NAME.sub("_", f"mcp_{held.name}_{listed.name}")[:64]
+def _tool(connection: _Connection, listed: Any, client: Any, portal: "BlockingPortal") -> Tool:
+    name = _NOT_A_NAME.sub("_", f"mcp_{connection.name}_{listed.name}")[:64]
     schema = ToolSchema(name, listed.description or listed.name, dict(listed.input_schema), "mcp")
 
     def call(arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         try:
             return _answer(portal.call(partial(client.call_tool, listed.name, dict(arguments))))
         except Exception as error:  # plugin call: a server that is gone or silent is an answer to the model
-            log.warning("mcp server %s: %s failed", held.name, listed.name, exc_info=True)
-            return {"success": False, "error": f"the MCP server {held.name!r} failed: {_reason(error)}"}
+            log.warning("mcp server %s: %s failed", connection.name, listed.name, exc_info=True)
+            return {"success": False, "error": f"the MCP server {connection.name!r} failed: {_reason(error)}"}
 
     hints = getattr(listed, "annotations", None)
     reads = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
-    return Tool(schema, call, asks=held.settings.get("approve") is not True, only_reads=reads)
+    return Tool(schema, call, asks=connection.settings.get("approve") is not True, only_reads=reads)
 
 
 def _answer(result: Any) -> dict[str, JSON]:

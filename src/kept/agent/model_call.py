@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kept.context.prune import pruned_as_marked
-from kept.context.repair import sent
+from kept.context.prune import prune_as_marked
+from kept.context.repair import request_messages
 from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled, TextStreamed
 from kept.core.messages import (
@@ -39,7 +39,7 @@ def user_message(text: str, recalled: Sequence[str], *, timestamp: float) -> New
     )
 
 
-def request(
+def build_request(
     prompt: str,
     rows: Sequence[StoredMessage],
     *,
@@ -50,50 +50,50 @@ def request(
     """Return the request for `rows`; the same rows always give the same bytes."""
     return ChatRequest(
         system=prompt,
-        messages=sent(pruned_as_marked(rows, pruning)),
+        messages=request_messages(prune_as_marked(rows, pruning)),
         tools=tools,
         conversation_id=conversation_id,
     )
 
 
 @dataclass(slots=True)
-class Heard:
+class StreamedText:
     """What of an answer has been shown so far; an interrupted turn keeps it."""
 
     text: str = ""
 
 
-async def think(
-    model: ChatModel, request: ChatRequest, *, sink: EventSink, heard: Heard, task: str = "main"
+async def stream_answer(
+    model: ChatModel, build_request: ChatRequest, *, sink: EventSink, streamed: StreamedText, task: str = "main"
 ) -> ChatResponse:
     """Return the model's answer; its text is told piece by piece, without anything that was recalled."""
     scrubber = StreamingContextScrubber()
     began = time.monotonic()
     response: ChatResponse | None = None
-    async for delta in model.stream(request):
+    async for delta in model.stream(build_request):
         match delta:
             case TextDelta(text):
-                _show(scrubber.feed(text), sink, heard)
+                _show(scrubber.feed(text), sink, streamed)
             case ReasoningDelta():
                 continue
             case Restarted():
-                scrubber, heard.text = StreamingContextScrubber(), ""
+                scrubber, streamed.text = StreamingContextScrubber(), ""
             case ChatResponse():
                 response = delta
-    _show(scrubber.flush(), sink, heard)
+    _show(scrubber.flush(), sink, streamed)
     if response is None:
         raise ModelBusy(f"{model.name} ended its answer before it was whole", "try again")
     sink(ModelCalled(task, response.model, response.usage, time.monotonic() - began))
-    return replace(response, message=_clean(response.message))
+    return replace(response, message=_scrub_message(response.message))
 
 
-def _show(text: str, sink: EventSink, heard: Heard) -> None:
+def _show(text: str, sink: EventSink, streamed: StreamedText) -> None:
     if text:
-        heard.text += text
+        streamed.text += text
         sink(TextStreamed(text))
 
 
-def _clean(message: Message) -> Message:
+def _scrub_message(message: Message) -> Message:
     """Return the answer as it is kept: what the model echoed of recalled memory is not part of it.
 
     Signed thinking stays as it came, because its endpoint takes it back only unchanged.
@@ -101,29 +101,29 @@ def _clean(message: Message) -> Message:
     if message.role is not Role.ASSISTANT:
         return message
     content = scrubbed(message.content) if isinstance(message.content, str) else message.content
-    calls = tuple(replace(call, arguments=_clean_arguments(call.arguments)) for call in message.tool_calls)
+    calls = tuple(replace(call, arguments=_scrub_arguments(call.arguments)) for call in message.tool_calls)
     reasoning = message.reasoning
     if reasoning is not None and not reasoning.startswith("["):
         reasoning = scrubbed(reasoning)
     return replace(message, content=content, tool_calls=calls, reasoning=reasoning)
 
 
-def _clean_arguments(text: str) -> str:
+def _scrub_arguments(text: str) -> str:
     if not looks_fenced(text):
         return text
     try:
-        return dumps(_clean_value(json.loads(text)))
+        return dumps(_scrub_value(json.loads(text)))
     except ValueError:
         return scrubbed(text)
 
 
-def _clean_value(value: JSON) -> JSON:
+def _scrub_value(value: JSON) -> JSON:
     match value:
         case str():
             return scrubbed(value)
         case Mapping():
-            return {key: _clean_value(inner) for key, inner in value.items()}
+            return {key: _scrub_value(inner) for key, inner in value.items()}
         case list():
-            return [_clean_value(inner) for inner in value]
+            return [_scrub_value(inner) for inner in value]
         case _:
             return value

@@ -31,16 +31,16 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=limiter)
 
 
-def attended(work: Callable[[], T]) -> T:
+def run_abandonable(work: Callable[[], T]) -> T:
     """Run what may hang, in a thread that is left behind with GivenUp when nobody waits for it any more."""
     job = start_job(work, name="kept-attended")
     while not job.wait(LOOK_SECONDS):
-        if given_up():
+        if is_cancelled():
             raise GivenUp("nobody waits for it any more")
     return job.value()
 
 
-def given_up() -> bool:
+def is_cancelled() -> bool:
     """Whether the caller that this worker thread works for was cancelled; work that lasts asks now and then."""
     try:
         anyio.from_thread.check_cancelled()

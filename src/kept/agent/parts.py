@@ -102,7 +102,7 @@ class PageLedger:
     def since(self, ledger_id: int) -> Sequence["LedgerRow"]:
         """Return the steps after `ledger_id` that changed a page, oldest first."""
         platform = cache(self._platform)
-        rows = (_ledger_row(each) for each in self._entered(ledger_id))
+        rows = (_ledger_row(each) for each in self._read_entries(ledger_id))
         return [replace(row, platform=platform(row.session_id)) for row in rows if row is not None]
 
     def _platform(self, session_id: SessionId | None) -> str:
@@ -110,7 +110,7 @@ class PageLedger:
         session = self._sessions.session(session_id) if self._sessions is not None and session_id else None
         return session.source if session is not None else ""
 
-    def _entered(self, ledger_id: int) -> Iterator["EditRecord"]:
+    def _read_entries(self, ledger_id: int) -> Iterator["EditRecord"]:
         for _ in count():
             batch = self._store.ledger.rows(after=ledger_id, limit=_BATCH)
             yield from batch

@@ -23,13 +23,15 @@ def project_files(folder: Path, *, context_length: int) -> list[tuple[str, str]]
     """Return name and text of the project file, blocked or cut where it must be."""
     for kind in KINDS:
         for place in dict.fromkeys((folder, project_root(folder))):
-            text = _text(place / kind)
+            text = _read_text(place / kind)
             if text is not None:
-                return [(kind, _capped(_safe(kind, text), int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN))]
+                return [
+                    (kind, _truncate(_block_unsafe(kind, text), int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN))
+                ]
     return []
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         raw = read_bytes(path) if path.is_file() else None
     except StorageError:
@@ -38,7 +40,7 @@ def _text(path: Path) -> str | None:
     return text or None
 
 
-def _safe(kind: str, text: str) -> str:
+def _block_unsafe(kind: str, text: str) -> str:
     from kept.security.scan import Scope, scan  # most callers only ask for the root of the project
 
     verdict = scan(text, scope=Scope.CONTEXT)
@@ -47,7 +49,7 @@ def _safe(kind: str, text: str) -> str:
     return f"[BLOCKED: {kind} matches {', '.join(verdict.rules)}; the person can look at the file]"
 
 
-def _capped(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[… cut after {most:,} of {len(text):,} characters]"

@@ -19,7 +19,9 @@ from kept.storage.files import read_bytes
 _UNKNOWN_WINDOW = 128_000
 
 
-def session_prompt(parts: Parts, *, root: SessionId, started: float, system_message: str | None, platform: str) -> str:
+def build_session_prompt(
+    parts: Parts, *, root: SessionId, started: float, system_message: str | None, platform: str
+) -> str:
     """Return the prompt with fresh snapshots of the pages and the catalogue."""
     memory = parts.memory if "memory" in parts.toolbox.tools else None
     if memory is not None:
@@ -30,7 +32,7 @@ def session_prompt(parts: Parts, *, root: SessionId, started: float, system_mess
             identity=_identity(parts),
             tools=tuple(parts.toolbox.tools),
             skill_catalogue=parts.catalogue() if "skills_list" in parts.toolbox.tools else None,
-            platform_hint=_hint(platform),
+            platform_hint=_platform_hint(platform),
             system_message=system_message,
             project_files=project_files(parts.folder, context_length=window),
             memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
@@ -51,12 +53,12 @@ def _identity(parts: Parts) -> str:
     return own or guidance("identity")
 
 
-def _hint(platform: str) -> str:
+def _platform_hint(platform: str) -> str:
     return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
 
 
 @dataclass(slots=True)
-class Frozen:
+class FrozenPages:
     """The pages as a session's prompt shows them, and the state that others' changes were last told for."""
 
     pages: Mapping[Target, tuple[str, ...]]
@@ -67,25 +69,25 @@ class Frozen:
         return {"pages": {page.value: list(entries) for page, entries in self.pages.items()}, "told": self.told}
 
 
-def frozen_now(parts: Parts) -> Frozen:
+def freeze_pages(parts: Parts) -> FrozenPages:
     """Return the pages of this moment."""
-    return Frozen(_live(parts))
+    return FrozenPages(_read_pages(parts))
 
 
-def frozen_from(value: JSON, parts: Parts) -> Frozen:
+def load_frozen_pages(value: JSON, parts: Parts) -> FrozenPages:
     """Return what a session was left with; without it, the pages of this moment."""
     if not isinstance(value, Mapping) or not isinstance(value.get("pages"), Mapping):
-        return frozen_now(parts)
+        return freeze_pages(parts)
     pages = value["pages"]
     assert isinstance(pages, Mapping)
     found = {}
     for page in Target:
         entries = pages.get(page.value)
         found[page] = tuple(str(entry) for entry in entries) if isinstance(entries, list) else ()
-    return Frozen(found, str(value.get("told", "")))
+    return FrozenPages(found, str(value.get("told", "")))
 
 
-def _live(parts: Parts) -> dict[Target, tuple[str, ...]]:
+def _read_pages(parts: Parts) -> dict[Target, tuple[str, ...]]:
     found: dict[Target, tuple[str, ...]] = {}
     for page in Target:
         try:
@@ -96,21 +98,21 @@ def _live(parts: Parts) -> dict[Target, tuple[str, ...]]:
     return found
 
 
-def delta(parts: Parts, frozen: Frozen, lineage: frozenset[str]) -> str | None:
+def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
     """Return what others changed on the pages since the prompt was frozen, once per distinct state."""
     memory = parts.memory
     if memory is None or not memory.settings.delta_notice or "memory" not in parts.toolbox.tools:
         return None
-    live = _live(parts)
-    state = "".join(page_hash(live[page]) for page in Target)
-    if state == frozen.told or all(live[page] == frozen.pages.get(page, ()) for page in Target):
+    current = _read_pages(parts)
+    state = "".join(page_hash(current[page]) for page in Target)
+    if state == frozen.told or all(current[page] == frozen.pages.get(page, ()) for page in Target):
         return None
-    notice = delta_notice(frozen.pages, live, own=_own(parts, lineage), allowed=memory.allowed_rules)
+    notice = delta_notice(frozen.pages, current, own=_own_entries(parts, lineage), allowed=memory.allowed_rules)
     frozen.told = state
     return notice
 
 
-def _own(parts: Parts, lineage: frozenset[str]) -> dict[Target, frozenset[str]]:
+def _own_entries(parts: Parts, lineage: frozenset[str]) -> dict[Target, frozenset[str]]:
     """Return the entries that this conversation wrote or removed itself; it knows of those."""
     assert parts.memory is not None
     own: dict[Target, set[str]] = {page: set() for page in Target}

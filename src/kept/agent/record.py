@@ -14,6 +14,9 @@ from kept.core.text import JSON
 
 log = logging.getLogger(__name__)
 
+InTransaction = Callable[[UnitOfWork, Sequence[MessageId]], None]
+"""Writes what must commit together with new messages; it gets the transaction and their ids."""
+
 
 @dataclass(slots=True)
 class Record:
@@ -40,7 +43,10 @@ class Record:
         return tuple(row.id for row in self.rows if row.id > 0)
 
     def add(
-        self, messages: Sequence[NewMessage], *, beside: Callable[[UnitOfWork, Sequence[MessageId]], None] | None = None
+        self,
+        messages: Sequence[NewMessage],
+        *,
+        in_transaction: InTransaction | None = None,
     ) -> None:
         """Take messages in; `beside` writes in the same transaction what must commit with them."""
         for new in messages:
@@ -49,63 +55,63 @@ class Record:
             return
         self._waiting.extend(messages)
         try:
-            ids = self._stored(beside)
+            ids = self._store(in_transaction)
         except StorageError as error:
-            self._tell(error)
+            self._warn(error)
             return
         if self.trouble:
             self.trouble = ""
             self.sink(Warned("there is room again: the conversation is stored from its beginning on"))
-        self._name_rows(ids)
+        self._assign_ids(ids)
 
-    def _stored(self, beside: Callable[[UnitOfWork, Sequence[MessageId]], None] | None) -> list[MessageId]:
+    def _store(self, in_transaction: InTransaction | None) -> list[MessageId]:
         assert self.store is not None
         if not self.exists:
             self.store.create(self.session, system_prompt=self.prompt)
             self.exists = True
         with self.store.unit() as unit:
-            self._follow()
+            self._follow_tip()
             ids = self.store.append(self.session.id, self._waiting, unit=unit)
-            if beside is not None:
-                beside(unit, ids)
+            if in_transaction is not None:
+                in_transaction(unit, ids)
         self._waiting.clear()
         return ids
 
-    def _follow(self) -> None:
+    def _follow_tip(self) -> None:
         """Go on where another process has compacted this conversation to, with what is not stored yet at the end."""
         assert self.store is not None
         if self.store.tip(self.session.id) != self.session.id:
             unstored = self.rows[len(self.rows) - len(self._waiting) :]
-            self._take_up(self.store.tip(self.session.id))
+            self._switch_to(self.store.tip(self.session.id))
             self.rows += unstored
 
-    def _name_rows(self, ids: Sequence[MessageId]) -> None:
+    def _assign_ids(self, ids: Sequence[MessageId]) -> None:
         for place, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
             self.rows[place] = replace(self.rows[place], id=message_id)
 
-    def _tell(self, error: StorageError) -> None:
+    def _warn(self, error: StorageError) -> None:
         is_known, self.trouble = self.trouble == error.message, error.message
         if is_known:  # said when it began; who shows the turns says it after each
             return
         log.warning("turn not stored: %s", error.message)
         self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
 
-    def compacted(self, compaction: Compaction) -> None:
+    def apply_compaction(self, compaction: Compaction) -> None:
         """Replace the covered messages by their summary, here and in the store."""
         by_id = {row.id: row for row in self.rows}
         session_id = compaction.new_session_id or self.session.id
         if self.store is not None and self.exists and not self.trouble:
             with self.store.unit() as unit:
                 late = [row.id for row in self.store.context(self.session.id) if row.id not in by_id]
-                self.store.compact(self.session.id, self._with_late(compaction, late), unit=unit)
-            self.rows = self._with_originals(self.store.context(session_id), by_id)
+                self.store.compact(self.session.id, self._keep_late_messages(compaction, late), unit=unit)
+            self.rows = self._prefer_originals(self.store.context(session_id), by_id)
             return
         new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
         summary = _row(self.session, new, MessageId(-len(self.rows) - 1_000_000))
         head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
         self.rows = [*head, summary, *tail]
 
-    def _with_late(self, compaction: Compaction, late: Sequence[MessageId]) -> Compaction:
+    def _keep_late_messages(self, compaction: Compaction, late: Sequence[MessageId]) -> Compaction:
         """Keep what other processes said meanwhile: before a question that is still open, so that it stays the last."""
         if not late:
             return compaction
@@ -116,7 +122,7 @@ class Record:
         place = tail.index(asked) if is_open and asked in tail else len(tail)
         return replace(compaction, kept_tail=(*tail[:place], *late, *tail[place:]))
 
-    def caught_up(self) -> bool:
+    def catch_up(self) -> bool:
         """Go on where another process left the conversation; False when none has compacted it."""
         if self.store is None or not self.exists or self.trouble:
             return False
@@ -124,18 +130,20 @@ class Record:
         known = {row.id for row in self.store.context(tip)}
         if tip == self.session.id and all(row.id in known for row in self.rows):
             return False
-        self._take_up(tip)
+        self._switch_to(tip)
         return True
 
-    def _take_up(self, tip: SessionId) -> None:
+    def _switch_to(self, tip: SessionId) -> None:
         assert self.store is not None
         self.session = self.store.session(tip) or self.session
         self.prompt = self.store.system_prompt(tip)
         self.pruning = self.noted(tip, "pruned")
-        self.rows = self._with_originals(self.store.context(tip), {row.id: row for row in self.rows})
+        self.rows = self._prefer_originals(self.store.context(tip), {row.id: row for row in self.rows})
 
     @staticmethod
-    def _with_originals(rows: Sequence[StoredMessage], by_id: Mapping[MessageId, StoredMessage]) -> list[StoredMessage]:
+    def _prefer_originals(
+        rows: Sequence[StoredMessage], by_id: Mapping[MessageId, StoredMessage]
+    ) -> list[StoredMessage]:
         """Prefer what this process holds: the store has credentials redacted, and the prefix must not move."""
         return [by_id.get(row.id, row) for row in rows]
 

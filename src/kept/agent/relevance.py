@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from kept.agent.statements import without_lead
+from kept.agent.statements import strip_greeting
 from kept.sessions.search.analysis import stop_words
 
 _WORD: Final = re.compile(r"[^\W_]+", re.UNICODE)
@@ -86,7 +86,7 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     return scores
 
 
-def shared(question: str, text: str) -> int:
+def count_shared_words(question: str, text: str) -> int:
     """Return how many of the question's meaningful words the text holds."""
     found = _terms(text)
     return sum(1 for term in _terms(question) if any(_same(term, other) for other in found))
@@ -94,7 +94,7 @@ def shared(question: str, text: str) -> int:
 
 @lru_cache(maxsize=512)
 def _terms(text: str) -> frozenset[str]:
-    folded = unicodedata.normalize("NFKD", without_lead(text).casefold())
+    folded = unicodedata.normalize("NFKD", strip_greeting(text).casefold())
     bare = "".join(character for character in folded if not unicodedata.combining(character))
     plain = _SHORT_PART.sub(r"\1", bare)
     words = [word for word in _WORD.findall(plain) if not _UNSPACED.search(word)]

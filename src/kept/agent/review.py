@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kept.agent.act import Acting, act, deny
-from kept.agent.model_call import Heard, request, think
+from kept.agent.model_call import StreamedText, build_request, stream_answer
 from kept.agent.offload import offload
+from kept.agent.tool_calls import ToolEnvironment, deny, run_tools
 from kept.agent.toolbox import Toolbox
-from kept.context.repair import repaired
+from kept.context.repair import repair
 from kept.core.errors import StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from kept.core.ids import SessionId, new_group_id, new_session_id
@@ -23,7 +23,7 @@ from kept.prompt.tiers import guidance
 from kept.security.fence import sanitize_context, shown_thinking, unwrapped
 
 if TYPE_CHECKING:
-    from kept.agent.conversation import Live
+    from kept.agent.conversation import Conversation
 
 
 SKILL_CALLS = 5
@@ -53,7 +53,7 @@ class Nudges:
             return False
         return calls >= SKILL_CALLS or corrected or self.iterations >= interval
 
-    def reviewed(self, *, memory: bool, skills: bool) -> "Nudges":
+    def after_review(self, *, memory: bool, skills: bool) -> "Nudges":
         """Return the counters after a review."""
         return replace(self, turns=0 if memory else self.turns, iterations=0 if skills else self.iterations)
 
@@ -62,7 +62,7 @@ class Nudges:
         return {"turns": self.turns, "iterations": self.iterations}
 
 
-def nudges_from(value: JSON) -> Nudges:
+def load_nudges(value: JSON) -> Nudges:
     """Return the counters that a session was left with."""
     if not isinstance(value, Mapping):
         return Nudges()
@@ -109,52 +109,65 @@ def instruction(*, memory: bool, skills: bool) -> str:
     return resource_text("kept.agent", "review.md").replace("{tasks}", "\n\n".join(tasks)).strip()
 
 
-async def review(live: "Live", *, memory: bool, skills: bool) -> Review | None:
+async def review(conversation: "Conversation", *, memory: bool, skills: bool) -> Review | None:
     """Run one review; its failure is logged, never an error of the turn."""
     try:
-        if live.parts.model is None or not _within_budget(live):
+        if conversation.parts.model is None or not _within_budget(conversation):
             return None
-        done = await _reviewed(live, memory=memory, skills=skills)
-        live.reviewing = None
+        done = await _run_review(conversation, memory=memory, skills=skills)
+        conversation.review_sink = None
     except Exception:  # background task: whatever fails here must not reach the chat
         log.warning("review_failed", exc_info=True)
         return None
-    await offload(_keep, live, done)
+    await offload(_store_transcript, conversation, done)
     if done.saved or done.staged or done.skills:
-        live.parts.sink(Reviewed(done.group_id, tuple(done.saved), tuple(done.staged), tuple(done.skills)))
+        conversation.parts.sink(Reviewed(done.group_id, tuple(done.saved), tuple(done.staged), tuple(done.skills)))
     return done
 
 
-async def _reviewed(live: "Live", *, memory: bool, skills: bool) -> Review:
+async def _run_review(conversation: "Conversation", *, memory: bool, skills: bool) -> Review:
     done = Review()
-    live.reviewing = done.hear
-    model = live.parts.reviewer or live.parts.model
+    conversation.review_sink = done.hear
+    model = conversation.parts.reviewer or conversation.parts.model
     assert model is not None
     order = instruction(memory=memory, skills=skills)
-    asked = _first_request(live, order) if live.parts.reviewer is None else _digest_request(live, order)
+    asked = (
+        _first_request(conversation, order)
+        if conversation.parts.reviewer is None
+        else _digest_request(conversation, order)
+    )
     done.transcript.append(asked.messages[-1])
-    toolbox = Toolbox({name: _guarded(tool, live) for name, tool in live.parts.toolbox.only(TOOLS).tools.items()})
-    quiet = _quiet(live)
+    toolbox = Toolbox(
+        {
+            name: _refuse_recalled(tool, conversation)
+            for name, tool in conversation.parts.toolbox.only(TOOLS).tools.items()
+        }
+    )
+    quiet = _usage_sink(conversation)
     for _ in range(MAX_ITERATIONS):
-        response: ChatResponse = await think(model, asked, sink=quiet, heard=Heard(), task="review")
-        await offload(live.count_usage, "review", response.model, response.usage)
+        response: ChatResponse = await stream_answer(model, asked, sink=quiet, streamed=StreamedText(), task="review")
+        await offload(conversation.count_usage, "review", response.model, response.usage)
         done.transcript.append(response.message)
         if not response.message.tool_calls:
             break
         context = ToolContext(
-            session_id=live.record.session.id, user_id=live.user_id, origin="background_review",
-            platform=live.platform, turn=-live.turns, group_id=done.group_id,
+            session_id=conversation.record.session.id, user_id=conversation.user_id, origin="background_review",
+            platform=conversation.platform, turn=-conversation.turns, group_id=done.group_id,
         )  # fmt: skip
-        acting = Acting(toolbox, context, quiet, deny, live.parts.limits.tool_seconds)
-        acted = await act(response.message.tool_calls, acting)
-        done.transcript += [each.message for each in acted]
-        done.skills += [told for each in acted if each.call.name == "skill_manage" and (told := _told(each.message))]
-        answers = tuple(each.message for each in acted)
+        environment = ToolEnvironment(toolbox, context, quiet, deny, conversation.parts.limits.tool_seconds)
+        results = await run_tools(response.message.tool_calls, environment)
+        done.transcript += [each.message for each in results]
+        done.skills += [
+            told
+            for each in results
+            if each.call.name == "skill_manage" and (told := _describe_skill_change(each.message))
+        ]
+        answers = tuple(each.message for each in results)
         asked = replace(asked, messages=(*asked.messages, response.message, *answers))
     return done
 
 
-def _told(answer: Message) -> str:
+def _describe_skill_change(answer: Message) -> str:
     """Return in a sentence what `skill_manage` did, with the way back; nothing when it did nothing."""
     try:
         row = json.loads(answer.text)
@@ -169,16 +182,20 @@ def _told(answer: Message) -> str:
     return f"{row.get('message', '')} ({row['undo']})" if row.get("undo") else str(row.get("message", ""))
 
 
-def _first_request(live: "Live", order: str) -> ChatRequest:
+def _first_request(conversation: "Conversation", order: str) -> ChatRequest:
     """Return the conversation, clean of recalled text, with the order at its end; the prefix stays cacheable."""
-    rows = [_unrecalled(row) for row in live.record.rows]
-    asked = request(
-        live.prompt, rows, tools=live.parts.toolbox.schemas, pruning=live.record.pruning, conversation_id=live.root
+    rows = [_strip_recalled(row) for row in conversation.record.rows]
+    asked = build_request(
+        conversation.prompt,
+        rows,
+        tools=conversation.parts.toolbox.schemas,
+        pruning=conversation.record.pruning,
+        conversation_id=conversation.root,
     )
-    return replace(asked, messages=repaired([*asked.messages, Message(Role.USER, order)]))
+    return replace(asked, messages=repair([*asked.messages, Message(Role.USER, order)]))
 
 
-def _unrecalled(row: StoredMessage) -> StoredMessage:
+def _strip_recalled(row: StoredMessage) -> StoredMessage:
     """Return the row without recalled text, in words and thoughts."""
     thought = shown_thinking(row.message.reasoning)
     if thought != row.message.reasoning:
@@ -186,31 +203,37 @@ def _unrecalled(row: StoredMessage) -> StoredMessage:
     return replace(row, api_content=None)
 
 
-def _digest_request(live: "Live", order: str) -> ChatRequest:
+def _digest_request(conversation: "Conversation", order: str) -> ChatRequest:
     """Return what a cheaper model is given: the pages, the newest words, and only the tools that it may use."""
     lines = []
-    for row in live.record.rows:
+    for row in conversation.record.rows:
         text = " ".join(sanitize_context(row.message.text).split())
         if text and row.message.role is not Role.TOOL:
             lines.append(f"{row.message.role.value}: {text[:DIGEST_LINE_CHARS]}")
         lines += [f"tool call: {call.name} {call.arguments[:DIGEST_LINE_CHARS]}" for call in row.message.tool_calls]
     digest = "\n".join(lines)[-DIGEST_CHARS:]
-    pages = [live.parts.memory.render_snapshot(page) for page in Target] if live.parts.memory is not None else []
+    pages = (
+        [conversation.parts.memory.render_snapshot(page) for page in Target]
+        if conversation.parts.memory is not None
+        else []
+    )
     parts = [*(block for block in pages if block), f"The conversation:\n{digest}", order]
     return ChatRequest(
         system=guidance("memory"),
         messages=(Message(Role.USER, "\n\n".join(parts)),),
-        tools=live.parts.toolbox.only(TOOLS).schemas,
+        tools=conversation.parts.toolbox.only(TOOLS).schemas,
     )
 
 
-def _guarded(tool: Tool, live: "Live") -> Tool:
+def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
     """Return the tool without what was recalled: recalled memory must not come back as new."""
     if tool.schema.name != "memory":
         return tool
     # what earlier processes recalled stands in the rows only
-    stored = [unwrapped(row.api_content.removeprefix(row.message.text)) for row in live.record.rows if row.api_content]
-    texts = [*live.recalled_texts, *stored]
+    stored = [
+        unwrapped(row.api_content.removeprefix(row.message.text)) for row in conversation.record.rows if row.api_content
+    ]
+    texts = [*conversation.recalled_texts, *stored]
     recalled = {" ".join(line.split()).casefold() for text in texts for line in text.splitlines()}
 
     def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
@@ -231,31 +254,31 @@ def _same(text: str, recalled: set[str]) -> bool:
     return any(plain == line.lstrip("-*• ").strip() or plain == line for line in recalled)
 
 
-def _quiet(live: "Live") -> EventSink:
+def _usage_sink(conversation: "Conversation") -> EventSink:
     """Return a sink that only counts: the fork's words and calls are nobody's business while they happen."""
 
     def hear(event: Event, /) -> None:
         if isinstance(event, ModelCalled):
-            live.parts.sink(event)
+            conversation.parts.sink(event)
 
     return hear
 
 
-def _within_budget(live: "Live") -> bool:
-    settings = live.parts.review
-    return settings.enabled and live.parts.review_tokens_today() < settings.max_tokens_per_day
+def _within_budget(conversation: "Conversation") -> bool:
+    settings = conversation.parts.review
+    return settings.enabled and conversation.parts.review_tokens_today() < settings.max_tokens_per_day
 
 
-def _keep(live: "Live", done: Review) -> None:
+def _store_transcript(conversation: "Conversation", done: Review) -> None:
     """Keep the transcript of the review as a hidden session."""
-    store = live.parts.sessions
-    if store is None or live.incognito or live.parts.model is None:
+    store = conversation.parts.sessions
+    if store is None or conversation.incognito or conversation.parts.model is None:
         return
-    now = live.now()
-    session_id: SessionId = new_session_id(live.parts.clock.now())
+    now = conversation.now()
+    session_id: SessionId = new_session_id(conversation.parts.clock.now())
     try:
-        model = (live.parts.reviewer or live.parts.model).name
-        store.create(Session(id=session_id, source="review", started=now, model=model, user_id=live.user_id))
+        model = (conversation.parts.reviewer or conversation.parts.model).name
+        store.create(Session(id=session_id, source="review", started=now, model=model, user_id=conversation.user_id))
         store.append(session_id, [NewMessage(message, now, Origin.SYNTHETIC) for message in done.transcript])
         store.end(session_id, "reviewed")
     except StorageError:

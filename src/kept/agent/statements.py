@@ -117,7 +117,7 @@ def _table() -> _Table:
 
 def statements(text: str) -> list[Statement]:
     """Return what in `text` is worth keeping: an order as one statement, else sentences that state a fact."""
-    order = ordered(text)
+    order = parse_order(text)
     if order is not None:
         return [order]
     if _QUESTION.search(text) and len(_sentences(text)) == 1:
@@ -125,8 +125,8 @@ def statements(text: str) -> list[Statement]:
     found = []
     before = ""
     for said in _sentences(text):
-        sentence = without_lead(said)
-        order = ordered(sentence) or (ordered(f"remember that {before}") if _BACKWARD.match(sentence) else None)
+        sentence = strip_greeting(said)
+        order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
         before = sentence
         if order is not None:
             found.append(order)
@@ -135,7 +135,7 @@ def statements(text: str) -> list[Statement]:
     return found
 
 
-def without_lead(text: str) -> str:
+def strip_greeting(text: str) -> str:
     """Return what is said after a greeting or a "by the way"."""
     return _table().lead.sub("", text)
 
@@ -145,9 +145,9 @@ def asks_everything(text: str) -> bool:
     return _table().everything.fullmatch(text) is not None
 
 
-def to_forget(text: str) -> str | None:
+def forget_request(text: str) -> str | None:
     """Return what the person orders to be forgotten, None when they order nothing."""
-    match = _table().forget.match(without_lead(text))
+    match = _table().forget.match(strip_greeting(text))
     return _tidy(match["text"]) if match is not None and not _QUESTION.search(text) else None
 
 
@@ -161,11 +161,11 @@ def is_correction(text: str) -> bool:
     return any(pattern.search(text.strip()) for pattern in _table().corrections)
 
 
-def ordered(text: str) -> Statement | None:
+def parse_order(text: str) -> Statement | None:
     """Return what the person orders to be remembered, in their own words, None when they order nothing."""
     if _ASKING_BACK.search(text) or _BACKWARD.match(text):
         return None
-    bare = without_lead(text)
+    bare = strip_greeting(text)
     for order in _table().orders:
         match = order.pattern.match(bare)
         if match is None or (_QUESTION.search(text) and not order.asks):

@@ -20,7 +20,7 @@ def first_words(text: str) -> str:
     return title if title.strip("… ") else ""
 
 
-def named_by(model: Completes, rows: Sequence[StoredMessage]) -> str:
+def ask_for_title(model: Completes, rows: Sequence[StoredMessage]) -> str:
     """Return what `model` calls a conversation that begins with `rows`, or raise a ModelError."""
     order = resource_text("kept.agent", "title.md").strip()
     said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])

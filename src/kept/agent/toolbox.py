@@ -33,7 +33,7 @@ class Toolbox:
         return Toolbox({name: tool for name, tool in self.tools.items() if name in wanted})
 
 
-def toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Sequence[str] | None) -> Toolbox:
+def build_toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Sequence[str] | None) -> Toolbox:
     """Return the tools of the chosen toolsets; plugins follow the core and cannot take its names."""
     found: dict[str, Tool] = {}
     for tool in (*core, *plugins):

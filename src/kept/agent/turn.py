@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from kept.agent.act import Acting, act
-from kept.agent.answer import Answer, Called, Kept, Spent, reached, where_it_stands
-from kept.agent.compact import Squeeze
-from kept.agent.model_call import Heard, request, think, user_message
+from kept.agent.answer import Answer, SavedEntry, Spent, ToolUse, limit_notice, limit_reached
+from kept.agent.compact import CompactionRequest
+from kept.agent.model_call import StreamedText, build_request, stream_answer, user_message
 from kept.agent.offload import offload
+from kept.agent.tool_calls import ToolEnvironment, run_tools
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
 from kept.core.ids import MessageId
@@ -20,7 +20,7 @@ from kept.core.ports import UnitOfWork
 from kept.core.tools import ToolContext
 
 if TYPE_CHECKING:
-    from kept.agent.conversation import Live
+    from kept.agent.conversation import Conversation
     from kept.providers.manager import ProviderManager
 
 
@@ -36,12 +36,12 @@ class Turn:
     first_row: int
     notice: str = ""
     """What changed on the pages since the last turn."""
-    is_kept: bool = False
+    is_stored: bool = False
     """Whether the person's message is in the record."""
     spent: Spent = field(default_factory=Spent)
-    calls: list[Called] = field(default_factory=list)
-    saved: list[Kept] = field(default_factory=list)
-    heard: Heard = field(default_factory=Heard)
+    calls: list[ToolUse] = field(default_factory=list)
+    saved: list[SavedEntry] = field(default_factory=list)
+    streamed: StreamedText = field(default_factory=StreamedText)
     answer: str = ""
     final: Message | None = None
     """The model's last message whole, with its thinking."""
@@ -49,30 +49,30 @@ class Turn:
     stopped_by: str = ""
 
 
-async def take_turn(live: "Live", text: str) -> Answer:
+async def take_turn(conversation: "Conversation", text: str) -> Answer:
     """Answer one message of a person; whatever happens, what was said is kept."""
-    turn = Turn(text, time.monotonic(), len(live.record.rows))
-    live.current = turn
+    turn = Turn(text, time.monotonic(), len(conversation.record.rows))
+    conversation.current = turn
     failure: KeptError | None = None
-    with live.interruptible() as scope:
+    with conversation.interruptible() as scope:
         try:
-            await _heard(live, turn)
-            await _in_time(live, turn)
+            await _receive(conversation, turn)
+            await _answer_in_time(conversation, turn)
         except KeptError as error:
             failure = error
     turn.interrupted = scope.cancelled_caught
     with anyio.CancelScope(shield=True):
-        if not turn.is_kept:
-            await _kept(live, turn, [turn.notice])
-        closing = _closing(live, turn, failure)
-        await offload(settle, live, turn, closing)
+        if not turn.is_stored:
+            await _store_message(conversation, turn, [turn.notice])
+        closing = _closing_message(conversation, turn, failure)
+        await offload(_settle, conversation, turn, closing)
     if failure is not None:
         raise failure
     return Answer(
         turn.answer,
-        live.record.session.id,
+        conversation.record.session.id,
         turn.spent.usage,
-        turn.spent.cost if live.parts.model is not None else None,
+        turn.spent.cost if conversation.parts.model is not None else None,
         tuple(turn.calls),
         tuple(turn.saved),
         turn.interrupted,
@@ -81,92 +81,92 @@ async def take_turn(live: "Live", text: str) -> Answer:
     )
 
 
-async def _heard(live: "Live", turn: Turn) -> None:
+async def _receive(conversation: "Conversation", turn: Turn) -> None:
     """Keep the message with what is recalled for it; a person who interrupts does not wait for providers."""
     with anyio.CancelScope(shield=True):
-        turn.notice = await offload(live.begin_turn, turn.text)
-    recalled = await offload(live.recalled, turn.text, abandon=True)
+        turn.notice = await offload(conversation.begin_turn, turn.text)
+    recalled = await offload(conversation.recall, turn.text, abandon=True)
     if recalled:
-        live.recalled_texts.append(recalled)
-    await _kept(live, turn, [recalled, turn.notice])
+        conversation.recalled_texts.append(recalled)
+    await _store_message(conversation, turn, [recalled, turn.notice])
 
 
-async def _kept(live: "Live", turn: Turn, background: list[str]) -> None:
+async def _store_message(conversation: "Conversation", turn: Turn, background: list[str]) -> None:
     with anyio.CancelScope(shield=True):
-        await offload(live.keep_said, user_message(turn.text, background, timestamp=live.now()))
-        turn.is_kept = True
+        await offload(conversation.store_message, user_message(turn.text, background, timestamp=conversation.now()))
+        turn.is_stored = True
 
 
-async def _in_time(live: "Live", turn: Turn) -> None:
+async def _answer_in_time(conversation: "Conversation", turn: Turn) -> None:
     """Answer before the time is over; a model or a tool that takes longer is not waited for."""
-    seconds = live.parts.limits.seconds
+    seconds = conversation.parts.limits.seconds
     with anyio.move_on_after(None if seconds is None else seconds - (time.monotonic() - turn.began)) as clock:
-        await _answered(live, turn)
+        await _answer(conversation, turn)
     if clock.cancelled_caught:
-        _stopped(live, turn, f"{seconds:g} seconds")
+        _stop(conversation, turn, f"{seconds:g} seconds")
 
 
-def _stopped(live: "Live", turn: Turn, limit: str) -> None:
+def _stop(conversation: "Conversation", turn: Turn, limit: str) -> None:
     """End the turn at a limit: what was said so far, and where it stands."""
     turn.stopped_by = limit
-    stands = where_it_stands(limit, turn.calls)
-    before = f"{turn.heard.text}\n\n" if turn.heard.text else ""
+    stands = limit_notice(limit, turn.calls)
+    before = f"{turn.streamed.text}\n\n" if turn.streamed.text else ""
     turn.answer = before + stands
-    live.parts.sink(TextStreamed(f"\n\n{stands}" if before else stands))
+    conversation.parts.sink(TextStreamed(f"\n\n{stands}" if before else stands))
 
 
-async def _answered(live: "Live", turn: Turn) -> None:
+async def _answer(conversation: "Conversation", turn: Turn) -> None:
     """Think and act until there is an answer or a limit."""
-    if live.parts.model is None:
-        await _extracted(live, turn)
+    if conversation.parts.model is None:
+        await _answer_without_model(conversation, turn)
         return
     while True:
-        response = await _thought(live, turn)
+        response = await _call_model(conversation, turn)
         if not response.message.tool_calls:
             turn.answer = response.message.text
             turn.final = response.message
             return
-        await offload(live.record.add, [_new(live, response.message, Origin.MODEL)])
-        turn.heard = Heard()
-        await _acted(live, turn, response)
-        if limit := reached(live.parts.limits, turn.spent):
-            _stopped(live, turn, limit)
+        await offload(conversation.record.add, [_new_message(conversation, response.message, Origin.MODEL)])
+        turn.streamed = StreamedText()
+        await _run_tools(conversation, turn, response)
+        if limit := limit_reached(conversation.parts.limits, turn.spent):
+            _stop(conversation, turn, limit)
             return
-        if live.should_compact(live.last_prompt_tokens):
-            await offload(live.compact, Squeeze(current_tokens=live.last_prompt_tokens))
+        if conversation.should_compact(conversation.last_prompt_tokens):
+            await offload(conversation.compact, CompactionRequest(current_tokens=conversation.last_prompt_tokens))
 
 
-async def _extracted(live: "Live", turn: Turn) -> None:
-    record = live.record
+async def _answer_without_model(conversation: "Conversation", turn: Turn) -> None:
+    record = conversation.record
     stored = record.store is not None and not record.trouble
-    reply = await offload(live.parts.assistant.reply, turn.text, record.session.id, is_stored=stored)
+    reply = await offload(conversation.parts.assistant.reply, turn.text, record.session.id, is_stored=stored)
     turn.answer = reply.text
     turn.saved += reply.saved
-    live.parts.sink(TextStreamed(reply.text))
+    conversation.parts.sink(TextStreamed(reply.text))
 
 
-async def _thought(live: "Live", turn: Turn) -> ChatResponse:
+async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
     """Make one model call; a context that overflows is compacted once and tried again."""
-    model = live.parts.model
+    model = conversation.parts.model
     assert model is not None
-    await live.preflight()
+    await conversation.preflight()
     for attempt in (1, 2):
-        asked = request(
-            live.prompt,
-            live.record.rows,
-            tools=live.parts.toolbox.schemas,
-            pruning=live.record.pruning,
-            conversation_id=live.root,
+        asked = build_request(
+            conversation.prompt,
+            conversation.record.rows,
+            tools=conversation.parts.toolbox.schemas,
+            pruning=conversation.record.pruning,
+            conversation_id=conversation.root,
         )
         try:
-            response = await think(model, asked, sink=live.parts.sink, heard=turn.heard)
+            response = await stream_answer(model, asked, sink=conversation.parts.sink, streamed=turn.streamed)
         except ContextOverflow as overflow:
-            if attempt == 2 or not live.parts.compression.enabled or live.parts.engine is None:
-                raise live.overflowed(overflow) from overflow
-            await offload(live.compact, Squeeze(force=True))
+            if attempt == 2 or not conversation.parts.compression.enabled or conversation.parts.engine is None:
+                raise conversation.explain_overflow(overflow) from overflow
+            await offload(conversation.compact, CompactionRequest(force=True))
             continue
-        await offload(live.count_call, response, asked)
-        cost = live.parts.cost_of(response.model, response.usage)
+        await offload(conversation.count_call, response, asked)
+        cost = conversation.parts.cost_of(response.model, response.usage)
         so_far = turn.spent.cost
         turn.spent = Spent(
             turn.spent.iterations + 1,
@@ -178,60 +178,68 @@ async def _thought(live: "Live", turn: Turn) -> ChatResponse:
     raise AssertionError("the loop returns or raises")
 
 
-async def _acted(live: "Live", turn: Turn, response: ChatResponse) -> None:
-    acting = Acting(
-        live.parts.toolbox,
+async def _run_tools(conversation: "Conversation", turn: Turn, response: ChatResponse) -> None:
+    environment = ToolEnvironment(
+        conversation.parts.toolbox,
         ToolContext(
-            session_id=live.record.session.id,
-            user_id=live.user_id,
-            platform=live.platform,
-            turn=live.turns,
-            active_message_ids=live.record.ids,
-            incognito=live.incognito,
+            session_id=conversation.record.session.id,
+            user_id=conversation.user_id,
+            platform=conversation.platform,
+            turn=conversation.turns,
+            active_message_ids=conversation.record.ids,
+            incognito=conversation.incognito,
         ),
-        live.parts.sink,
-        live.approve,
-        live.parts.limits.tool_seconds,
+        conversation.parts.sink,
+        conversation.approve,
+        conversation.parts.limits.tool_seconds,
     )
-    acted = await act(response.message.tool_calls, acting)
-    turn.calls += [Called(each.call.name, each.call.arguments, each.ok) for each in acted]
-    await offload(live.record.add, [_new(live, each.message, Origin.TOOL) for each in acted])
+    results = await run_tools(response.message.tool_calls, environment)
+    turn.calls += [ToolUse(each.call.name, each.call.arguments, each.ok) for each in results]
+    await offload(conversation.record.add, [_new_message(conversation, each.message, Origin.TOOL) for each in results])
 
 
-def _new(live: "Live", message: Message, origin: Origin, *, interrupted: bool = False) -> NewMessage:
-    return NewMessage(message, live.now(), origin, interrupted=interrupted)
+def _new_message(
+    conversation: "Conversation", message: Message, origin: Origin, *, interrupted: bool = False
+) -> NewMessage:
+    return NewMessage(message, conversation.now(), origin, interrupted=interrupted)
 
 
-def _closing(live: "Live", turn: Turn, failure: KeptError | None) -> NewMessage:
+def _closing_message(conversation: "Conversation", turn: Turn, failure: KeptError | None) -> NewMessage:
     """Return the last message of the turn, so that the next request extends this one."""
     if turn.interrupted:
-        turn.answer = turn.heard.text
-        text = f"{turn.heard.text}\n\n{INTERRUPTED}" if turn.heard.text else INTERRUPTED
-        return _new(live, Message(Role.ASSISTANT, text), Origin.MODEL, interrupted=True)
+        turn.answer = turn.streamed.text
+        text = f"{turn.streamed.text}\n\n{INTERRUPTED}" if turn.streamed.text else INTERRUPTED
+        return _new_message(conversation, Message(Role.ASSISTANT, text), Origin.MODEL, interrupted=True)
     if failure is not None:
-        text = turn.heard.text or f"[no answer: {failure.message}]"
-        return _new(live, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
+        text = turn.streamed.text or f"[no answer: {failure.message}]"
+        return _new_message(conversation, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
     whole = turn.final if turn.final is not None and not turn.stopped_by else Message(Role.ASSISTANT, turn.answer)
-    return _new(live, whole, Origin.MODEL)
+    return _new_message(conversation, whole, Origin.MODEL)
 
 
-def settle(live: "Live", turn: "Turn", closing: NewMessage) -> None:
+def _settle(conversation: "Conversation", turn: "Turn", closing: NewMessage) -> None:
     """Store the end of the turn; a finished one goes to the providers' outbox in the same transaction."""
-    if live.parts.providers is None:
-        live.record.add([closing])
+    if conversation.parts.providers is None:
+        conversation.record.add([closing])
     else:
-        _with_providers(live, turn, closing, live.parts.providers)
-    live.settle_turn(turn)
+        _store_with_outbox(conversation, turn, closing, conversation.parts.providers)
+    conversation.finish_turn(turn)
 
 
-def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: "ProviderManager") -> None:
+def _store_with_outbox(
+    conversation: "Conversation", turn: "Turn", closing: NewMessage, providers: "ProviderManager"
+) -> None:
     # imported here, because most conversations have no provider and the manager is slow to load
     from kept.providers.content import plain_messages
     from kept.providers.writes import FinishedTurn
 
-    rows = live.record.rows[turn.first_row :] if turn.first_row <= len(live.record.rows) else live.record.rows[-1:]
+    rows = (
+        conversation.record.rows[turn.first_row :]
+        if turn.first_row <= len(conversation.record.rows)
+        else conversation.record.rows[-1:]
+    )
     finished = FinishedTurn(
-        session_id=live.record.session.id,
+        session_id=conversation.record.session.id,
         key="",
         user=turn.text,
         assistant="" if closing.interrupted else turn.answer,
@@ -239,9 +247,9 @@ def _with_providers(live: "Live", turn: "Turn", closing: NewMessage, providers: 
         interrupted=closing.interrupted,
     )
 
-    def beside(unit: UnitOfWork, ids: Sequence[MessageId]) -> None:
+    def in_transaction(unit: UnitOfWork, ids: Sequence[MessageId]) -> None:
         if ids:
             providers.writes.queue_turn(unit, replace(finished, key=str(ids[-1])))
 
-    live.record.add([closing], beside=beside)
+    conversation.record.add([closing], in_transaction=in_transaction)
     providers.writes.after_turn(finished)

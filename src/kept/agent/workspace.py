@@ -71,8 +71,8 @@ class Workspace:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         except OSError as error:
             return _fail(f"cannot read {path}: {error.strerror}")
-        first = max(1, _whole(arguments.get("start_line"), 1))
-        count = max(1, _whole(arguments.get("lines"), len(lines) or 1))
+        first = max(1, _integer(arguments.get("start_line"), 1))
+        count = max(1, _integer(arguments.get("lines"), len(lines) or 1))
         text = "".join(lines[first - 1 : first - 1 + count])
         answer: dict[str, JSON] = {
             "success": True,
@@ -109,7 +109,7 @@ class Workspace:
     def list(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """List files below a folder."""
         pattern = str(arguments.get("pattern") or "*")
-        found = sorted(self._files(self._path(arguments), pattern), key=_changed, reverse=True)
+        found = sorted(self._files(self._path(arguments), pattern), key=_modified_time, reverse=True)
         shown: list[JSON] = [
             str(file.relative_to(self.folder) if self._inside(str(file)) else file) for file in found[:MAX_HITS]
         ]
@@ -168,11 +168,11 @@ def _fail(error: str, remedy: str = "check the path and try again") -> Mapping[s
     return {"success": False, "error": error, "remedy": remedy}
 
 
-def _whole(value: JSON, default: int) -> int:
+def _integer(value: JSON, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def _changed(path: Path) -> float:
+def _modified_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
@@ -184,19 +184,19 @@ _PIECE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """How a command ended; no exit code when it was ended."""
 
     output: str
     exit_code: int | None
 
 
-def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) -> Ended:
+def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) -> CommandResult:
     """Run `command` and return the end of what it printed; raises OSError where there is no shell.
 
     It gets a process group of its own, so that what it started ends with it.
     """
-    from kept.agent.offload import given_up  # loads the event loop, which `kept tool` does not need otherwise
+    from kept.agent.offload import is_cancelled  # loads the event loop, which `kept tool` does not need otherwise
 
     process = subprocess.Popen(
         ["/bin/sh", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -206,15 +206,15 @@ def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) 
     said = bytearray()
     deadline = time.monotonic() + seconds
     with process.stdout as pipe:
-        while _goes_on(process, pipe.fileno(), said):
+        while _read_output(process, pipe.fileno(), said):
             del said[:-most_bytes]
-            if time.monotonic() >= deadline or given_up():
-                _end(process)
-                return Ended(_text(said), None)
-    return Ended(_text(said), process.wait())
+            if time.monotonic() >= deadline or is_cancelled():
+                _kill(process)
+                return CommandResult(_text(said), None)
+    return CommandResult(_text(said), process.wait())
 
 
-def _goes_on(process: "subprocess.Popen[bytes]", pipe: int, said: bytearray) -> bool:
+def _read_output(process: "subprocess.Popen[bytes]", pipe: int, said: bytearray) -> bool:
     """Take what was printed meanwhile; False at the end, also where something in the background keeps the pipe."""
     was_running = process.poll() is None
     if select.select([pipe], [], [], _LOOK_SECONDS)[0]:
@@ -224,7 +224,7 @@ def _goes_on(process: "subprocess.Popen[bytes]", pipe: int, said: bytearray) -> 
     return was_running
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _kill(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

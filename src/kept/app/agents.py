@@ -45,7 +45,7 @@ class AgentEvents:
         """Report an event of a side task (summary, title, review), and count its model calls for the agent."""
         self.tell(event)
         if isinstance(event, ModelCalled) and self.agent is not None:
-            self.agent.live.count_usage(event.task, event.model, event.usage)
+            self.agent.conversation.count_usage(event.task, event.model, event.usage)
 
 
 class AgentBuilder:
@@ -69,10 +69,10 @@ class AgentBuilder:
         parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
         agent = events.agent = Agent(parts, opening)
 
-        def note_writing(event: Event, /) -> None:
-            agent.live.note_writing(event)
+        def record_write(event: Event, /) -> None:
+            agent.conversation.record_write(event)
 
-        stop_listening = self._space.listeners.add(note_writing)
+        stop_listening = self._space.listeners.add(record_write)
 
         def let_go() -> None:
             stop_listening()
@@ -116,14 +116,16 @@ class AgentBuilder:
     ) -> Parts:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
-        from kept.agent.toolbox import toolbox
+        from kept.agent.toolbox import build_toolbox
         from kept.llm.pricing import cost_of
 
         settings = self._app.settings
         gauge, told = Gauge(), events.tell_errand
         engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
         core = [*self._space.core_tools(told), *self._delegation(lambda: parts, opening, told)]
-        box = toolbox(core, self._brought(opening, model, providers, engine), self._app.toolsets(opening.platform))
+        box = build_toolbox(
+            core, self._brought(opening, model, providers, engine), self._app.toolsets(opening.platform)
+        )
         memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
@@ -200,13 +202,13 @@ class AgentBuilder:
         told: EventSink | None = None,
     ) -> ContextEngine:
         """Return the configured context engine; one that cannot be used is said loudly."""
-        from kept.agent.offload import given_up
+        from kept.agent.offload import is_cancelled
         from kept.context.engine import Setup
-        from kept.context.engines import chosen
+        from kept.context.engines import choose_engine
         from kept.context.window import Window
         from kept.security.secrets import redact
 
-        found = chosen(self._app.settings.context.engine, home=self._app.home.path)
+        found = choose_engine(self._app.settings.context.engine, home=self._app.home.path)
         if found.warning:
             (told or self._space.listeners)(Warned(found.warning, "`kept context list` shows the engines"))
         found.engine.prepare(
@@ -220,7 +222,7 @@ class AgentBuilder:
                 nodes=sessions,
                 originals=sessions.messages_by_id if sessions else None,
                 deadline_seconds=self._app.settings.auxiliary.compression.timeout,
-                given_up=given_up,
+                given_up=is_cancelled,
             )
         )
         return found.engine
@@ -298,7 +300,7 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return the skill that plainly fits what was asked, in one line."""
-        from kept.agent.relevance import relevances, shared
+        from kept.agent.relevance import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
             return ""
@@ -307,7 +309,7 @@ class AgentBuilder:
         if (
             best is None
             or relevances(question, [described])[0] < SKILL_FITS
-            or shared(question, described) < SKILL_WORDS
+            or count_shared_words(question, described) < SKILL_WORDS
         ):
             return ""
         return f"A skill fits: /{best.name} — {best.description}"

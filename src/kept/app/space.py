@@ -107,11 +107,11 @@ class UserSpace:
 
     def tools(self) -> dict[str, Tool]:
         """Return every tool that the agent has here, by name, in a fixed order."""
-        from kept.agent.toolbox import toolbox
+        from kept.agent.toolbox import build_toolbox
 
         toolsets = self.app.toolsets("cli")
         plugins = self.agents.provider_tools() if toolsets is None or "memory" in toolsets else ()
-        return dict(toolbox(self.core_tools(), plugins, toolsets).tools)
+        return dict(build_toolbox(self.core_tools(), plugins, toolsets).tools)
 
     def core_tools(self, sink: EventSink | None = None) -> list[Tool]:
         """Return the tools that kept itself brings, in the order in which models see them.

@@ -39,7 +39,7 @@ class Measured:
         return self.overhead + sum(known.get(id(one)) or self.size(one) for one in messages)
 
 
-def measured(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
+def measure(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
     """Return `rows` measured; a reported size larger than the estimate scales every message up."""
     messages = [as_sent(row) for row in rows]
     sizes = [count(message) for message in messages]
@@ -82,7 +82,7 @@ class Plan:
         return self.strictness >= PASSES
 
 
-def planned(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> Plan | None:
+def plan_cut(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> Plan | None:
     """Return the mildest of three passes that ends below the threshold, else the strictest.
 
     None when nothing lies between head and tail. Below the threshold, where only a person's wish
@@ -93,7 +93,7 @@ def planned(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits
         limits = replace(limits, tail=limits.tail * sum(sizes) // limits.threshold)
     best: Plan | None = None
     for strictness in range(1, PASSES + 1 if total >= limits.threshold else PASSES):
-        plan = _pass(messages, sizes, limits=_stricter(limits, strictness), strictness=strictness)
+        plan = _plan_pass(messages, sizes, limits=_tighten(limits, strictness), strictness=strictness)
         if plan is None and total < limits.threshold and any(map(is_summary, messages)):
             return None  # a wish that was just fulfilled is not fulfilled again with a smaller tail
         if plan is None:
@@ -135,7 +135,7 @@ def summary_budget(content_tokens: int, cap: int) -> int:
     return max(1, min(cap, max(int(content_tokens * CONTENT_SHARE), min(LEAST_SUMMARY, cap))))
 
 
-def _stricter(limits: Limits, strictness: int) -> Limits:
+def _tighten(limits: Limits, strictness: int) -> Limits:
     match strictness:
         case 1:
             return limits
@@ -156,15 +156,15 @@ def _stricter(limits: Limits, strictness: int) -> Limits:
             )
 
 
-def _pass(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits, strictness: int) -> Plan | None:
+def _plan_pass(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits, strictness: int) -> Plan | None:
     head = head_length(messages, limits.protect_first)
     start = max(head, tail_start(messages, sizes, limits=limits))
     user = last_user(messages)
     pinned = user if user is not None and user >= head else None
     fixed = limits.overhead + sum(sizes[:head]) + limits.summary_cap
     floor = len(messages) if strictness == PASSES else groups(messages)[-1].start if messages else 0
-    start = _shrunk(messages, sizes, start=start, pinned=pinned, room=limits.threshold - fixed, floor=floor)
-    start = _bridged(messages, sizes, head=head, start=start, pinned=pinned, limits=limits)
+    start = _shrink_tail(messages, sizes, start=start, pinned=pinned, room=limits.threshold - fixed, floor=floor)
+    start = _extend_tail(messages, sizes, head=head, start=start, pinned=pinned, limits=limits)
     tail = tuple(range(start, len(messages)))
     if pinned is not None and pinned < start:
         tail = (pinned, *tail)
@@ -178,7 +178,7 @@ def _pass(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits, 
     return Plan(tuple(range(head)), covered, tail, budget, limits.overhead + kept + budget, strictness)
 
 
-def _shrunk(
+def _shrink_tail(
     messages: Sequence[Message],
     sizes: Sequence[int],
     *,
@@ -207,7 +207,7 @@ def _shrunk(
     return start
 
 
-def _bridged(
+def _extend_tail(
     messages: Sequence[Message],
     sizes: Sequence[int],
     *,

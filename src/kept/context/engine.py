@@ -33,12 +33,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from kept.context.boundaries import Count, Measured, measured, planned
+from kept.context.boundaries import Count, Measured, measure, plan_cut
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.context.repair import last_user
 from kept.context.settings import CompressionSettings
 from kept.context.transcript import Redact
-from kept.context.window import Limits, Pace, Window, limits, pace_from
+from kept.context.window import Backoff, Limits, Window, limits, load_backoff
 from kept.core.errors import ContextOverflow
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import StoredMessage, Usage
@@ -93,7 +93,7 @@ class ContextEngine:
     description: ClassVar[str] = ""
 
     setup: Setup
-    pace: Pace = Pace()
+    backoff: Backoff = Backoff()
     session_id: SessionId | None = None
     last_prompt_tokens: int = 0
 
@@ -114,17 +114,17 @@ class ContextEngine:
 
     def should_compress_preflight(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether the estimate is reason to compress before a turn."""
-        return self.should_compress(self.measured(rows).total)
+        return self.should_compress(self.measure(rows).total)
 
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether anything lies between the protected head and tail."""
-        held = self.measured(rows)
-        return planned(held.messages, held.sizes, limits=self.limits) is not None
+        held = self.measure(rows)
+        return plan_cut(held.messages, held.sizes, limits=self.limits) is not None
 
     def preview(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Preview | None:
         """Return what a forced compaction would do, None when nothing; asks no model and changes nothing."""
-        held = self.measured(rows, current_tokens)
-        plan = planned(held.messages, held.sizes, limits=self.limits)
+        held = self.measure(rows, current_tokens)
+        plan = plan_cut(held.messages, held.sizes, limits=self.limits)
         if plan is None:
             return None
         covered = [held.rows[place] for place in plan.covered]
@@ -156,7 +156,7 @@ class ContextEngine:
     def update_from_response(self, usage: Usage) -> None:
         """Hear what the endpoint reported for a request."""
         self.last_prompt_tokens = usage.prompt_tokens
-        self.pace = self.pace.after_reading(usage.prompt_tokens, self.limits.threshold)
+        self.backoff = self.backoff.after_reading(usage.prompt_tokens, self.limits.threshold)
 
     def update_model(self, window: Window, model: Completes | None = None) -> None:
         """Hear that the conversation goes on with another model, or with other tools in its prompt."""
@@ -165,14 +165,14 @@ class ContextEngine:
     def on_session_start(self, session_id: SessionId, *, state: JSON = None) -> None:
         """Begin or resume a conversation; `state` is what `state()` gave when it was last left."""
         self.session_id = session_id
-        self.pace = pace_from(state)
+        self.backoff = load_backoff(state)
 
     def on_session_end(self, session_id: SessionId, rows: Sequence[StoredMessage]) -> None:
         """Hear that the conversation ended."""
 
     def on_session_reset(self) -> None:
         """Forget what belongs to the conversation so far."""
-        self.pace, self.last_prompt_tokens = Pace(), 0
+        self.backoff, self.last_prompt_tokens = Backoff(), 0
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
         """Return the tools that the engine brings to the agent."""
@@ -197,21 +197,24 @@ class ContextEngine:
             "tail_tokens": self.limits.tail,
             "summary_tokens": self.limits.summary_cap,
             "last_prompt_tokens": self.last_prompt_tokens,
-            "cooling_seconds": max(0, round(self.pace.cool_until - now)),
-            "paused": self.pace.is_stopped,
+            "cooling_seconds": max(0, round(self.backoff.cool_until - now)),
+            "paused": self.backoff.is_stopped,
         }
 
     def state(self) -> JSON:
         """Return what must survive a restart; the caller stores it with the session."""
-        return self.pace.as_json()
+        return self.backoff.as_json()
 
-    def measured(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Measured:
+    def measure(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Measured:
         """Return `rows` with their sizes."""
-        return measured(rows, self.setup.count, limits=self.limits, current_tokens=current_tokens)
+        return measure(rows, self.setup.count, limits=self.limits, current_tokens=current_tokens)
+
+    measured = measure
+    """Deprecated name of `measure`, for engines that call it."""
 
     def overflow(self, rows: Sequence[StoredMessage]) -> ContextOverflow | None:
         """Return the error that no compaction can avert: what must be sent exceeds the window."""
-        held = self.measured(rows)
+        held = self.measure(rows)
         place = last_user(held.messages)
         needed = held.overhead + (held.sizes[place] if place is not None else 0)
         if needed <= self.limits.context_length:
@@ -226,11 +229,11 @@ class ContextEngine:
         """Return why an automatic compaction waits; near the end of the window nothing waits."""
         if tokens >= self.limits.urgent:
             return None
-        if self.pace.is_stopped:
+        if self.backoff.is_stopped:
             return Why.INEFFECTIVE
-        return Why.COOLING_DOWN if self.pace.is_cooling(self.setup.clock.now().timestamp()) else None
+        return Why.COOLING_DOWN if self.backoff.is_cooling(self.setup.clock.now().timestamp()) else None
 
-    def _not_now(self, held: Measured) -> Unchanged | None:
+    def _why_not_now(self, held: Measured) -> Unchanged | None:
         """Return why an automatic compaction of these rows is not due."""
         if not self.setup.settings.enabled:
             return Unchanged(tuple(held.messages), Why.DISABLED)

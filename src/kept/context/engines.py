@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Guarded(ContextEngine):
+class GuardedEngine(ContextEngine):
     """An engine that a plugin brought; every call of it may fail without harm."""
 
     def __init__(self, engine: ContextEngine, name: str) -> None:
@@ -44,21 +44,21 @@ class Guarded(ContextEngine):
 
     def should_compress(self, prompt_tokens: int) -> bool:
         """Whether the engine wants to compress; near the end of the window its no is not heard."""
-        wants = self._asked(lambda: bool(self._engine.should_compress(prompt_tokens)), default=None)
+        wants = self._call(lambda: bool(self._engine.should_compress(prompt_tokens)), default=None)
         if wants is None or prompt_tokens >= self.limits.urgent:
             return self._spare.should_compress(prompt_tokens)
         return wants and self.setup.settings.enabled
 
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether the engine finds something to compress."""
-        found = self._asked(lambda: bool(self._engine.has_content_to_compress(rows)), default=None)
+        found = self._call(lambda: bool(self._engine.has_content_to_compress(rows)), default=None)
         return self._spare.has_content_to_compress(rows) if found is None else found
 
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
         """Whether messages would leave the context; an engine that fails to say counts as yes."""
-        found = self._asked(
+        found = self._call(
             lambda: bool(self._engine.writes_summary(rows, current_tokens=current_tokens, force=force)), default=True
         )
         return found is not False
@@ -83,13 +83,13 @@ class Guarded(ContextEngine):
                 memory_context=memory_context,
             )
 
-        outcome = self._asked(lambda: by(self._engine), default=None)
+        outcome = self._call(lambda: by(self._engine), default=None)
         if outcome is not None:
-            wrong = unsound(rows, outcome)
-            if not wrong:
+            fault = find_fault(rows, outcome)
+            if not fault:
                 return outcome
             self.failures += 1
-            log.warning("context engine %r gave an unsound result: %s", self.title, wrong)
+            log.warning("context engine %r gave an unsound result: %s", self.title, fault)
         return by(self._spare)
 
     def update_from_response(self, usage: Usage) -> None:
@@ -122,23 +122,23 @@ class Guarded(ContextEngine):
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
         """Return the engine's tools, or none when it fails to name them."""
-        return self._asked(lambda: tuple(self._engine.get_tool_schemas()), default=()) or ()
+        return self._call(lambda: tuple(self._engine.get_tool_schemas()), default=()) or ()
 
     def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Return the engine's answer, or the failure as one."""
-        answer = self._asked(lambda: self._engine.handle_tool_call(name, arguments, context), default=None)
+        answer = self._call(lambda: self._engine.handle_tool_call(name, arguments, context), default=None)
         return answer or {"success": False, "error": f"the tool {name!r} of {self.title!r} failed"}
 
     def get_status(self) -> Mapping[str, JSON]:
         """Return the engine's status over the numbers that hold for every engine."""
-        own = self._asked(lambda: dict(self._engine.get_status()), default=None) or {}
+        own = self._call(lambda: dict(self._engine.get_status()), default=None) or {}
         return {**self._spare.get_status(), **own, "engine": self.title, "failures": self.failures}
 
     def state(self) -> JSON:
         """Return the state of both engines."""
-        return {"engine": self._asked(self._engine.state, default=None), "spare": self._spare.state()}
+        return {"engine": self._call(self._engine.state, default=None), "spare": self._spare.state()}
 
-    def _asked(self, call: Callable[[], T], *, default: T | None) -> T | None:
+    def _call(self, call: Callable[[], T], *, default: T | None) -> T | None:
         try:
             return call()
         except GivenUp:
@@ -149,17 +149,17 @@ class Guarded(ContextEngine):
             return default
 
     def _tell(self, call: Callable[[], None]) -> None:
-        self._asked(call, default=None)
+        self._call(call, default=None)
 
 
-def unsound(rows: Sequence[StoredMessage], outcome: object) -> str:
+def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
     """Return what makes an engine's outcome unusable, or nothing."""
     if isinstance(outcome, Unchanged):
         return ""
     if not isinstance(outcome, Compaction | Pruned):
         return f"not an outcome but {type(outcome).__name__}"
-    if wrong := faults(outcome.messages):
-        return wrong[0]
+    if fault := faults(outcome.messages):
+        return fault[0]
     if _lost_last_user([row.message for row in rows], outcome.messages):
         return "the last user message is gone"
     if isinstance(outcome, Compaction):
@@ -181,7 +181,7 @@ BUILT_IN: dict[str, type[ContextEngine]] = {engine.name: engine for engine in (C
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class EngineInfo:
     """An engine that exists; nothing of it was import_package unless it is built in."""
 
     name: str
@@ -191,7 +191,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Choice:
     """The engine to use, and what must be said loudly when it is not the one that was named."""
 
     engine: ContextEngine
@@ -209,39 +209,39 @@ class Registration:
         self.engine = engine
 
 
-def available(home: Path | None = None) -> list[Listed]:
+def list_engines(home: Path | None = None) -> list[EngineInfo]:
     """Return every engine that a configuration may name, each name once, as it would be found."""
-    found = {name: Listed(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
+    found = {name: EngineInfo(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
     for path in _plugin_folders(home):
-        found.setdefault(path.name, Listed(path.name, "plugin", str(path)))
+        found.setdefault(path.name, EngineInfo(path.name, "plugin", str(path)))
     for point in entry_points(ENTRY_POINTS):
-        found.setdefault(point.name, Listed(point.name, "entry point"))
+        found.setdefault(point.name, EngineInfo(point.name, "entry point"))
     return sorted(found.values(), key=lambda one: (one.source != "built-in", one.name))
 
 
-def chosen(name: str, *, home: Path | None = None) -> Chosen:
+def choose_engine(name: str, *, home: Path | None = None) -> Choice:
     """Return the engine called `name`, else the compressor with a warning that lists what exists.
 
     `compressor` and `lossless` always mean ours. Nothing is import_package that was not named.
     """
     if name in BUILT_IN:
-        return Chosen(BUILT_IN[name]())
+        return Choice(BUILT_IN[name]())
     loader = _loader(name, home)
     if loader is None:
-        return _fallen_back(f"there is no context engine {name!r}", home)
+        return _fall_back(f"there is no context engine {name!r}", home)
     try:
         engine = loader()
     except Exception as error:  # plugin boundary: foreign code must not stop the start
         log.warning("context engine %r cannot be loaded", name, exc_info=True)
-        return _fallen_back(f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home)
+        return _fall_back(f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home)
     if not isinstance(engine, ContextEngine):
-        return _fallen_back(f"the context engine {name!r} offers no ContextEngine", home)
-    return Chosen(Guarded(engine, name))
+        return _fall_back(f"the context engine {name!r} offers no ContextEngine", home)
+    return Choice(GuardedEngine(engine, name))
 
 
-def _fallen_back(why: str, home: Path | None) -> Chosen:
-    names = ", ".join(one.name for one in available(home))
-    return Chosen(
+def _fall_back(why: str, home: Path | None) -> Choice:
+    names = ", ".join(one.name for one in list_engines(home))
+    return Choice(
         BUILT_IN[DEFAULT_ENGINE](),
         f"{why}; the built-in {DEFAULT_ENGINE} is used instead. There are: {names}. "
         "Choose one with `kept context use NAME`",
@@ -254,7 +254,7 @@ def _loader(name: str, home: Path | None) -> Callable[[], object] | None:
             return lambda: _from_module(import_package(path, f"kept_context_engine_{name}"))
     for point in entry_points(ENTRY_POINTS):
         if point.name == name:
-            return lambda: _made(point.load())
+            return lambda: _instantiate(point.load())
     return None
 
 
@@ -262,7 +262,7 @@ def _plugin_folders(home: Path | None) -> list[Path]:
     return [] if home is None else packages(home / FOLDER)
 
 
-def _made(found: object) -> object:
+def _instantiate(found: object) -> object:
     """Return the engine behind an entry point: a module, a class or a function, or the engine itself."""
     if isinstance(found, ModuleType):
         return _from_module(found)

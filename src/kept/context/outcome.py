@@ -51,7 +51,7 @@ class Compaction:
         """Return the tokens that the next request is shorter by."""
         return self.tokens_before - self.tokens_after
 
-    def placed(self, *, timestamp: float, child: SessionId | None) -> "Compaction":
+    def into_session(self, *, timestamp: float, child: SessionId | None) -> "Compaction":
         """Return the compaction with where the talk goes on: in `child`, or in place when None."""
         return replace(self, in_place=child is None, new_session_id=child, timestamp=timestamp)
 

@@ -17,7 +17,7 @@ LONG_ARGUMENTS = 500
 KEPT_OF_VALUE = 120
 
 
-def pruned(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None) -> list[StoredMessage]:
+def prune(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None) -> list[StoredMessage]:
     """Return `rows` with those after the first `head` and up to the row `through` made small.
 
     What comes back for a row depends on the rows before it only, so that a conversation that grew
@@ -30,43 +30,43 @@ def pruned(rows: Sequence[StoredMessage], *, head: int, through: MessageId | Non
     seen = {row.message.text for row in rows[:head] if row.message.role is Role.TOOL}
     out = list(rows[:head])
     for row in rows[head:end]:
-        small = _small(row.message, calls, seen)
+        small = _shrink_message(row.message, calls, seen)
         out.append(row if small is row.message else replace(row, message=small, api_content=None, token_count=None))
     return [*out, *rows[end:]]
 
 
-def pruned_as_marked(rows: Sequence[StoredMessage], mark: JSON) -> list[StoredMessage]:
+def prune_as_marked(rows: Sequence[StoredMessage], mark: JSON) -> list[StoredMessage]:
     """Return `rows` pruned as the session's mark says; see `Pruned.mark`."""
     if not isinstance(mark, Mapping):
         return list(rows)
     head, through = mark.get("head"), mark.get("through")
     if not isinstance(head, int) or not isinstance(through, int):
         return list(rows)
-    return pruned(rows, head=head, through=MessageId(through))
+    return prune(rows, head=head, through=MessageId(through))
 
 
-def _small(message: Message, calls: dict[str, ToolCall], seen: set[str]) -> Message:
+def _shrink_message(message: Message, calls: dict[str, ToolCall], seen: set[str]) -> Message:
     if message.role is Role.TOOL:
-        return _small_result(message, calls.get(message.tool_call_id or ""), seen)
+        return _shrink_result(message, calls.get(message.tool_call_id or ""), seen)
     if message.tool_calls:
-        shorter = tuple(_small_call(call) for call in message.tool_calls)
+        shorter = tuple(_shrink_call(call) for call in message.tool_calls)
         message = message if shorter == message.tool_calls else replace(message, tool_calls=shorter)
     return _without_images(message)
 
 
-def _small_result(message: Message, call: ToolCall | None, seen: set[str]) -> Message:
+def _shrink_result(message: Message, call: ToolCall | None, seen: set[str]) -> Message:
     text = message.text
     if text.startswith((CLEARED, REPEATED)):
         return message
     if len(text) > LONG_RESULT:
-        return replace(message, content=f"{CLEARED}\n{_what_it_was(message, call)}")
+        return replace(message, content=f"{CLEARED}\n{_describe_result(message, call)}")
     if text in seen and len(text) > len(REPEATED):
         return replace(message, content=REPEATED)
     seen.add(text)
     return _without_images(message)
 
 
-def _what_it_was(message: Message, call: ToolCall | None) -> str:
+def _describe_result(message: Message, call: ToolCall | None) -> str:
     name = message.tool_name or (call.name if call else "tool")
     asked = _one_line(call.arguments, 60) if call else ""
     lines = message.text.count("\n") + 1
@@ -78,25 +78,25 @@ def _one_line(text: str, length: int) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def _small_call(call: ToolCall) -> ToolCall:
+def _shrink_call(call: ToolCall) -> ToolCall:
     if len(call.arguments) <= LONG_ARGUMENTS:
         return call
     try:
         value = json.loads(call.arguments)
     except (ValueError, RecursionError):
         value = {"shortened": call.arguments}
-    shorter = json.dumps(_shortened(value), ensure_ascii=False)
+    shorter = json.dumps(_shorten_value(value), ensure_ascii=False)
     return replace(call, arguments=shorter) if len(shorter) < len(call.arguments) else call
 
 
-def _shortened(value: Any, depth: int = 0) -> Any:
+def _shorten_value(value: Any, depth: int = 0) -> Any:
     match value:
         case str() if len(value) > LONG_RESULT:
             return f"{value[:KEPT_OF_VALUE]}… [{len(value) - KEPT_OF_VALUE:,} characters cut]"
         case dict() if depth < 8:
-            return {key: _shortened(one, depth + 1) for key, one in value.items()}
+            return {key: _shorten_value(one, depth + 1) for key, one in value.items()}
         case list() if depth < 8:
-            return [_shortened(one, depth + 1) for one in value]
+            return [_shorten_value(one, depth + 1) for one in value]
         case _:
             return value
 

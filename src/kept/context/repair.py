@@ -9,16 +9,16 @@ MISSING_RESULT = "[No result: the call did not finish]"
 OPENING = "[The conversation goes on from here]"
 
 
-def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
+def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return `messages` in a valid order: calls paired, roles alternating, a user first.
 
     A valid list comes back as it is. Looks only at neighbours, so that a longer conversation keeps
     the repaired prefix of the shorter one.
     """
     out: list[Message] = []
-    for message in _opened(_spoken(_paired(messages))):
-        if out and out[-1].role is message.role and _merges(out[-1]):
-            out[-1] = _merged(out[-1], message)
+    for message in _start_with_user(_drop_empty(_pair_calls(messages))):
+        if out and out[-1].role is message.role and _can_merge(out[-1]):
+            out[-1] = _merge(out[-1], message)
         else:
             out.append(message)
     return tuple(out)
@@ -34,9 +34,9 @@ def as_sent(row: StoredMessage) -> Message:
     return replace(row.message, content=(TextPart(row.api_content), *images))
 
 
-def sent(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
+def request_messages(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
     """Return the messages of a request: `rows` as sent, in an order that every API accepts."""
-    return repaired([as_sent(row) for row in rows])
+    return repair([as_sent(row) for row in rows])
 
 
 def faults(messages: Sequence[Message]) -> list[str]:
@@ -80,7 +80,7 @@ def is_empty(message: Message) -> bool:
     return all(isinstance(part, TextPart) and not part.text.strip() for part in message.content)
 
 
-def _paired(messages: Sequence[Message]) -> list[Message]:
+def _pair_calls(messages: Sequence[Message]) -> list[Message]:
     out: list[Message] = []
     place = 0
     while place < len(messages):
@@ -116,7 +116,7 @@ def _results(calls: Sequence[ToolCall], answers: Sequence[Message]) -> list[Mess
     ]
 
 
-def _spoken(messages: Sequence[Message]) -> list[Message]:
+def _drop_empty(messages: Sequence[Message]) -> list[Message]:
     """Leave out empty messages; a system message inside the conversation speaks as the user."""
     out: list[Message] = []
     for message in messages:
@@ -129,18 +129,18 @@ def _spoken(messages: Sequence[Message]) -> list[Message]:
     return out
 
 
-def _opened(messages: list[Message]) -> list[Message]:
+def _start_with_user(messages: list[Message]) -> list[Message]:
     first = next((place for place, one in enumerate(messages) if one.role is not Role.SYSTEM), None)
     if first is not None and messages[first].role is Role.ASSISTANT:
         return [*messages[:first], Message(Role.USER, OPENING), *messages[first:]]
     return messages
 
 
-def _merges(message: Message) -> bool:
+def _can_merge(message: Message) -> bool:
     return message.role in {Role.USER, Role.ASSISTANT} and not message.tool_calls
 
 
-def _merged(first: Message, second: Message) -> Message:
+def _merge(first: Message, second: Message) -> Message:
     # thinking must be passed back exactly as it came, so a message made of two carries none
     return replace(second, content=(*_parts(first), *_parts(second)), reasoning=None)
 

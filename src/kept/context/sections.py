@@ -14,14 +14,14 @@ _BODY = re.compile(r"^## ", re.MULTILINE)
 
 
 @cache
-def prompt(name: str) -> str:
+def load_prompt(name: str) -> str:
     """Return the text of `prompts/<name>.md`, without its last newline."""
     return resource_text("kept.context", "prompts", f"{name}.md").rstrip("\n")
 
 
 def summary_text(body: str, *, covered: Sequence[StoredMessage], by_rule: bool = False) -> str:
     """Return the text of the message that stands for `covered`."""
-    lines = [MARKER, prompt("preamble")]
+    lines = [MARKER, load_prompt("preamble")]
     ids = [row.id for row in covered if not is_summary(row.message)]
     if ids:
         lines.append(f"Newly summarised: {len(ids)} messages, #{min(ids)} to #{max(ids)}.")
@@ -43,7 +43,7 @@ def body_of(message: Message) -> str:
 
 def with_note(system_prompt: str) -> str:
     """Return the system prompt with the compaction note at its end, exactly once."""
-    note = prompt("note")
+    note = load_prompt("note")
     return system_prompt if note in system_prompt else f"{system_prompt}\n\n{note}"
 
 
@@ -78,13 +78,13 @@ _SHORTER_LINES = (120, 60, 30, 12)
 LONGEST_LINE = 600
 
 
-def parsed(text: str) -> Sections:
+def parse_sections(text: str) -> Sections:
     """Return the sections that `text` has, whatever its bullets look like."""
     found: Sections = {}
     current: str | None = None
     for line in text.splitlines():
         heading = _HEADING.match(line)
-        name = _name(heading["hash"] or heading["bold"]) if heading else None
+        name = _section_name(heading["hash"] or heading["bold"]) if heading else None
         if name is not None:
             current = name
             found.setdefault(name, [])
@@ -93,7 +93,7 @@ def parsed(text: str) -> Sections:
     return {name: found[name] for name in NAMES if name in found}
 
 
-def rendered(sections: Mapping[str, Sequence[str]]) -> str:
+def render_sections(sections: Mapping[str, Sequence[str]]) -> str:
     """Return the sections as Markdown, every heading present, empty ones with `- none`."""
     out: list[str] = []
     for name in NAMES:
@@ -104,7 +104,7 @@ def rendered(sections: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(out)
 
 
-def joined(old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]) -> Sections:
+def merge_sections(old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]) -> Sections:
     """Return both, old lines first, each line once; what was in progress is replaced, not added to."""
     out: Sections = {}
     for name in NAMES:
@@ -113,7 +113,7 @@ def joined(old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]) -
     return out
 
 
-def fitted(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callable[[str], int]) -> str:
+def fit_sections(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callable[[str], int]) -> str:
     """Return the sections rendered within `budget` tokens.
 
     Lines are let go from the costliest section, oldest but the first; when only headings would
@@ -121,13 +121,13 @@ def fitted(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callabl
     """
     lines = {name: [(line, count(line)) for line in sections.get(name, ())] for name in NAMES}
     costs = {name: sum(cost for _, cost in held) for name, held in lines.items()}
-    frame = count(rendered({}))
+    frame = count(render_sections({}))
     while frame + sum(costs.values()) > budget:
         widest = max(NAMES, key=lambda name: (len(lines[name]) > 1, costs[name]))
         if not lines[widest]:
             break
         costs[widest] -= lines[widest].pop(1 if len(lines[widest]) > 1 else 0)[1]
-    text = rendered({name: [line for line, _ in held] for name, held in lines.items()})
+    text = render_sections({name: [line for line, _ in held] for name, held in lines.items()})
     if count(text) <= budget:
         return text
     essential = [line for name in ("Goal", "In Progress", "Next Steps") for line in sections.get(name, ())[-1:]]
@@ -135,18 +135,18 @@ def fitted(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callabl
     for length in _SHORTER_LINES:
         if count(text) <= budget:
             break
-        text = "\n".join(["## Goal", *(_shortened(line, length) for line in essential)])
-    return clipped(text, budget, count=count)
+        text = "\n".join(["## Goal", *(_shorten_line(line, length) for line in essential)])
+    return clip(text, budget, count=count)
 
 
-def _shortened(line: str, length: int) -> str:
+def _shorten_line(line: str, length: int) -> str:
     """Return a line with fewer words and all of its ids: they lead to the rest."""
     ids = _IDS.search(line)
     words = line[: ids.start()] if ids else line
     return line if len(words) <= length else f"{words[:length].rstrip()}…{ids[0] if ids else ''}"
 
 
-def clipped(text: str, budget: int, *, count: Callable[[str], int]) -> str:
+def clip(text: str, budget: int, *, count: Callable[[str], int]) -> str:
     """Return the longest beginning of `text` found by halving that fits `budget` tokens."""
     if count(text) <= budget:
         return text
@@ -157,7 +157,11 @@ def clipped(text: str, budget: int, *, count: Callable[[str], int]) -> str:
     return text[:low].rstrip() + "…"
 
 
-def _name(heading: str) -> str | None:
+clipped = clip
+"""Deprecated name of `clip`, for engines that import it."""
+
+
+def _section_name(heading: str) -> str | None:
     return _KNOWN.get(re.sub(r"\W+", "", heading).lower())
 
 

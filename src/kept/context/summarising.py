@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kept.context.boundaries import Measured, Plan, head_length, planned, tail_start
+from kept.context.boundaries import Measured, Plan, head_length, plan_cut, tail_start
 from kept.context.engine import ContextEngine
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
-from kept.context.prune import pruned
-from kept.context.repair import last_user, repaired, sent
+from kept.context.prune import prune
+from kept.context.repair import last_user, repair, request_messages
 from kept.context.sections import summary_text
-from kept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, written
+from kept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, write_summary
 from kept.core.messages import ImagePart, Message, Role, StoredMessage
 from kept.core.ports import Completes
 
@@ -24,20 +24,20 @@ class Middle:
     by_rule: bool = False
 
 
-def assembled(held: Measured, plan: Plan, middle: Middle) -> Compaction:
+def assemble(held: Measured, plan: Plan, middle: Middle) -> Compaction:
     """Return the compaction that `plan` cuts, with `middle` between head and tail."""
     head, tail = _at(held.messages, plan.head), _at(held.messages, plan.tail)
     covered = [held.rows[place] for place in plan.covered]
     text = summary_text(middle.body, covered=covered, by_rule=middle.by_rule)
     summary = Message(summary_role(head[-1] if head else None, tail[0] if tail else None), text)
-    messages = repaired([*head, summary, *tail])
+    messages = repair([*head, summary, *tail])
     return Compaction(
         messages=messages,
         summary=summary,
         covered=tuple(row.id for row in covered),
         kept_head=tuple(held.rows[place].id for place in plan.head),
         kept_tail=tuple(held.rows[place].id for place in plan.tail),
-        tokens_before=held.total_of(repaired(held.messages)),
+        tokens_before=held.total_of(repair(held.messages)),
         tokens_after=held.total_of(messages),
         strictness=plan.strictness,
         by_rule=middle.by_rule,
@@ -85,14 +85,14 @@ class SummarisingEngine(ContextEngine):
         memory_context: str = "",
     ) -> Outcome:
         """Return the context with its middle pruned or summarised."""
-        held = self.measured(rows, current_tokens)
-        found = self._decided(held, force=force)
+        held = self.measure(rows, current_tokens)
+        found = self._decide(held, force=force)
         match found:
             case Plan() as plan:
                 brief = self._brief(held, focus_topic=focus_topic, memory_context=memory_context)
                 if plan.by_rule or (not force and self._is_cooling()):
                     brief = replace(brief, model=None)
-                return self._summarised(held, plan, brief, force=force)
+                return self._summarise(held, plan, brief, force=force)
             case Pruned():
                 self._count(found.saved / found.tokens_before, force=force)
             case Unchanged(reason=Why.NOTHING_TO_COMPRESS):
@@ -105,16 +105,16 @@ class SummarisingEngine(ContextEngine):
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
         """Whether messages would leave the context: pruning is not enough, and nothing has to wait."""
-        return isinstance(self._decided(self.measured(rows, current_tokens), force=force), Plan)
+        return isinstance(self._decide(self.measure(rows, current_tokens), force=force), Plan)
 
-    def _decided(self, held: Measured, *, force: bool) -> Plan | Outcome:
+    def _decide(self, held: Measured, *, force: bool) -> Plan | Outcome:
         """Return where to cut, or the outcome that needs no summary; changes nothing."""
-        if not force and (no := self._not_now(held)) is not None:
+        if not force and (no := self._why_not_now(held)) is not None:
             return no
-        small = self._pruned(held) if self.prunes else None
+        small = self._prune(held) if self.prunes else None
         if small is not None and not force and small.tokens_after < self.limits.threshold * PRUNE_TARGET:
             return small
-        plan = planned(held.messages, held.sizes, limits=self.limits)
+        plan = plan_cut(held.messages, held.sizes, limits=self.limits)
         if plan is None:
             note = self._at_minimum(held.total) if held.total >= self.limits.threshold else ""
             return small or Unchanged(tuple(held.messages), Why.NOTHING_TO_COMPRESS, note)
@@ -123,9 +123,9 @@ class SummarisingEngine(ContextEngine):
         return plan
 
     def _is_cooling(self) -> bool:
-        return self.pace.is_cooling(self.setup.clock.now().timestamp())
+        return self.backoff.is_cooling(self.setup.clock.now().timestamp())
 
-    def _pruned(self, held: Measured) -> Pruned | None:
+    def _prune(self, held: Measured) -> Pruned | None:
         head = head_length(held.messages, self.limits.protect_first)
         cut = max(head, tail_start(held.messages, held.sizes, limits=self.limits))
         place = last_user(held.messages)
@@ -134,24 +134,24 @@ class SummarisingEngine(ContextEngine):
         if cut <= head:
             return None
         through = held.rows[cut - 1].id
-        messages = sent(pruned(held.rows, head=head, through=through))
-        before, after = held.total_of(repaired(held.messages)), held.total_of(messages)
+        messages = request_messages(prune(held.rows, head=head, through=through))
+        before, after = held.total_of(repair(held.messages)), held.total_of(messages)
         return Pruned(messages, through, head, before, after) if after < before else None
 
-    def _summarised(self, held: Measured, plan: Plan, brief: Brief, *, force: bool) -> Outcome:
+    def _summarise(self, held: Measured, plan: Plan, brief: Brief, *, force: bool) -> Outcome:
         covered = [held.rows[place] for place in plan.covered]
         frame = frame_tokens(held, plan, by_rule=True)
         match self.write(covered, max(1, plan.summary_budget - frame), brief):
             case Unreachable(error):
-                self.pace = self.pace.after_outage(self.setup.clock.now().timestamp())
-                first = self.pace.failures == 1
+                self.backoff = self.backoff.after_outage(self.setup.clock.now().timestamp())
+                first = self.backoff.failures == 1
                 note = f"the context was not compacted: {error}; nothing was changed" if first else ""
                 return Unchanged(tuple(held.messages), Why.MODEL_UNREACHABLE, note)
             case Written() as text:
-                done = assembled(held, plan, Middle(text.body, text.by_rule))
-                return self._settled(held, done, text, force=force)
+                done = assemble(held, plan, Middle(text.body, text.by_rule))
+                return self._finish(held, done, text, force=force)
 
-    def _settled(self, held: Measured, done: Compaction, text: Written, *, force: bool) -> Outcome:
+    def _finish(self, held: Measured, done: Compaction, text: Written, *, force: bool) -> Outcome:
         if done.saved <= 0:
             self._count(0.0, force=force)
             return Unchanged(tuple(held.messages), Why.NOT_SHORTER)
@@ -161,24 +161,24 @@ class SummarisingEngine(ContextEngine):
         # a summary by rule while the model is left alone does not end the cool-down, nor its place in the row
         waiting = text.by_rule and self._is_cooling()
         self._count(done.saved / done.tokens_before, force=force, by_rule=bool(text.note) or waiting)
-        if self.pace.by_rule == 1:
+        if self.backoff.by_rule == 1:
             notes.append(text.note)
-        if self.pace.ineffective == 2:
+        if self.backoff.ineffective == 2:
             notes.append("compacting saves too little and pauses until the conversation is smaller")
         return replace(done, note="; ".join(note for note in notes if note))
 
     def _count(self, share: float, *, force: bool, by_rule: bool = False) -> None:
-        self.pace = self.pace.after_compaction(share, automatic=not force, by_rule=by_rule)
+        self.backoff = self.backoff.after_compaction(share, automatic=not force, by_rule=by_rule)
 
     def _at_minimum(self, tokens: int) -> str:
-        if self.pace.ineffective:
+        if self.backoff.ineffective:
             return ""
         return (
             f"the context cannot get below {tokens:,} tokens (threshold {self.limits.threshold:,}): "
             f"the system prompt and tools take {self.limits.overhead:,}"
         )
 
-    def _watched(self, model: Completes) -> Completes:
+    def _with_deadline(self, model: Completes) -> Completes:
         return WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
 
     def _brief(self, held: Measured, *, focus_topic: str, memory_context: str) -> Brief:
@@ -187,7 +187,7 @@ class SummarisingEngine(ContextEngine):
             count=_text_count(held),
             redact=self.setup.redact,
             today=f"{self.setup.clock.now():%A, %B %d, %Y}",
-            model=self._watched(model) if model is not None else None,
+            model=self._with_deadline(model) if model is not None else None,
             focus_topic=focus_topic,
             memory_context=memory_context,
             must_end=held.total >= self.limits.urgent,
@@ -211,4 +211,4 @@ class Compressor(SummarisingEngine):
 
     def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         """Return the sections of the summary, which update those of an earlier one."""
-        return written(rows, budget, brief)
+        return write_summary(rows, budget, brief)

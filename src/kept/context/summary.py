@@ -8,8 +8,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from kept.context.sections import MARKER, Sections, body_of, fitted, is_summary, joined, parsed, prompt
-from kept.context.transcript import Redact, Sources, cited, extracted, line_of, shortened, sources
+from kept.context.sections import (
+    MARKER,
+    Sections,
+    body_of,
+    fit_sections,
+    is_summary,
+    load_prompt,
+    merge_sections,
+    parse_sections,
+)
+from kept.context.transcript import Redact, Sources, extract_sections, find_citations, index_sources, line_of, shorten
 from kept.core.errors import ContextOverflow, GivenUp, KeptError, ModelBusy, ModelError, ModelRefused
 from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
@@ -64,32 +73,32 @@ class _Material:
     sources: Sources
 
 
-def written(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
+def write_summary(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
     """Return the summary of `rows`, which updates the newest earlier summary among them."""
     previous = _previous(rows)
     spoken = [row for row in rows if not is_summary(row.message)]
-    known = cited("\n".join(line for lines in previous.values() for line in lines))
-    material = _Material(spoken, previous, sources(spoken, known=known))
+    known = find_citations("\n".join(line for lines in previous.values() for line in lines))
+    material = _Material(spoken, previous, index_sources(spoken, known=known))
     if brief.model is None:
-        return by_rule(material, budget, brief)
+        return summarise_by_rule(material, budget, brief)
     try:
-        found = _asked(material, budget, brief, brief.model)
+        found = _ask_model(material, budget, brief, brief.model)
     except (ModelBusy, ModelRefused) as error:
         if not brief.must_end:
             return Unreachable(error)
-        return by_rule(material, budget, brief, note=f"the summary model is out of reach ({error.message})")
+        return summarise_by_rule(material, budget, brief, note=f"the summary model is out of reach ({error.message})")
     except ModelError as error:
-        return by_rule(material, budget, brief, note=f"the summary model failed ({error.message})")
+        return summarise_by_rule(material, budget, brief, note=f"the summary model failed ({error.message})")
     if found is None:
-        return by_rule(material, budget, brief, note=f"{brief.model.name!r} gave no usable summary")
-    return Written(fitted(found, budget, count=brief.count))
+        return summarise_by_rule(material, budget, brief, note=f"{brief.model.name!r} gave no usable summary")
+    return Written(fit_sections(found, budget, count=brief.count))
 
 
-def by_rule(material: _Material, budget: int, brief: Brief, *, note: str = "") -> Written:
+def summarise_by_rule(material: _Material, budget: int, brief: Brief, *, note: str = "") -> Written:
     """Return the summary that rules extract, joined to the earlier one."""
-    sections = joined(material.previous, extracted(material.rows, redact=brief.redact))
+    sections = merge_sections(material.previous, extract_sections(material.rows, redact=brief.redact))
     said = f"{note}; the summary was written by rule, the originals stay searchable" if note else ""
-    return Written(fitted(sections, budget, count=brief.count), by_rule=True, note=said)
+    return Written(fit_sections(sections, budget, count=brief.count), by_rule=True, note=said)
 
 
 def _previous(rows: Sequence[StoredMessage]) -> Sections:
@@ -98,40 +107,42 @@ def _previous(rows: Sequence[StoredMessage]) -> Sections:
         if is_summary(row.message):
             body = body_of(row.message)
             # an engine with another layout keeps its text as background, so that nothing is dropped
-            sections = parsed(body) or {"Critical Context": [f"- {line}" for line in body.splitlines() if line]}
-            found = joined(found, sections)
+            sections = parse_sections(body) or {"Critical Context": [f"- {line}" for line in body.splitlines() if line]}
+            found = merge_sections(found, sections)
     return found
 
 
-def _asked(material: _Material, budget: int, brief: Brief, model: Completes) -> Sections | None:
-    system = prompt("summary")
+def _ask_model(material: _Material, budget: int, brief: Brief, model: Completes) -> Sections | None:
+    system = load_prompt("summary")
     room = model.context_length * 9 // 10 - brief.count(system) - 2 * budget - _frame_tokens(brief)
     whole = sum(brief.count(line_of(row, redact=brief.redact)) for row in material.rows)
     for attempt in range(ATTEMPTS):
         try:
-            return _in_parts(material, budget, brief, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt))
+            return _summarise_parts(
+                material, budget, brief, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt)
+            )
         except ContextOverflow:
             # the model's window is smaller than it says, so the parts are made smaller than what was sent
             continue
     return None
 
 
-def _in_parts(material: _Material, budget: int, brief: Brief, model: Completes, *, room: int) -> Sections | None:
+def _summarise_parts(material: _Material, budget: int, brief: Brief, model: Completes, *, room: int) -> Sections | None:
     running = material.previous
-    parts = split(material.rows, room, brief)
+    parts = split_transcript(material.rows, room, brief)
     if len(parts) > MOST_PARTS:
         return None
     for number, part in enumerate(parts, start=1):
         text = _request(part, running, budget, brief, part=f"{number} of {len(parts)}" if len(parts) > 1 else "")
-        answer = model.complete(prompt("summary"), text, max_output_tokens=budget)
-        sections = _usable(answer, brief, material.sources)
+        answer = model.complete(load_prompt("summary"), text, max_output_tokens=budget)
+        sections = _parse_answer(answer, brief, material.sources)
         if sections is None:
             return None
-        running = parsed(fitted(sections, budget, count=brief.count))
+        running = parse_sections(fit_sections(sections, budget, count=brief.count))
     return running
 
 
-def split(rows: Sequence[StoredMessage], room: int, brief: Brief) -> list[str]:
+def split_transcript(rows: Sequence[StoredMessage], room: int, brief: Brief) -> list[str]:
     """Return the transcript of `rows` in as few parts as fit `room` tokens each, none left out."""
     parts: list[list[str]] = [[]]
     held = 0
@@ -139,7 +150,7 @@ def split(rows: Sequence[StoredMessage], room: int, brief: Brief) -> list[str]:
         line = line_of(row, redact=brief.redact)
         cost = brief.count(line)
         if cost > room:
-            line = shortened(line, max(80, len(line) * room // (cost * 2)))
+            line = shorten(line, max(80, len(line) * room // (cost * 2)))
             cost = brief.count(line)
         if parts[-1] and held + cost > room:
             parts.append([])
@@ -161,7 +172,7 @@ def _request(part_text: str, running: Sections, budget: int, brief: Brief, part:
         shown = brief.redact(brief.memory_context[:8_000])
         pieces.append(f"<memory-notes>\n{shown}\n</memory-notes>")
     if running:
-        body = fitted(running, max(budget, 1), count=brief.count)
+        body = fit_sections(running, max(budget, 1), count=brief.count)
         pieces.append(
             "This is the record so far. Update it: keep what still holds with its ids, move what is done, "
             f"add what is new.\n<record>\n{body}\n</record>"
@@ -171,12 +182,12 @@ def _request(part_text: str, running: Sections, budget: int, brief: Brief, part:
     return "\n\n".join(pieces)
 
 
-def _usable(answer: str, brief: Brief, sources_: Sources) -> Sections | None:
+def _parse_answer(answer: str, brief: Brief, sources_: Sources) -> Sections | None:
     text = brief.redact(_THINKING.sub("", answer).replace(MARKER, ""))
-    sections = parsed(text)
+    sections = parse_sections(text)
     if len(sections) < LEAST_SECTIONS or not any(sections.values()):
         return None
-    return {name: [sources_.checked(line) for line in lines] for name, lines in sections.items()}
+    return {name: [sources_.check(line) for line in lines] for name, lines in sections.items()}
 
 
 log = logging.getLogger(__name__)
@@ -198,10 +209,10 @@ class WithDeadline:
         self._seconds = seconds
         self._given_up = given_up
 
-    def complete(self, system: str, prompt: str, *, max_output_tokens: int) -> str:
+    def complete(self, system: str, load_prompt: str, *, max_output_tokens: int) -> str:
         """Return the answer; raise ModelBusy when none came in time, GivenUp when nobody waits for it."""
         self._check()
-        ask = partial(self._model.complete, system, prompt, max_output_tokens=max_output_tokens)
+        ask = partial(self._model.complete, system, load_prompt, max_output_tokens=max_output_tokens)
         job = start_job(ask, name="kept-summary")
         deadline = time.monotonic() + self._seconds
         while not job.wait(min(LOOK_SECONDS, deadline - time.monotonic())):

@@ -17,15 +17,15 @@ LONGEST_ARGUMENTS = 300
 def line_of(row: StoredMessage, *, redact: Redact) -> str:
     """Return one message as `#id role: text`, shortened in the middle and without secrets."""
     message = row.message
-    pieces = [shortened(redact(message.text).strip(), LONGEST[message.role])]
+    pieces = [shorten(redact(message.text).strip(), LONGEST[message.role])]
     if not isinstance(message.content, str):
         pieces += ["[image]" for part in message.content if isinstance(part, ImagePart)]
-    pieces += [f"→ {call.name}({shortened(redact(call.arguments), LONGEST_ARGUMENTS)})" for call in message.tool_calls]
+    pieces += [f"→ {call.name}({shorten(redact(call.arguments), LONGEST_ARGUMENTS)})" for call in message.tool_calls]
     speaker = f"result of {message.tool_name or 'tool'}" if message.role is Role.TOOL else message.role.value
     return f"#{row.id} {speaker}: " + "\n".join(piece for piece in pieces if piece)
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Return `text` with its middle left out where it is longer than `length`."""
     if len(text) <= length:
         return text
@@ -40,7 +40,7 @@ _WORD = re.compile(r"\w{3,}")
 _LONGEST_INDEXED = 4_000
 
 
-def cited(text: str) -> set[int]:
+def find_citations(text: str) -> set[int]:
     """Return every message id that `text` cites."""
     return {int(one) for bracket in _BRACKET.findall(text) for one in _ID.findall(bracket)}
 
@@ -53,9 +53,9 @@ class Sources:
     places: Mapping[str, Sequence[int]]
     span: tuple[int, int] | None
 
-    def checked(self, line: str) -> str:
+    def check(self, line: str) -> str:
         """Return `line` ending in ids that exist: those it cites, else those whose words it shares."""
-        ids = sorted(cited(line) & self.allowed)
+        ids = sorted(find_citations(line) & self.allowed)
         bare = _BRACKET.sub("", line).rstrip()
         return f"{bare} [{self._shown(ids or self._nearest(bare))}]" if ids or self.span else bare
 
@@ -74,7 +74,7 @@ class Sources:
         return f"#{self.span[0]}, #{self.span[1]}" if self.span else ""
 
 
-def sources(rows: Sequence[StoredMessage], *, known: Collection[int] = ()) -> Sources:
+def index_sources(rows: Sequence[StoredMessage], *, known: Collection[int] = ()) -> Sources:
     """Return the sources that `rows` are, together with ids `known` from an earlier summary."""
     places: dict[str, list[int]] = defaultdict(list)
     for row in rows:
@@ -110,7 +110,7 @@ LONGEST_QUOTE = 220
 MOST_FILES = 40
 
 
-def extracted(rows: Sequence[StoredMessage], *, redact: Redact) -> Sections:
+def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sections:
     """Return the sections that rules find in `rows`, each line with the id it came from."""
     rows = [row for row in rows if not is_summary(row.message)]
     said = [row for row in rows if row.message.role is Role.USER and row.message.text.strip()]

@@ -59,7 +59,7 @@ MOST_INEFFECTIVE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Backoff:
     """How the last compactions went."""
 
     failures: int = 0
@@ -80,12 +80,12 @@ class Pace:
         """Whether the summary model is left alone at `now`."""
         return now < self.cool_until
 
-    def after_outage(self, now: float) -> "Pace":
+    def after_outage(self, now: float) -> "Backoff":
         """Return the pace once the model was out of reach: 60, 300, then 900 seconds of rest."""
         wait = COOL_DOWNS[min(self.failures, len(COOL_DOWNS) - 1)]
         return replace(self, failures=self.failures + 1, cool_until=now + wait)
 
-    def after_compaction(self, saved_share: float, *, automatic: bool, by_rule: bool) -> "Pace":
+    def after_compaction(self, saved_share: float, *, automatic: bool, by_rule: bool) -> "Backoff":
         """Return the pace once a compaction ended."""
         poor = automatic and saved_share < INEFFECTIVE_SHARE
         return replace(
@@ -96,7 +96,7 @@ class Pace:
             by_rule=self.by_rule + 1 if by_rule else 0,
         )
 
-    def after_reading(self, prompt_tokens: int, threshold: int) -> "Pace":
+    def after_reading(self, prompt_tokens: int, threshold: int) -> "Backoff":
         """Return the pace once an endpoint reported a prompt of that size.
 
         A stop ends when the size falls clearly below the threshold; just below it the next turn
@@ -115,16 +115,16 @@ class Pace:
         }
 
 
-def pace_from(value: JSON) -> Pace:
+def load_backoff(value: JSON) -> Backoff:
     """Return the pace that `as_json` wrote; what cannot be read counts as a fresh start."""
     if not isinstance(value, Mapping):
-        return Pace()
+        return Backoff()
 
     def number(key: str) -> float:
         found = value.get(key)
         return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else 0.0
 
-    return Pace(int(number("failures")), number("cool_until"), int(number("ineffective")), int(number("by_rule")))
+    return Backoff(int(number("failures")), number("cool_until"), int(number("ineffective")), int(number("by_rule")))
 
 
 MOST_MESSAGES = 5_000

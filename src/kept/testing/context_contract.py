@@ -6,7 +6,7 @@ from dataclasses import replace
 from kept.context.engine import ContextEngine, Setup
 from kept.context.lossless.tree import NodesInMemory
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged
-from kept.context.prune import pruned
+from kept.context.prune import prune
 from kept.context.repair import faults, last_user
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window
@@ -72,7 +72,7 @@ def context_after(rows: Sequence[StoredMessage], outcome: Outcome) -> list[Store
         case Unchanged():
             return list(rows)
         case Pruned() as small:
-            return pruned(rows, head=small.head, through=small.through)
+            return prune(rows, head=small.head, through=small.through)
         case Compaction() as done:
             by_id = {row.id: row for row in rows}
             new_id = MessageId(max(by_id, default=MessageId(0)) + 1)
@@ -118,9 +118,9 @@ def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome:
 
 def faults_of_context(rows: Sequence[StoredMessage], outcome: Outcome) -> list[str]:
     """Return the faults of the request that the stored outcome gives."""
-    from kept.context.repair import sent
+    from kept.context.repair import request_messages
 
-    return faults(sent(context_after(rows, outcome)))
+    return faults(request_messages(context_after(rows, outcome)))
 
 
 def _check_last_user(rows: Sequence[StoredMessage], messages: Sequence[Message]) -> None:

@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from kept.agent import workspace
-from kept.agent.offload import given_up, offload
+from kept.agent.offload import is_cancelled, offload
 from kept.agent.workspace import Workspace
 
 
-def run(text: str, folder: Path, seconds: float = 20.0) -> workspace.Ended:
+def run(text: str, folder: Path, seconds: float = 20.0) -> workspace.CommandResult:
     return workspace.run_command(text, folder=folder, seconds=seconds, most_bytes=1_000)
 
 
@@ -20,7 +20,7 @@ def test_output_and_exit_code_come_back(tmp_path):
     """Both streams are kept in the order of printing."""
     ended = run("echo one; echo two >&2; exit 3", tmp_path)
 
-    assert ended == workspace.Ended("one\ntwo\n", 3)
+    assert ended == workspace.CommandResult("one\ntwo\n", 3)
 
 
 def test_a_flood_keeps_its_end(tmp_path):
@@ -65,7 +65,7 @@ def test_an_interrupted_command_is_ended(tmp_path):
 
 def test_outside_a_worker_thread_nobody_gives_up():
     """Work that is run directly is never abandoned."""
-    assert given_up() is False
+    assert is_cancelled() is False
 
 
 @pytest.mark.parametrize(

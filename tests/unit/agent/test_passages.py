@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.agent.assistant import CHARS, look_up
+from kept.agent.assistant import PASSAGE_CHARS, look_up
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -27,4 +27,4 @@ def test_a_long_message_is_shown_where_it_answers(store):
     (found,) = look_up(store, "What is the vault code?")
 
     assert "The vault code is 7781-Q." in found.text
-    assert len(found.text) <= CHARS + 2
+    assert len(found.text) <= PASSAGE_CHARS + 2

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.act import mismatch
-from kept.agent.answer import Called, Spent, reached, where_it_stands
-from kept.agent.review import Nudges, nudges_from
+from kept.agent.answer import Spent, ToolUse, limit_notice, limit_reached
+from kept.agent.review import Nudges, load_nudges
 from kept.agent.settings import LimitSettings
+from kept.agent.tool_calls import mismatch
 from kept.core.messages import Usage
 
 JSONS = st.recursive(
@@ -20,17 +20,17 @@ def test_each_limit_ends_a_turn():
     """Calls, tokens, money and time each have their own end."""
     limits = LimitSettings(iterations=3, tokens=100, cost=1.0, seconds=5)
 
-    assert reached(limits, Spent()) == ""
-    assert "3 model calls" in reached(limits, Spent(iterations=3))
-    assert "100 tokens" in reached(limits, Spent(usage=Usage(input_tokens=100)))
-    assert "$1.00" in reached(limits, Spent(cost=1.0))
-    assert "5 seconds" in reached(limits, Spent(seconds=5))
-    assert reached(limits, Spent(cost=None)) == ""
+    assert limit_reached(limits, Spent()) == ""
+    assert "3 model calls" in limit_reached(limits, Spent(iterations=3))
+    assert "100 tokens" in limit_reached(limits, Spent(usage=Usage(input_tokens=100)))
+    assert "$1.00" in limit_reached(limits, Spent(cost=1.0))
+    assert "5 seconds" in limit_reached(limits, Spent(seconds=5))
+    assert limit_reached(limits, Spent(cost=None)) == ""
 
 
 def test_a_turn_at_its_limit_says_where_it_stands():
     """The calls are counted, failures named."""
-    words = where_it_stands("3 model calls", [Called("terminal", "{}", True), Called("terminal", "{}", False)])
+    words = limit_notice("3 model calls", [ToolUse("terminal", "{}", True), ToolUse("terminal", "{}", False)])
 
     assert "terminal ×2" in words
     assert "1 of them failed" in words
@@ -49,8 +49,8 @@ def test_counters_say_when_a_review_is_due():
     assert not due.memory_due(0)
     assert due.skills_due(10, calls=0, corrected=False)
     assert not nudges.after_turn(used=frozenset({"memory"}), iterations=0).memory_due(10)
-    assert nudges_from(due.as_json()) == due
-    assert nudges_from("nonsense") == Nudges()
+    assert load_nudges(due.as_json()) == due
+    assert load_nudges("nonsense") == Nudges()
 
 
 @given(JSONS)

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.statements import Kind, asks_everything, is_correction, ordered, statements, to_forget, without_lead
+from kept.agent.statements import (
+    Kind,
+    asks_everything,
+    forget_request,
+    is_correction,
+    parse_order,
+    statements,
+    strip_greeting,
+)
 from kept.memory.edits import Target
 
 ROWS = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(encoding="utf-8"))
@@ -16,7 +24,7 @@ ROWS = tomllib.loads(files("kept.agent").joinpath("statements.toml").read_text(e
 @pytest.mark.parametrize("row", ROWS["order"], ids=lambda row: row["example"])
 def test_every_order_rule_matches_its_example(row):
     """A row of the table is an order, and keeps words of the example."""
-    statement = ordered(row["example"])
+    statement = parse_order(row["example"])
 
     assert statement is not None
     assert statement.text in row["example"]
@@ -86,7 +94,7 @@ def test_every_lead_rule_is_left_out_of_its_example(row):
     """A greeting belongs to no fact, and does not hide one."""
     (found,) = statements(row["example"])
 
-    assert found.text == without_lead(row["example"])
+    assert found.text == strip_greeting(row["example"])
     assert found.text in row["example"]
     assert found.text != row["example"]
 
@@ -106,7 +114,7 @@ def test_a_question_on_one_thing_does_not_ask_for_everything(text):
 @pytest.mark.parametrize("row", ROWS["forget"], ids=lambda row: row["example"])
 def test_every_forget_rule_matches_its_example(row):
     """A row of the table is an order to forget, and nothing to keep."""
-    unwanted = to_forget(row["example"])
+    unwanted = forget_request(row["example"])
 
     assert unwanted
     assert unwanted in row["example"]
@@ -117,7 +125,7 @@ def test_every_forget_rule_matches_its_example(row):
 )
 def test_what_shall_not_be_forgotten_is_no_order_to_forget(text):
     """The opposite is not taken for it, nor a manner of speaking."""
-    assert to_forget(text) is None
+    assert forget_request(text) is None
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,7 @@ def test_no_message_raises(text):
 def test_every_person_rule_matches_its_example(row):
     """A fact about whoever says it goes to the page about them."""
     order = {"en": "remember: ", "de": "merk dir: ", "es": "recuerda: ", "fr": "retiens: ", "zh": "记住:"}[row["lang"]]
-    statement = ordered(order + row["example"])
+    statement = parse_order(order + row["example"])
 
     assert statement is not None
     assert (statement.text, statement.target) == (row["example"], Target.USER)

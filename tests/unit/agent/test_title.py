@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.title import FIRST_CHARS, NAME_CHARS, first_words, named_by
+from kept.agent.title import FIRST_CHARS, NAME_CHARS, ask_for_title, first_words
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, Origin, Role, StoredMessage
 
@@ -49,14 +49,14 @@ def test_first_words_fit_one_line(text: str) -> None:
 )
 def test_a_model_gives_one_short_line(answer: str, title: str) -> None:
     """Quotation marks and further lines are left out; silence is no title."""
-    assert named_by(Namer(answer), rows("hi")) == title
+    assert ask_for_title(Namer(answer), rows("hi")) == title
 
 
 def test_a_model_reads_the_beginning_only() -> None:
     """A long conversation is named by its first messages, each cut."""
     namer = Namer("n")
 
-    named_by(namer, rows(*(f"{number}" * 5_000 for number in range(9))))
+    ask_for_title(namer, rows(*(f"{number}" * 5_000 for number in range(9))))
 
     assert len(namer.asked) < 4_100
     assert "user: 3" in namer.asked

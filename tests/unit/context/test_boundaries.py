@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.boundaries import head_length, planned, summary_budget, tail_start
+from kept.context.boundaries import head_length, plan_cut, summary_budget, tail_start
 from kept.context.repair import groups
 from kept.context.sections import MARKER
 from kept.context.settings import CompressionSettings
@@ -78,8 +78,8 @@ def test_the_tail_shrinks_only_when_it_would_reach_the_threshold() -> None:
     """Twenty large messages stay while they fit; the oldest group goes first when they do not."""
     messages = [user() if place % 2 == 0 else said() for place in range(60)]
 
-    roomy = planned(messages, [4_000] * 60, limits=LARGE)
-    tight = planned(messages, [6_000] * 60, limits=LARGE)
+    roomy = plan_cut(messages, [4_000] * 60, limits=LARGE)
+    tight = plan_cut(messages, [6_000] * 60, limits=LARGE)
 
     assert roomy is not None
     assert tight is not None
@@ -93,7 +93,7 @@ def test_a_tail_that_shrinks_leaves_room_for_more_than_one_turn() -> None:
     """Filled to the brim, every later turn would compact again and save next to nothing."""
     narrow = limits(Window(8_000, 1_500), CompressionSettings())
     messages = [user(), said()] * 12
-    plan = planned(messages, [150] * 24, limits=narrow)
+    plan = plan_cut(messages, [150] * 24, limits=narrow)
 
     assert plan is not None
     assert plan.predicted < narrow.threshold - 3 * 150
@@ -103,7 +103,7 @@ def test_a_tail_that_shrinks_leaves_room_for_more_than_one_turn() -> None:
 def test_the_strictest_pass_still_says_something_in_a_small_window() -> None:
     """Where the head has to go, the summary gets the room that this makes, up to its cap."""
     narrow = limits(Window(8_000, 2_200), CompressionSettings())
-    plan = planned([user(), said()] * 4 + [user()], [700] * 8 + [900], limits=narrow)
+    plan = plan_cut([user(), said()] * 4 + [user()], [700] * 8 + [900], limits=narrow)
 
     assert plan is not None
     assert plan.strictness == 3
@@ -116,7 +116,7 @@ def test_a_long_loop_keeps_its_question_and_its_newest_steps() -> None:
     messages = [user("first"), said(), user("the task")]
     for step in range(100):
         messages += used(f"c{step}")
-    plan = planned(messages, [2_000] * len(messages), limits=LARGE)
+    plan = plan_cut(messages, [2_000] * len(messages), limits=LARGE)
 
     assert plan is not None
     assert plan.tail[0] == 2
@@ -130,7 +130,7 @@ def test_a_stricter_pass_is_tried_until_it_fits() -> None:
     small = limits(Window(8_000, 3_300), CompressionSettings())
     messages = [user(), said()] * 20
 
-    plan = planned(messages, [150] * 40, limits=small)
+    plan = plan_cut(messages, [150] * 40, limits=small)
 
     assert plan is not None
     assert plan.strictness > 1
@@ -141,7 +141,7 @@ def test_the_minimum_is_the_last_user_message() -> None:
     """When even that is too much, the strictest plan comes back."""
     none_left = limits(Window(8_000, 3_990), CompressionSettings())
 
-    plan = planned([user(), said()] * 20, [300] * 40, limits=none_left)
+    plan = plan_cut([user(), said()] * 20, [300] * 40, limits=none_left)
 
     assert plan is not None
     assert plan.strictness == 3
@@ -150,13 +150,13 @@ def test_the_minimum_is_the_last_user_message() -> None:
 
 def test_nothing_between_head_and_tail_is_no_plan() -> None:
     """A short conversation has no middle."""
-    assert planned([user(), said()] * 3, [10] * 6, limits=LARGE) is None
-    assert planned([], [], limits=LARGE) is None
+    assert plan_cut([user(), said()] * 3, [10] * 6, limits=LARGE) is None
+    assert plan_cut([], [], limits=LARGE) is None
 
 
 def test_a_wish_below_the_threshold_keeps_the_tails_share() -> None:
     """A small conversation in a large window is compacted when a person asks for it, by the mildest pass."""
-    plan = planned([user(), said()] * 20, [100] * 40, limits=LARGE)
+    plan = plan_cut([user(), said()] * 20, [100] * 40, limits=LARGE)
 
     assert plan is not None
     assert plan.strictness == 1
@@ -182,7 +182,7 @@ def test_any_plan_keeps_groups_whole_and_every_place_once(
         ]
     few = replace(limits(Window(window, 50), CompressionSettings()), protect_first=first, protect_last=last)
 
-    plan = planned(messages, [size] * len(messages), limits=few)
+    plan = plan_cut(messages, [size] * len(messages), limits=few)
 
     if plan is not None:
         assert sorted((*plan.head, *plan.covered, *plan.tail)) == list(range(len(messages)))

@@ -10,7 +10,7 @@ from kept.context.outcome import Compaction, Pruned, Unchanged, Why
 from kept.context.sections import MARKER
 from kept.context.summarising import Compressor
 from kept.context.summary import WithDeadline
-from kept.context.window import Pace, Window, needs_hygiene, pace_from
+from kept.context.window import Backoff, Window, load_backoff, needs_hygiene
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError
 from kept.core.messages import Message, Role, Usage
 from kept.testing.clock import FixedClock
@@ -47,7 +47,7 @@ def with_model(model: Model, *, context_length: int = 16_000, **more: object) ->
 def just_over(engine: Compressor) -> list:
     """A conversation above the threshold and far from the end of the window."""
     turns = 10
-    while engine.measured(conversation(turns, with_tools=False)).total < engine.limits.threshold * 1.1:
+    while engine.measure(conversation(turns, with_tools=False)).total < engine.limits.threshold * 1.1:
         turns += 1
     return conversation(turns, with_tools=False)
 
@@ -140,13 +140,13 @@ def test_an_outage_changes_nothing_and_cools_down_60_300_900() -> None:
         assert isinstance(outcome, Unchanged)
         assert outcome.reason is Why.MODEL_UNREACHABLE
         notes.append(bool(outcome.note))
-        waits.append(engine.pace.cool_until - clock.now().timestamp())
+        waits.append(engine.backoff.cool_until - clock.now().timestamp())
         assert not engine.should_compress(9_000)
         clock.moment += timedelta(seconds=waits[-1] + 1)
 
     assert waits == [60, 300, 900, 900]
     assert notes == [True, False, False, False]
-    assert pace_from(engine.state()) == engine.pace
+    assert load_backoff(engine.state()) == engine.backoff
 
 
 def test_a_cool_down_leaves_the_model_alone() -> None:
@@ -182,13 +182,13 @@ def test_a_summary_by_rule_within_a_cool_down_does_not_end_it() -> None:
     clock, model = FixedClock(), Model(ModelBusy("503"))
     engine = with_model(model, clock=clock)
     engine.compress(just_over(engine))
-    waits_until = engine.pace.cool_until
+    waits_until = engine.backoff.cool_until
 
     outcome = engine.compress(conversation(60, with_tools=False), current_tokens=15_000)
 
     assert isinstance(outcome, Compaction)
     assert (outcome.by_rule, outcome.note, model.calls) == (True, "", 1)
-    assert (engine.pace.cool_until, engine.pace.failures) == (waits_until, 1)
+    assert (engine.backoff.cool_until, engine.backoff.failures) == (waits_until, 1)
 
 
 def test_a_hanging_model_is_left_behind() -> None:
@@ -234,13 +234,13 @@ def test_a_reported_size_scales_the_estimate() -> None:
     """When the endpoint counts more than the estimate, the compaction still ends below the threshold."""
     engine = with_model(Model())
     rows = conversation(40, words=50, with_tools=False)
-    estimate = engine.measured(rows).total
+    estimate = engine.measure(rows).total
 
     outcome = engine.compress(rows, current_tokens=estimate * 2)
 
     assert isinstance(outcome, Compaction)
     assert outcome.tokens_after < engine.limits.threshold
-    assert engine.measured([row for row in rows if row.id in outcome.kept_tail]).total * 2 < engine.limits.threshold
+    assert engine.measure([row for row in rows if row.id in outcome.kept_tail]).total * 2 < engine.limits.threshold
 
 
 @pytest.mark.parametrize(("window", "overhead"), [(8_000, 2_500), (16_000, 5_000), (32_000, 8_000), (200_000, 12_000)])
@@ -253,14 +253,14 @@ def test_hundreds_of_turns_never_overflow(window: int, overhead: int) -> None:
         rows.append(replace(row, id=row.id * 2))  # odd ids are left to summaries
         if row.message.role is Role.USER:
             continue
-        total = engine.measured(rows).total
+        total = engine.measure(rows).total
         assert total < window
         if engine.should_compress(total):
             outcome = engine.compress(rows, current_tokens=total)
             check_outcome(engine, rows, outcome)
             rows = context_after(rows, outcome)
             compactions += 1
-            total = engine.measured(rows).total
+            total = engine.measure(rows).total
             assert total < engine.limits.threshold
         engine.update_from_response(Usage(input_tokens=total))
 
@@ -323,4 +323,6 @@ def test_hygiene_is_due_at_85_percent_or_5000_messages(messages, tokens, reporte
 
 def test_a_pace_that_cannot_be_read_is_a_fresh_start() -> None:
     """Notes of a session are not trusted."""
-    assert pace_from("x") == pace_from(None) == pace_from({"failures": "many", "cool_until": True}) == Pace()
+    assert (
+        load_backoff("x") == load_backoff(None) == load_backoff({"failures": "many", "cool_until": True}) == Backoff()
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kept.context.engine import ContextEngine
-from kept.context.engines import Guarded, chosen
+from kept.context.engines import GuardedEngine, choose_engine
 from kept.context.outcome import Compaction
 from kept.testing.context_contract import ContextEngineContract, conversation, prepared
 
@@ -28,10 +28,10 @@ def test_the_example_runs_as_a_plugin(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text(EXAMPLE)
     rows = conversation(60)
 
-    engine = prepared(chosen("brief", home=tmp_path).engine, rows)
+    engine = prepared(choose_engine("brief", home=tmp_path).engine, rows)
     outcome = engine.compress(rows, force=True)
 
-    assert isinstance(engine, Guarded)
+    assert isinstance(engine, GuardedEngine)
     assert engine.failures == 0
     assert isinstance(outcome, Compaction)
     assert "question 5" in outcome.summary.text
@@ -40,6 +40,6 @@ def test_the_example_runs_as_a_plugin(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hook", [name for name in vars(ContextEngine) if not name.startswith("_")])
 def test_every_hook_is_in_the_guide(hook: str) -> None:
     """What an engine may override is documented."""
-    unlisted = {"name", "description", "setup", "pace", "session_id", "last_prompt_tokens", "tools", "overflow"}
+    unlisted = {"name", "description", "setup", "backoff", "session_id", "last_prompt_tokens", "tools", "overflow"}
 
     assert hook in unlisted or hook in GUIDE.read_text("utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.context.engines import Guarded, available, chosen
+from kept.context.engines import GuardedEngine, choose_engine, list_engines
 from kept.context.lossless import Lossless
 from kept.context.outcome import Compaction
 from kept.context.summarising import Compressor
@@ -68,14 +68,14 @@ def home(tmp_path: Path) -> Path:
 
 def test_our_names_always_mean_ours(home: Path) -> None:
     """A plugin cannot take the place of a built-in engine."""
-    assert type(chosen("compressor", home=home).engine) is Compressor
-    assert type(chosen("lossless", home=home).engine) is Lossless
+    assert type(choose_engine("compressor", home=home).engine) is Compressor
+    assert type(choose_engine("lossless", home=home).engine) is Lossless
 
 
 @pytest.mark.parametrize("name", ["mine", "registered"])
 def test_a_plugin_works_when_it_is_named(home: Path, name: str) -> None:
     """By its one subclass, or by what it registers."""
-    found = chosen(name, home=home)
+    found = choose_engine(name, home=home)
     rows = conversation(60)
     engine = prepared(found.engine, rows)
 
@@ -90,8 +90,8 @@ def test_a_plugin_is_not_imported_unless_named(home: Path) -> None:
     """Installing one does nothing."""
     before = set(sys.modules)
 
-    listed = available(home)
-    chosen("compressor", home=home)
+    listed = list_engines(home)
+    choose_engine("compressor", home=home)
 
     assert set(sys.modules) - before <= {"importlib.metadata"} | {
         name for name in sys.modules if not name.startswith("kept_context_engine")
@@ -107,7 +107,7 @@ def test_a_plugin_is_not_imported_unless_named(home: Path) -> None:
 )
 def test_an_unknown_or_failing_engine_falls_back_loudly(home: Path, name: str, says: str) -> None:
     """The compressor is used, and the warning lists what exists."""
-    found = chosen(name, home=home)
+    found = choose_engine(name, home=home)
 
     assert type(found.engine) is Compressor
     assert says in found.warning
@@ -118,11 +118,11 @@ def test_an_unknown_or_failing_engine_falls_back_loudly(home: Path, name: str, s
 def test_an_unsound_result_is_replaced(home: Path) -> None:
     """A plugin that loses messages does not lose them for us."""
     rows = conversation(60)
-    engine = prepared(chosen("lying", home=home).engine, rows)
+    engine = prepared(choose_engine("lying", home=home).engine, rows)
 
     outcome = engine.compress(rows, force=True)
 
-    assert isinstance(engine, Guarded)
+    assert isinstance(engine, GuardedEngine)
     assert engine.failures == 1
     assert isinstance(outcome, Compaction)
     check_outcome(prepared(Compressor(), rows), rows, outcome)
@@ -131,7 +131,7 @@ def test_an_unsound_result_is_replaced(home: Path) -> None:
 def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
     """The conversation goes on with the compressor."""
     rows = conversation(60)
-    engine = prepared(chosen("crashing", home=home).engine, rows)
+    engine = prepared(choose_engine("crashing", home=home).engine, rows)
     engine.update_from_response(Usage(input_tokens=10))
     engine.update_model(replace(engine.setup.window, context_length=20_000))
     engine.on_session_end(SessionId("contract"), rows)
@@ -149,7 +149,7 @@ def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
 class TestGuarded(ContextEngineContract):
     """A plugin behind the guard keeps the contract."""
 
-    def engine(self) -> Guarded:
-        engine = Guarded(Compressor(), "guarded")
+    def engine(self) -> GuardedEngine:
+        engine = GuardedEngine(Compressor(), "guarded")
         engine.name = "guarded"  # type: ignore[misc]
         return engine

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.context.lossless import Lossless
-from kept.context.lossless.engine import FAN, HEADING, condensable, thinned
+from kept.context.lossless.engine import FAN, HEADING, condensable, thin
 from kept.context.lossless.tree import Node, NodesInMemory, Tree, matcher
 from kept.context.outcome import Compaction, Unchanged, Why
 from kept.context.sections import MARKER, summary_text
@@ -224,7 +224,7 @@ def test_a_broken_tree_is_read_without_end() -> None:
 @given(st.lists(st.text(min_size=1, max_size=20), max_size=30), st.integers(0, 200))
 def test_thinning_keeps_order_and_budget(lines: list[str], budget: int) -> None:
     """What stays is a part of what was, in order, and fits."""
-    kept = thinned(lines, budget, count=len)
+    kept = thin(lines, budget, count=len)
     rest = iter(lines)
 
     assert all(line in rest for line in kept)

@@ -1,6 +1,6 @@
 """Repair: any list becomes one that an API accepts."""
 
-from kept.context.repair import MISSING_RESULT, OPENING, faults, repaired
+from kept.context.repair import MISSING_RESULT, OPENING, faults, repair
 from kept.core.messages import Message, Role, TextPart, ToolCall
 
 CALL = ToolCall("a", "terminal", "{}")
@@ -14,18 +14,18 @@ def test_a_valid_list_stays_as_it_is() -> None:
     """Nothing is touched that was right."""
     messages = (USER, CALLING, RESULT, SAID)
 
-    assert repaired(messages) == messages
+    assert repair(messages) == messages
     assert faults(messages) == []
 
 
 def test_a_result_without_its_call_goes() -> None:
     """An orphan would be refused by both APIs."""
-    assert repaired([USER, RESULT, SAID]) == (USER, SAID)
+    assert repair([USER, RESULT, SAID]) == (USER, SAID)
 
 
 def test_a_call_without_its_result_gets_a_stub() -> None:
     """An interrupted call is answered."""
-    messages = repaired([USER, CALLING, Message(Role.USER, "stop")])
+    messages = repair([USER, CALLING, Message(Role.USER, "stop")])
 
     assert messages[2] == Message(Role.TOOL, MISSING_RESULT, tool_call_id="a", tool_name="terminal")
     assert faults(messages) == []
@@ -33,12 +33,12 @@ def test_a_call_without_its_result_gets_a_stub() -> None:
 
 def test_two_messages_of_one_speaker_become_one_with_two_parts() -> None:
     """Each text stays whole."""
-    assert repaired([USER, Message(Role.USER, "now")]) == (Message(Role.USER, (TextPart("go"), TextPart("now"))),)
+    assert repair([USER, Message(Role.USER, "now")]) == (Message(Role.USER, (TextPart("go"), TextPart("now"))),)
 
 
 def test_an_assistant_that_speaks_first_gets_an_opening() -> None:
     """A conversation begins with the user."""
-    assert repaired([SAID])[0] == Message(Role.USER, OPENING)
+    assert repair([SAID])[0] == Message(Role.USER, OPENING)
 
 
 def test_the_faults_of_a_list_are_named() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.prune import CLEARED, NO_IMAGE, REPEATED, pruned, pruned_as_marked
+from kept.context.prune import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
 from kept.core.ids import MessageId
 from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from kept.testing.context_contract import conversation, stored
@@ -24,7 +24,7 @@ def test_a_long_result_becomes_the_placeholder_and_one_line() -> None:
     """Results over 200 characters keep the name, the arguments and the size."""
     rows = stored([calling('{"path": "a.py"}'), tool("x\n" * 101), Message(Role.USER, "next")])
 
-    text = pruned(rows, head=0, through=MessageId(2))[1].message.text
+    text = prune(rows, head=0, through=MessageId(2))[1].message.text
 
     assert text == f'{CLEARED}\nread_file({{"path": "a.py"}}): 202 characters, 102 lines'
 
@@ -33,7 +33,7 @@ def test_200_characters_stay() -> None:
     """The limit is more than 200 characters."""
     rows = stored([calling("{}"), tool("x" * 200)])
 
-    assert pruned(rows, head=0, through=MessageId(2)) == rows
+    assert prune(rows, head=0, through=MessageId(2)) == rows
 
 
 def test_identical_results_are_kept_once() -> None:
@@ -41,7 +41,7 @@ def test_identical_results_are_kept_once() -> None:
     same = "nothing to commit, working tree clean, branch main"
     rows = stored([calling("{}", "a"), tool(same, "a"), calling("{}", "b"), tool(same, "b")])
 
-    small = pruned(rows, head=0, through=MessageId(4))
+    small = prune(rows, head=0, through=MessageId(4))
 
     assert [row.message.text for row in small[1::2]] == [same, REPEATED]
 
@@ -50,7 +50,7 @@ def test_long_arguments_stay_valid_json() -> None:
     """A long value is cut inside its JSON; keys and short values stay."""
     rows = stored([calling(json.dumps({"path": "a.py", "edits": [{"text": "é" * 5_000}]}))])
 
-    arguments = json.loads(pruned(rows, head=0, through=MessageId(1))[0].message.tool_calls[0].arguments)
+    arguments = json.loads(prune(rows, head=0, through=MessageId(1))[0].message.tool_calls[0].arguments)
 
     assert arguments["path"] == "a.py"
     assert arguments["edits"][0]["text"] == "é" * 120 + "… [4,880 characters cut]"
@@ -60,7 +60,7 @@ def test_arguments_that_are_no_json_become_json() -> None:
     """Broken arguments are shortened into an object."""
     rows = stored([calling("{broken " * 500)])
 
-    arguments = json.loads(pruned(rows, head=0, through=MessageId(1))[0].message.tool_calls[0].arguments)
+    arguments = json.loads(prune(rows, head=0, through=MessageId(1))[0].message.tool_calls[0].arguments)
 
     assert list(arguments) == ["shortened"]
 
@@ -69,14 +69,14 @@ def test_old_images_are_dropped_and_their_text_stays() -> None:
     """An image outside the tail becomes a note."""
     rows = stored([Message(Role.USER, (TextPart("see"), ImagePart("image/png", "AA"))), Message(Role.USER, "now")])
 
-    assert pruned(rows, head=0, through=MessageId(1))[0].message.content == (TextPart("see"), TextPart(NO_IMAGE))
+    assert prune(rows, head=0, through=MessageId(1))[0].message.content == (TextPart("see"), TextPart(NO_IMAGE))
 
 
 def test_head_and_tail_are_untouched() -> None:
     """Only what lies between is made small."""
     rows = conversation(10)
 
-    small = pruned(rows, head=4, through=rows[19].id)
+    small = prune(rows, head=4, through=rows[19].id)
 
     assert small[:4] == rows[:4]
     assert small[20:] == rows[20:]
@@ -88,7 +88,7 @@ def test_the_exact_text_of_a_pruned_row_is_not_replayed() -> None:
     rows = stored([calling("{}"), tool("x" * 500)])
     rows[1] = replace(rows[1], api_content="x" * 500)
 
-    assert pruned(rows, head=0, through=MessageId(2))[1].api_content is None
+    assert prune(rows, head=0, through=MessageId(2))[1].api_content is None
 
 
 @given(st.integers(0, 8), st.integers(1, 30), st.integers(0, 10))
@@ -96,15 +96,15 @@ def test_a_longer_conversation_keeps_the_pruned_prefix(head: int, cut: int, more
     """The same mark gives the same bytes for the prefix, and again for its own result."""
     rows = conversation(12)
     through = rows[min(cut, 31)].id
-    short = pruned(rows[:36], head=head, through=through)
+    short = prune(rows[:36], head=head, through=through)
 
-    assert pruned(rows[: 36 + more], head=head, through=through)[:36] == short
-    assert pruned(short, head=head, through=through) == short
+    assert prune(rows[: 36 + more], head=head, through=through)[:36] == short
+    assert prune(short, head=head, through=through) == short
 
 
 def test_a_mark_that_makes_no_sense_prunes_nothing() -> None:
     """What a session's note holds is not trusted."""
     rows = conversation(3)
 
-    assert all(pruned_as_marked(rows, mark) == rows for mark in (None, 3, {}, {"head": "x", "through": 2}))
-    assert pruned_as_marked(rows, {"head": 0, "through": 4}) == pruned(rows, head=0, through=MessageId(4))
+    assert all(prune_as_marked(rows, mark) == rows for mark in (None, 3, {}, {"head": "x", "through": 2}))
+    assert prune_as_marked(rows, {"head": 0, "through": 4}) == prune(rows, head=0, through=MessageId(4))

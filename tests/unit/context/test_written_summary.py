@@ -11,18 +11,18 @@ from kept.context.sections import (
     MARKER,
     NAMES,
     body_of,
-    clipped,
-    fitted,
+    clip,
+    fit_sections,
     is_summary,
-    joined,
-    parsed,
-    prompt,
-    rendered,
+    load_prompt,
+    merge_sections,
+    parse_sections,
+    render_sections,
     summary_text,
     with_note,
 )
-from kept.context.summary import Brief, Unreachable, Written, written
-from kept.context.transcript import cited, sources
+from kept.context.summary import Brief, Unreachable, Written, write_summary
+from kept.context.transcript import find_citations, index_sources
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from kept.core.messages import Message, Role, StoredMessage
 from kept.testing.context_contract import conversation, stored
@@ -52,9 +52,9 @@ class Model:
     context_length: int = 100_000
     prompts: list[str] = field(default_factory=list)
 
-    def complete(self, system: str, prompt: str, *, max_output_tokens: int) -> str:
-        self.prompts.append(prompt)
-        return self.answer(prompt)
+    def complete(self, system: str, load_prompt: str, *, max_output_tokens: int) -> str:
+        self.prompts.append(load_prompt)
+        return self.answer(load_prompt)
 
 
 def raising(error: ModelError) -> Callable[[str], str]:
@@ -84,7 +84,7 @@ def talk() -> list[StoredMessage]:
 
 def test_a_good_answer_becomes_the_summary_with_every_line_cited() -> None:
     """Ids that were not shown are dropped, lines without one get the message they come from."""
-    done = written(talk(), 500, brief(Model(lambda _: GOOD)))
+    done = write_summary(talk(), 500, brief(Model(lambda _: GOOD)))
 
     assert isinstance(done, Written)
     assert not done.by_rule
@@ -100,7 +100,7 @@ def test_a_good_answer_becomes_the_summary_with_every_line_cited() -> None:
 def test_the_request_holds_date_focus_notes_and_no_secret() -> None:
     """What the model reads is redacted and says what the providers want kept."""
     model = Model(lambda _: GOOD)
-    written(talk(), 500, brief(model, focus_topic="the lexer", memory_context="likes hunter2 tea"))
+    write_summary(talk(), 500, brief(model, focus_topic="the lexer", memory_context="likes hunter2 tea"))
 
     (text,) = model.prompts
     assert "Today is Sunday" in text
@@ -116,7 +116,7 @@ def test_a_second_summary_updates_the_first() -> None:
     rows = [*stored([first], first_id=90), *talk()]
     model = Model(lambda _: GOOD.replace("[#1]", "[#77]"))
 
-    done = written(rows, 500, brief(model))
+    done = write_summary(rows, 500, brief(model))
 
     assert "- the old goal [#77]" in model.prompts[0]
     assert isinstance(done, Written)
@@ -128,7 +128,7 @@ def test_a_second_summary_updates_the_first() -> None:
 )
 def test_nonsense_gives_a_summary_by_rule(answer: str) -> None:
     """Empty, chatty or shapeless answers are not taken; the person is told."""
-    done = written(talk(), 500, brief(Model(lambda _: answer)))
+    done = write_summary(talk(), 500, brief(Model(lambda _: answer)))
 
     assert isinstance(done, Written)
     assert done.by_rule
@@ -140,7 +140,7 @@ def test_an_answer_that_is_too_long_is_cut_to_its_budget() -> None:
     """Lines are let go, headings stay."""
     long = GOOD + "".join(f"- step number {place} with some words [#3]\n" for place in range(500))
 
-    done = written(talk(), 200, brief(Model(lambda _: long)))
+    done = write_summary(talk(), 200, brief(Model(lambda _: long)))
 
     assert isinstance(done, Written)
     assert words(done.body) <= 200
@@ -150,12 +150,12 @@ def test_an_answer_that_is_too_long_is_cut_to_its_budget() -> None:
 @pytest.mark.parametrize("error", [ModelBusy("429"), ModelRefused("401")])
 def test_key_quota_and_network_errors_abort(error: ModelError) -> None:
     """Nothing is written while the model may come back."""
-    assert written(talk(), 500, brief(Model(raising(error)))) == Unreachable(error)
+    assert write_summary(talk(), 500, brief(Model(raising(error)))) == Unreachable(error)
 
 
 def test_near_the_end_of_the_window_nobody_waits() -> None:
     """When the request could overflow, rules write what the model cannot."""
-    done = written(talk(), 500, brief(Model(raising(ModelBusy("down"))), must_end=True))
+    done = write_summary(talk(), 500, brief(Model(raising(ModelBusy("down"))), must_end=True))
 
     assert isinstance(done, Written)
     assert done.by_rule
@@ -163,7 +163,7 @@ def test_near_the_end_of_the_window_nobody_waits() -> None:
 
 def test_other_failures_give_a_summary_by_rule() -> None:
     """A model that breaks is replaced, and the note says so."""
-    done = written(talk(), 500, brief(Model(raising(ModelError("bad stream")))))
+    done = write_summary(talk(), 500, brief(Model(raising(ModelError("bad stream")))))
 
     assert isinstance(done, Written)
     assert "bad stream" in done.note
@@ -174,7 +174,7 @@ def test_a_small_model_is_given_the_middle_in_parts() -> None:
     rows = conversation(40, words=40)
     model = Model(lambda _: GOOD, context_length=2_500)
 
-    done = written(rows, 100, brief(model))
+    done = write_summary(rows, 100, brief(model))
 
     assert isinstance(done, Written)
     assert not done.by_rule
@@ -193,7 +193,7 @@ def test_a_window_smaller_than_it_says_makes_smaller_parts(claimed: int) -> None
             raise ContextOverflow("too long")
         return GOOD
 
-    done = written(conversation(60, words=40), 100, brief(Model(answer, context_length=claimed)))
+    done = write_summary(conversation(60, words=40), 100, brief(Model(answer, context_length=claimed)))
 
     assert isinstance(done, Written)
     assert not done.by_rule
@@ -201,9 +201,9 @@ def test_a_window_smaller_than_it_says_makes_smaller_parts(claimed: int) -> None
 
 def test_the_summary_by_rule_finds_goals_preferences_files_and_errors() -> None:
     """Each rule puts its finds into its section, with the id."""
-    done = written(talk(), 500, brief())
+    done = write_summary(talk(), 500, brief())
     assert isinstance(done, Written)
-    found = parsed(done.body)
+    found = parse_sections(done.body)
 
     assert found["Goal"][0].endswith("[#1]")
     assert "- Always use tabs, never spaces. [#3]" in found["Constraints & Preferences"]
@@ -217,7 +217,7 @@ def test_a_summary_by_rule_keeps_the_earlier_one() -> None:
     """Lines of the record so far come first; what was in progress is replaced."""
     old = {"Goal": ["- old [#1]"], "In Progress": ["- that [#1]"]}
 
-    both = joined(old, {"Goal": ["- new [#2]", "- old [#1]"], "In Progress": ["- this [#2]"]})
+    both = merge_sections(old, {"Goal": ["- new [#2]", "- old [#1]"], "In Progress": ["- this [#2]"]})
 
     assert both["Goal"] == ["- old [#1]", "- new [#2]"]
     assert both["In Progress"] == ["- this [#2]"]
@@ -231,43 +231,53 @@ lines = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, ma
 @given(st.dictionaries(st.sampled_from(NAMES), st.lists(lines, max_size=12)), st.integers(1, 300))
 def test_a_fitted_summary_keeps_its_budget(sections: dict[str, list[str]], budget: int) -> None:
     """Whatever is in it, it fits."""
-    assert len(fitted(sections, budget, count=len)) <= max(budget, 1)
+    assert len(fit_sections(sections, budget, count=len)) <= max(budget, 1)
 
 
 @given(st.text(max_size=200), st.integers(1, 50))
 def test_clipping_fits(text: str, budget: int) -> None:
     """The clipped text takes no more than it may."""
-    assert len(clipped(text, budget, count=len)) <= budget
+    assert len(clip(text, budget, count=len)) <= budget
 
 
 def test_a_tiny_summary_keeps_its_ids() -> None:
     """Words go before ids: they lead to the originals."""
     sections = {"Goal": ["- " + "set the counters of every shelf " * 6 + "[#12, #40]"]}
 
-    assert cited(fitted(sections, 20, count=lambda text: len(text) // 4)) == {12, 40}
+    assert find_citations(fit_sections(sections, 20, count=lambda text: len(text) // 4)) == {12, 40}
 
 
 @given(st.text(max_size=400))
 def test_any_answer_is_read_without_harm(text: str) -> None:
     """No answer breaks the reader, and what it reads it writes again."""
-    assert parsed(rendered(parsed(text))) == dict(parsed(text)) | {
-        name: [] for name in NAMES if name not in parsed(text)
+    assert parse_sections(render_sections(parse_sections(text))) == dict(parse_sections(text)) | {
+        name: [] for name in NAMES if name not in parse_sections(text)
     }
 
 
 def test_citations_are_read_in_every_usual_form() -> None:
     """Lists, ranges and words between ids; a number in prose is not one."""
-    assert cited("a [#1] b [#2, #3] c [#4–#6] d [#7 and #8] issue #99, [#10-12]") == {1, 2, 3, 4, 6, 7, 8, 10, 12}
+    assert find_citations("a [#1] b [#2, #3] c [#4–#6] d [#7 and #8] issue #99, [#10-12]") == {
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+        8,
+        10,
+        12,
+    }
 
 
 def test_a_hostile_bracket_costs_no_time() -> None:
     """Long runs of digits are read in one go."""
-    assert cited("[#" + "1" * 50_000 + " " * 50_000 + "x") == set()
+    assert find_citations("[#" + "1" * 50_000 + " " * 50_000 + "x") == set()
 
 
 def test_a_line_without_any_source_cites_the_span() -> None:
     """Nothing is left uncited."""
-    assert sources(talk()).checked("- zzz") == "- zzz [#1, #5]"
+    assert index_sources(talk()).check("- zzz") == "- zzz [#1, #5]"
 
 
 def test_the_summary_message_can_be_found_and_read_again() -> None:
@@ -286,4 +296,4 @@ def test_the_note_is_in_the_prompt_exactly_once() -> None:
     once = with_note("You are kept.")
 
     assert with_note(once) == once
-    assert once == f"You are kept.\n\n{prompt('note')}"
+    assert once == f"You are kept.\n\n{load_prompt('note')}"

@@ -60,10 +60,10 @@ def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
 
 def _says_yes() -> bool:
     """Wait for the person's word; a turn that is interrupted meanwhile waits no longer."""
-    from kept.agent.offload import given_up
+    from kept.agent.offload import is_cancelled
 
     with seen():
         while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
-            if given_up():
+            if is_cancelled():
                 return False
         return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -15,7 +15,7 @@ from kept.memory.edits import Target
 from kept.memory.files import FILE_NAMES
 
 if TYPE_CHECKING:
-    from kept.agent.answer import Kept
+    from kept.agent.answer import SavedEntry
     from kept.app import App
     from kept.cli.chat.slash import Slash
 
@@ -116,7 +116,7 @@ def exchange(slash: "Slash", line: str) -> None:
     if slash.talk.agent.parts.model is not None:
         _notices(slash, answer.saved)
     agent = slash.talk.agent
-    trouble = agent.live.record.trouble
+    trouble = agent.conversation.record.trouble
     if agent.parts.sessions is None and not agent.opening.incognito:
         trouble = "the database cannot be used; the first lines say why"
     if trouble:
@@ -124,7 +124,7 @@ def exchange(slash: "Slash", line: str) -> None:
     slash.talk.begin_review()
 
 
-def _notices(slash: "Slash", saved: "tuple[Kept, ...]") -> None:
+def _notices(slash: "Slash", saved: "tuple[SavedEntry, ...]") -> None:
     if slash.screen.notifications == "off":
         return
     for each in saved:

@@ -21,7 +21,7 @@ class Prompt:
     def __init__(self, history: Path, slash: Slash, *, when_shown: Callable[[], object]) -> None:
         self._slash = slash
         self._session: PromptSession[str] = PromptSession(
-            history=_history(history, incognito=slash.talk.agent.live.incognito),
+            history=_history(history, incognito=slash.talk.agent.conversation.incognito),
             completer=WordCompleter([f"/{name}" for name in COMMANDS], sentence=True),
             complete_while_typing=False,
             bottom_toolbar=slash.status_line,

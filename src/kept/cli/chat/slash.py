@@ -95,7 +95,7 @@ class Slash:
         if rest:
             self.talk.portal.call(self.talk.agent.resume, self.kept.sessions.resolve(rest))
             agent = self.talk.agent
-            count = len(agent.live.record.rows)
+            count = len(agent.conversation.record.rows)
             say(printable(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."))
             return
         for session in self.kept.sessions.recent(limit=10):
@@ -115,10 +115,10 @@ class Slash:
         """Name the conversation."""
         agent = self.talk.agent
         if not rest:
-            stored = self.kept.sessions.session(agent.session.id) if agent.live.record.exists else None
+            stored = self.kept.sessions.session(agent.session.id) if agent.conversation.record.exists else None
             say((stored.title if stored else None) or "untitled")
-        elif not agent.live.record.exists:
-            trouble = agent.live.record.trouble
+        elif not agent.conversation.record.exists:
+            trouble = agent.conversation.record.trouble
             if trouble:
                 raise StorageError(f"this conversation is not stored: {trouble}", "give it a title when it is")
             raise UsageError("this conversation is not stored yet", "say something first")
@@ -127,13 +127,13 @@ class Slash:
 
     def do_compress(self, rest: str) -> None:
         """Compact now."""
-        engine, live = self.talk.agent.parts.engine, self.talk.agent.live
+        engine, conversation = self.talk.agent.parts.engine, self.talk.agent.conversation
         if engine is None:
             raise UsageError("without a model there is no context to compress", "connect a model first")
         if rest == "--preview":
             from kept.cli.commands.sessions_compress import previewed
 
-            say(previewed(engine.preview(live.rows_sent), messages=len(live.record.rows)))
+            say(previewed(engine.preview(conversation.rows_sent), messages=len(conversation.record.rows)))
             return
         outcome = self.talk.run(self.talk.agent.compress, rest)
         if not outcome.saved:
@@ -227,22 +227,23 @@ class Slash:
         """Return what all sessions of the conversation took, also in earlier processes."""
         from kept.sessions.usage import totals
 
-        live = self.talk.agent.live
-        if not live.record.exists:
+        conversation = self.talk.agent.conversation
+        if not conversation.record.exists:
             return self.screen.usage, self.screen.cost
-        rows = [row for one in sorted(live.lineage) for row in self.kept.sessions.usage(session_id=SessionId(one))]
+        rows = [
+            row for one in sorted(conversation.lineage) for row in self.kept.sessions.usage(session_id=SessionId(one))
+        ]
         whole = next(iter(totals(rows, lambda _row: "all")), None)
         return (Usage(), 0.0) if whole is None else (whole.usage, whole.cost)
 
     def do_status(self, _rest: str) -> None:
         """Show where things stand."""
         agent = self.talk.agent
-        say(
-            f"session {printable(agent.session.id)}, {len(agent.live.record.rows)} messages, model {self._model_name()}"
-        )
+        count = len(agent.conversation.record.rows)
+        say(f"session {printable(agent.session.id)}, {count} messages, model {self._model_name()}")
         say(self.status_line())
-        if agent.live.record.trouble:
-            note(f"not stored: {agent.live.record.trouble}")
+        if agent.conversation.record.trouble:
+            note(f"not stored: {agent.conversation.record.trouble}")
 
     def _model_name(self) -> str:
         model = self.talk.agent.parts.model

@@ -24,11 +24,11 @@ def register(program: typer.Typer) -> None:
 @app.command("list")
 def list_(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
-    from kept.context.engines import available
+    from kept.context.engines import list_engines
 
     with opened() as kept:
         used = kept.settings.context.engine
-        found = available(kept.home.path)
+        found = list_engines(kept.home.path)
     if as_json:
         print_json([{"name": one.name, "source": one.source, "in_use": one.name == used} for one in found])
         return
@@ -44,10 +44,10 @@ def use(
 ) -> None:
     """Choose the engine; conversations use it from their next start on."""
     from kept.config.file import set_value
-    from kept.context.engines import chosen
+    from kept.context.engines import choose_engine
 
     home = chosen_home()
-    found = chosen(name, home=home.path)
+    found = choose_engine(name, home=home.path)
     if found.warning:
         fail(found.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
     set_value(home, "context.engine", name)
@@ -71,7 +71,7 @@ def status(
         else:
             tip, rows = taken_up(kept, engine, session)
             answer |= {**engine.get_status(), "session_id": tip, "messages": len(rows)}
-            answer |= {"estimated_tokens": engine.measured(rows).total, "compactions": _compactions(kept, tip)}
+            answer |= {"estimated_tokens": engine.measure(rows).total, "compactions": _compactions(kept, tip)}
     if as_json:
         print_json(answer)
         return
@@ -95,7 +95,7 @@ def taken_up(kept: "App", engine: "ContextEngine", name: str) -> "tuple[SessionI
     from dataclasses import replace
 
     from kept.agent.parts import Gauge
-    from kept.context.prune import pruned_as_marked
+    from kept.context.prune import prune_as_marked
     from kept.context.window import Window
     from kept.llm.tokens import Calibration, text_tokens, tool_tokens
 
@@ -109,7 +109,7 @@ def taken_up(kept: "App", engine: "ContextEngine", name: str) -> "tuple[SessionI
     overhead = text_tokens(store.system_prompt(tip) or "") + tool_tokens(schemas)
     engine.update_model(Window(engine.limits.context_length, gauge.calibration.apply(overhead)))
     engine.on_session_start(root, state=store.noted(root, "context"))
-    return tip, pruned_as_marked(store.context(tip), store.noted(tip, "pruned"))
+    return tip, prune_as_marked(store.context(tip), store.noted(tip, "pruned"))
 
 
 def _compactions(kept: "App", session_id: "SessionId") -> int:

@@ -97,10 +97,10 @@ def _vectors(kept: "App", *, offline: bool) -> "Iterator[Check]":
 
 
 def _engine(kept: "App") -> "Iterator[Check]":
-    from kept.context.engines import chosen
+    from kept.context.engines import choose_engine
     from kept.curation.doctor import Check, Health, well
 
-    found = chosen(kept.settings.context.engine, home=kept.home.path)
+    found = choose_engine(kept.settings.context.engine, home=kept.home.path)
     if found.warning:
         yield Check("context engine", Health.ILL, found.warning, "`kept context use NAME` chooses another")
     else:

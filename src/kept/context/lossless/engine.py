@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from kept.context.lossless.tree import SCHEMAS, Node, NodesInMemory, Tree, answer
 from kept.context.repair import groups
-from kept.context.sections import body_of, clipped, is_summary, prompt
+from kept.context.sections import body_of, clip, is_summary, load_prompt
 from kept.context.summarising import SummarisingEngine
-from kept.context.summary import Brief, Unreachable, Writing, Written, split
-from kept.context.transcript import Sources, cited, gist, sources
+from kept.context.summary import Brief, Unreachable, Writing, Written, split_transcript
+from kept.context.transcript import Sources, find_citations, gist, index_sources
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Role, StoredMessage
@@ -23,35 +23,35 @@ LONGEST_LINE = 400
 FRAME_TOKENS = 100
 
 
-def leaf_lines(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list[str]:
+def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list[str]:
     """Return the lines of a leaf over `rows`, or raise the ModelError of a model out of reach."""
-    ruled = [line for row in rows for line in _kept_summary(row)] + gist(rows, redact=brief.redact)
+    ruled = [line for row in rows for line in _summary_lines(row)] + gist(rows, redact=brief.redact)
     if brief.model is not None:
-        room = max(400, brief.model.context_length * 9 // 10 - budget - FRAME_TOKENS - brief.count(prompt("leaf")))
-        parts = split([row for row in rows if not is_summary(row.message)], room, brief)
-        answered = [_asked("leaf", part, budget, brief, sources(rows)) for part in parts if part]
+        room = max(400, brief.model.context_length * 9 // 10 - budget - FRAME_TOKENS - brief.count(load_prompt("leaf")))
+        parts = split_transcript([row for row in rows if not is_summary(row.message)], room, brief)
+        answered = [_ask_model("leaf", part, budget, brief, index_sources(rows)) for part in parts if part]
         lines = [line for answer in answered for line in answer]
         if lines and all(answered):
-            return thinned(lines, budget, count=brief.count)
+            return thin(lines, budget, count=brief.count)
     person = [line for line in ruled if f"- {Role.USER.value}:" in line[:8]]
-    rest = thinned([line for line in ruled if line not in set(person)], budget // 2, count=brief.count)
-    chosen = {*thinned(person, budget - _total(rest, brief.count), count=brief.count), *rest}
+    rest = thin([line for line in ruled if line not in set(person)], budget // 2, count=brief.count)
+    chosen = {*thin(person, budget - _total(rest, brief.count), count=brief.count), *rest}
     return [line for line in dict.fromkeys(ruled) if line in chosen]
 
 
-def condensed_lines(nodes: Sequence[Node], budget: int, brief: Brief) -> list[str]:
+def write_condensed(nodes: Sequence[Node], budget: int, brief: Brief) -> list[str]:
     """Return the lines of a node over `nodes`."""
     lines = [line for node in nodes for line in node.text.splitlines() if line.strip()]
     if brief.model is not None:
-        known = cited("\n".join(lines))
-        text = "\n".join(thinned(lines, brief.model.context_length // 2, count=brief.count))
-        answer = _asked("condense", text, budget, brief, sources((), known=known))
+        known = find_citations("\n".join(lines))
+        text = "\n".join(thin(lines, brief.model.context_length // 2, count=brief.count))
+        answer = _ask_model("condense", text, budget, brief, index_sources((), known=known))
         if answer:
-            return thinned(answer, budget, count=brief.count)
-    return thinned(lines, budget, count=brief.count)
+            return thin(answer, budget, count=brief.count)
+    return thin(lines, budget, count=brief.count)
 
 
-def thinned(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -> list[str]:
+def thin(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -> list[str]:
     """Return as many of `lines`, evenly spread and in order, as fit `budget` tokens."""
     sizes = [count(line) for line in lines]
     keep = len(lines)
@@ -64,23 +64,23 @@ def thinned(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -
     return []
 
 
-def _asked(name: str, text: str, budget: int, brief: Brief, known: Sources) -> list[str]:
+def _ask_model(name: str, text: str, budget: int, brief: Brief, known: Sources) -> list[str]:
     assert brief.model is not None
     request = f"Use at most {budget:,} tokens.\n\n<material>\n{text}\n</material>"
     try:
-        answer = brief.redact(brief.model.complete(prompt(name), request, max_output_tokens=budget))
+        answer = brief.redact(brief.model.complete(load_prompt(name), request, max_output_tokens=budget))
     except ContextOverflow:
         return []
     found = [match[1] for line in answer.splitlines() if (match := _BULLET.match(line))]
-    return [known.checked(f"- {line[:LONGEST_LINE]}") for line in found]
+    return [known.check(f"- {line[:LONGEST_LINE]}") for line in found]
 
 
-def _kept_summary(row: StoredMessage) -> list[str]:
+def _summary_lines(row: StoredMessage) -> list[str]:
     """Return the lines of a summary that another engine wrote, so that a change of engine loses nothing."""
     if not is_summary(row.message):
         return []
     lines = [line for line in body_of(row.message).splitlines() if line.startswith("- ") and line != "- none"]
-    return [line if cited(line) else f"{line} [#{row.id}]" for line in lines]
+    return [line if find_citations(line) else f"{line} [#{row.id}]" for line in lines]
 
 
 def _total(lines: Sequence[str], count: Callable[[str], int]) -> int:
@@ -116,23 +116,23 @@ class Lossless(SummarisingEngine):
     def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         """Grow the tree over `rows`, and return the table of contents."""
         try:
-            return self._written(rows, budget, brief)
+            return self._write(rows, budget, brief)
         except StorageError:
             # the chat goes on without its store: from here on the tree lives in this process
             log.warning("the tree of %s cannot be stored", self._conversation, exc_info=True)
             self._detached = True
-            return self._written(rows, budget, brief)
+            return self._write(rows, budget, brief)
 
-    def _written(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
+    def _write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
         try:
-            return Written(self._grown(rows, budget, brief), by_rule=brief.model is None)
+            return Written(self._grow(rows, budget, brief), by_rule=brief.model is None)
         except (ModelBusy, ModelRefused) as error:
             if not brief.must_end:
                 return Unreachable(error)
             note = f"the summary model is out of reach ({error.message}); the summary was written by rule"
         except ModelError as error:
             note = f"the summary model failed ({error.message}); the summary was written by rule"
-        return Written(self._grown(rows, budget, replace(brief, model=None)), by_rule=True, note=note)
+        return Written(self._grow(rows, budget, replace(brief, model=None)), by_rule=True, note=note)
 
     def tree(self) -> Tree:
         """Return the conversation's tree as it stands."""
@@ -160,11 +160,11 @@ class Lossless(SummarisingEngine):
     def _conversation(self) -> SessionId:
         return self.session_id or UNSTORED
 
-    def _grown(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> str:
+    def _grow(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> str:
         covered = self.tree().covered()
-        new = [row for row in rows if row.id not in covered and not self._knows(row)]
+        new = [row for row in rows if row.id not in covered and not self._is_in_tree(row)]
         for part, tokens in self._leaves(new):
-            lines = leaf_lines(part, max(60, int(tokens * LEAF_TEXT_SHARE)), brief)
+            lines = write_leaf(part, max(60, int(tokens * LEAF_TEXT_SHARE)), brief)
             self._add(0, lines, [int(row.id) for row in part])
         tree = self.tree()
         while brief.count(contents(tree)) > budget and len(tree.roots) > 1:
@@ -172,11 +172,11 @@ class Lossless(SummarisingEngine):
             room = max(60, sum(brief.count(node.text) for node in run) // 3)
             self._add(
                 1 + max(node.depth for node in run),
-                condensed_lines(run, room, brief),
+                write_condensed(run, room, brief),
                 [node.id for node in run],
             )
             tree = self.tree()
-        return clipped(contents(tree), budget, count=brief.count)
+        return clip(contents(tree), budget, count=brief.count)
 
     def _leaves(self, rows: Sequence[StoredMessage]) -> Iterator[tuple[list[StoredMessage], int]]:
         largest = max(LEAST_LEAF, int(self.limits.threshold * LEAF_SHARE))
@@ -192,7 +192,7 @@ class Lossless(SummarisingEngine):
         if part:
             yield part, held
 
-    def _knows(self, row: StoredMessage) -> bool:
+    def _is_in_tree(self, row: StoredMessage) -> bool:
         """Whether `row` only repeats what stands in the tree."""
         return is_summary(row.message) and HEADING in row.message.text and not self._detached
 

@@ -135,28 +135,28 @@ def answer(name: str, arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -
         case "context_expand":
             return _expand(arguments, tree, setup)
         case _:
-            return _no(f"the engine has no tool {name!r}")
+            return _failure(f"the engine has no tool {name!r}")
 
 
-def _no(error: str, remedy: str = "") -> Mapping[str, JSON]:
+def _failure(error: str, remedy: str = "") -> Mapping[str, JSON]:
     said: dict[str, JSON] = {"success": False, "error": error}
     return said | {"remedy": remedy} if remedy else said
 
 
-def _number(value: JSON, default: int, *, low: int, high: int) -> int:
+def _clamp(value: JSON, default: int, *, low: int, high: int) -> int:
     return min(high, max(low, value)) if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
     pattern = arguments.get("pattern")
     if not isinstance(pattern, str) or not pattern.strip():
-        return _no("`pattern` must be a text that is not empty", "give the words to look for")
-    wanted = matcher(pattern)
-    limit = _number(arguments.get("limit"), 10, low=1, high=MOST_MATCHES)
+        return _failure("`pattern` must be a text that is not empty", "give the words to look for")
+    requested = matcher(pattern)
+    limit = _clamp(arguments.get("limit"), 10, low=1, high=MOST_MATCHES)
     matches: list[JSON] = []
     count = 0
-    for row in _read(setup, sorted(tree.covered())):
-        found = wanted.search(full_text(row.message))
+    for row in _read_messages(setup, sorted(tree.covered())):
+        found = requested.search(full_text(row.message))
         if found is None:
             continue
         count += 1
@@ -175,8 +175,8 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
 
 def matcher(pattern: str) -> re.Pattern[str]:
     """Return a search for `pattern` that is linear in the text, whatever a model writes."""
-    wished = [one for one in pattern[:500].split("|") if one.strip(" .*")]
-    parts = ["[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in wished]
+    alternatives = [one for one in pattern[:500].split("|") if one.strip(" .*")]
+    parts = ["[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in alternatives]
     return re.compile("|".join(parts) or re.escape(pattern), re.IGNORECASE)
 
 
@@ -186,21 +186,21 @@ def _snippet(text: str, start: int, end: int) -> str:
 
 
 def _describe(arguments: Mapping[str, JSON], tree: Tree) -> Mapping[str, JSON]:
-    wanted = arguments.get("node_id")
-    if wanted is None:
-        return {"success": True, "nodes": [_shown(tree, node) for node in tree.roots]}
-    node = tree.nodes.get(wanted) if isinstance(wanted, int) else None
+    requested = arguments.get("node_id")
+    if requested is None:
+        return {"success": True, "nodes": [_describe_node(tree, node) for node in tree.roots]}
+    node = tree.nodes.get(requested) if isinstance(requested, int) else None
     if node is None:
-        return _no(f"there is no node {wanted!r}", "call context_describe without arguments to list them")
+        return _failure(f"there is no node {requested!r}", "call context_describe without arguments to list them")
     below: list[JSON] = (
         [{"message_id": child} for child in node.children]
         if node.depth == 0
-        else [_shown(tree, tree.nodes[child]) for child in node.children if child in tree.nodes]
+        else [_describe_node(tree, tree.nodes[child]) for child in node.children if child in tree.nodes]
     )
-    return {"success": True, "node": _shown(tree, node), "children": below}
+    return {"success": True, "node": _describe_node(tree, node), "children": below}
 
 
-def _shown(tree: Tree, node: Node) -> Mapping[str, JSON]:
+def _describe_node(tree: Tree, node: Node) -> Mapping[str, JSON]:
     first, last = tree.span(node)
     return {
         "node_id": node.id,
@@ -213,17 +213,19 @@ def _shown(tree: Tree, node: Node) -> Mapping[str, JSON]:
 
 
 def _expand(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
-    ids = _wanted(arguments, tree)
+    ids = _requested_ids(arguments, tree)
     if not ids:
-        return _no("give the `node_id` of a node that exists, or `message_ids`", "context_describe lists the nodes")
-    budget = _number(arguments.get("max_tokens"), DEFAULT_TOKENS, low=50, high=MOST_TOKENS)
-    start = _number(arguments.get("from_message"), 0, low=0, high=2**62)
-    skipped = _number(arguments.get("from_char"), 0, low=0, high=2**62)
+        return _failure(
+            "give the `node_id` of a node that exists, or `message_ids`", "context_describe lists the nodes"
+        )
+    budget = _clamp(arguments.get("max_tokens"), DEFAULT_TOKENS, low=50, high=MOST_TOKENS)
+    start = _clamp(arguments.get("from_message"), 0, low=0, high=2**62)
+    skipped = _clamp(arguments.get("from_char"), 0, low=0, high=2**62)
     shown: list[JSON] = []
-    for row in _read(setup, [one for one in ids if one >= start]):
+    for row in _read_messages(setup, [one for one in ids if one >= start]):
         text = full_text(row.message)
         begin = skipped if row.id == start else 0
-        taken = _fitting(text[begin:], budget, setup)
+        taken = _fit(text[begin:], budget, setup)
         if text[begin:] and not taken and shown:
             return {"success": True, "messages": shown, "next": {"from_message": row.id, "from_char": begin}}
         budget -= setup.count(Message(Role.USER, taken))
@@ -234,7 +236,7 @@ def _expand(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[
     return {"success": True, "messages": shown}
 
 
-def _wanted(arguments: Mapping[str, JSON], tree: Tree) -> list[MessageId]:
+def _requested_ids(arguments: Mapping[str, JSON], tree: Tree) -> list[MessageId]:
     node_id, listed = arguments.get("node_id"), arguments.get("message_ids")
     if isinstance(node_id, int) and node_id in tree.nodes:
         return tree.messages(tree.nodes[node_id])
@@ -244,7 +246,7 @@ def _wanted(arguments: Mapping[str, JSON], tree: Tree) -> list[MessageId]:
     return []
 
 
-def _fitting(text: str, budget: int, setup: Setup) -> str:
+def _fit(text: str, budget: int, setup: Setup) -> str:
     if setup.count(Message(Role.USER, text)) <= budget:
         return text
     low, high = 0, len(text)
@@ -261,7 +263,7 @@ def full_text(message: Message) -> str:
     return "\n".join(piece for piece in (message.text, *calls) if piece)
 
 
-def _read(setup: Setup, ids: Sequence[int]) -> Sequence[StoredMessage]:
+def _read_messages(setup: Setup, ids: Sequence[int]) -> Sequence[StoredMessage]:
     if setup.originals is None:
         return ()
     return setup.originals([MessageId(one) for one in ids])

@@ -25,13 +25,13 @@ Approve = Callable[[Tool, dict[str, JSON]], bool]
 """Asks a person whether a call may run."""
 
 
-def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
+def deny(_tool: Tool, _parse_arguments: dict[str, JSON]) -> bool:
     """Allow nothing: nobody is there to ask."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class ToolResult:
     """A call and its answer, as the model gets it."""
 
     call: ToolCall
@@ -40,7 +40,7 @@ class Acted:
 
 
 @dataclass(frozen=True, slots=True)
-class Acting:
+class ToolEnvironment:
     """What the calls of one answer run with."""
 
     toolbox: Toolbox
@@ -50,17 +50,17 @@ class Acting:
     seconds: float
 
 
-async def act(calls: Sequence[ToolCall], acting: Acting) -> list[Acted]:
+async def run_tools(calls: Sequence[ToolCall], environment: ToolEnvironment) -> list[ToolResult]:
     """Run the calls and return their answers in the order of the calls; a failure is an answer too."""
-    answers: dict[int, Acted] = {}
+    answers: dict[int, ToolResult] = {}
 
     async def run(place: int, call: ToolCall) -> None:
-        answers[place] = await _run(call, acting)
+        answers[place] = await _run(call, environment)
 
     beside: list[tuple[int, ToolCall]] = []
     alone: list[tuple[int, ToolCall]] = []
     for place, call in enumerate(calls):
-        tool = acting.toolbox.tools.get(call.name)
+        tool = environment.toolbox.tools.get(call.name)
         (beside if tool is not None and tool.parallel and not tool.asks else alone).append((place, call))
     async with anyio.create_task_group() as group:
         for place, call in beside:
@@ -70,37 +70,37 @@ async def act(calls: Sequence[ToolCall], acting: Acting) -> list[Acted]:
     return [answers[place] for place in sorted(answers)]
 
 
-async def _run(call: ToolCall, acting: Acting) -> Acted:
-    acting.sink(ToolStarted(call.id, call.name, call.arguments))
+async def _run(call: ToolCall, environment: ToolEnvironment) -> ToolResult:
+    environment.sink(ToolStarted(call.id, call.name, call.arguments))
     began = time.monotonic()
-    answer = await _answer_call(call, acting)
+    answer = await _answer_call(call, environment)
     ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
-    text = _within(dumps(answer))
-    acting.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
-    return Acted(call, Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name), ok)
+    text = _truncate(dumps(answer))
+    environment.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
+    return ToolResult(call, Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name), ok)
 
 
-async def _answer_call(call: ToolCall, acting: Acting) -> dict[str, JSON]:
-    tool = acting.toolbox.tools.get(call.name)
+async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str, JSON]:
+    tool = environment.toolbox.tools.get(call.name)
     if tool is None:
-        known = ", ".join(acting.toolbox.tools)
+        known = ", ".join(environment.toolbox.tools)
         return _failure(f"there is no tool {call.name!r}", f"call one of: {known}")
-    arguments = _arguments(call, tool)
+    arguments = _parse_arguments(call, tool)
     if isinstance(arguments, str):
         return _failure(arguments, "send the call again with arguments that fit its schema")
-    if tool.asks and not await offload(acting.approve, tool, arguments):
+    if tool.asks and not await offload(environment.approve, tool, arguments):
         return _failure("the user did not allow this call", "do without it, or ask the user how to go on")
     answer: dict[str, JSON] | None = None
-    with anyio.move_on_after(acting.seconds):
-        answer = await offload(_called, tool, arguments, acting.context, abandon=True)
+    with anyio.move_on_after(environment.seconds):
+        answer = await offload(_invoke, tool, arguments, environment.context, abandon=True)
     return (
         answer
         if answer is not None
-        else _failure(f"{call.name} took longer than {acting.seconds:g} s", "try less at once")
+        else _failure(f"{call.name} took longer than {environment.seconds:g} s", "try less at once")
     )
 
 
-def _arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
+def _parse_arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
     try:
         given = json.loads(call.arguments or "{}")
     except ValueError as error:
@@ -111,7 +111,7 @@ def _arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
     return (mismatch(given, tool.schema.parameters) or given) if tool.schema.toolset != "memory" else given
 
 
-def _called(tool: Tool, arguments: dict[str, JSON], context: ToolContext) -> dict[str, JSON]:
+def _invoke(tool: Tool, arguments: dict[str, JSON], context: ToolContext) -> dict[str, JSON]:
     try:
         return dict(tool.call(arguments, context))
     except Exception as error:  # tool call: a failure is an answer, not a crash
@@ -123,7 +123,7 @@ def _failure(error: str, remedy: str) -> dict[str, JSON]:
     return {"success": False, "error": error, "remedy": remedy}
 
 
-def _within(text: str) -> str:
+def _truncate(text: str) -> str:
     if len(text) <= MAX_ANSWER_CHARS:
         return text
     half = MAX_ANSWER_CHARS // 2
