@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from kept.core.tools import ToolContext
-from kept.skills.catalogue import catalogue, estimated_tokens
+from kept.skills.catalogue import catalogue, estimate_tokens
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
 from kept.skills.tool import SkillTools
@@ -73,7 +73,7 @@ def measure(home: Path, number: int) -> dict[str, float]:
         "catalogue_cold_s": round(cold, 3),
         "catalogue_warm_ms": round(warm * 1000, 1),
         "catalogue_new_library_ms": round(other_process * 1000, 1),
-        "catalogue_tokens": estimated_tokens(str(text)),
+        "catalogue_tokens": estimate_tokens(str(text)),
         "search_ms": round(search * 1000, 1),
         "patch_p50_ms": round(statistics.median(patches) * 1000, 1),
     }

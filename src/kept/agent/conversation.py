@@ -148,7 +148,7 @@ class Conversation:
         """Count a correction against the skills that the turn before had used."""
         self.skill_corrected = bool(self.skills_used) and is_correction(text)
         if self.skill_corrected and self.parts.skills is not None:
-            self.parts.skills.corrected(self.record.session.id, self.turns)
+            self.parts.skills.record_correction(self.record.session.id, self.turns)
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:

@@ -47,7 +47,7 @@ class SkillsInUse(Protocol):
         """Write the outcome of every skill that the turn used, and return their names."""
         ...
 
-    def corrected(self, session_id: str, turn: int) -> None:
+    def record_correction(self, session_id: str, turn: int) -> None:
         """Hear that the person set right what that turn did."""
         ...
 

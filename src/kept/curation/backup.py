@@ -12,7 +12,7 @@ from kept.core.ports import Clock
 from kept.skills.changes import Author
 from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from kept.skills.paths import files_of, read_regular
-from kept.skills.usage import USAGE_FILE, records
+from kept.skills.usage import USAGE_FILE, parse_usage
 from kept.skills.versions import state_of
 from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 64 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack:
+class RollbackResult:
     """What a rollback put back."""
 
     backup: str
@@ -43,7 +43,7 @@ class Backups:
         """Keep the bytes of every skill of the home and of the usage file, and return the backup's name."""
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-            for path, data, mode in self._everything():
+            for path, data, mode in self._read_files():
                 entry = tarfile.TarInfo(path)
                 entry.size, entry.mode = len(data), mode
                 archive.addfile(entry, io.BytesIO(data))
@@ -63,7 +63,7 @@ class Backups:
         taken = set(self.names())
         return next(name for number in range(1_000) if (name := f"{stamp}-{number:03d}.tar.gz") not in taken)
 
-    def _everything(self) -> list[tuple[str, bytes, int]]:
+    def _read_files(self) -> list[tuple[str, bytes, int]]:
         found = []
         for folder in self._editor.library.home_folders():
             for path, status in files_of(folder):
@@ -76,7 +76,7 @@ class Backups:
             found.append((USAGE_FILE, usage, 0o600))
         return found
 
-    def roll_back(self, name: str | None = None) -> RolledBack:
+    def roll_back(self, name: str | None = None) -> RollbackResult:
         """Put every skill of a backup back where it was, byte for byte.
 
         Skills that were made since stay; every change is a version that can be undone; the present
@@ -97,8 +97,8 @@ class Backups:
                 unarchived.append(skill)
         usage = held.get(USAGE_FILE)
         if usage is not None:
-            self._editor.library.usage.replace_all({**self._editor.library.usage.read(), **records(usage)})
-        return RolledBack(chosen, tuple(restored), tuple(unarchived))
+            self._editor.library.usage.replace_all({**self._editor.library.usage.read(), **parse_usage(usage)})
+        return RollbackResult(chosen, tuple(restored), tuple(unarchived))
 
     def _put_back(self, name: str, place: str, files: Mapping[str, bytes]) -> bool:
         editor = self._editor

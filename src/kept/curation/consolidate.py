@@ -12,7 +12,7 @@ from kept.core.ports import Completes
 from kept.core.text import resource_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
 from kept.skills.changes import Author, Changed, Create, Edit
-from kept.skills.document import Document, bad_name, compose, strictly
+from kept.skills.document import Document, compose, normalize, refuse_name
 from kept.skills.editor import SkillEditor
 from kept.skills.guard.inspection import inspect
 from kept.skills.guard.verdict import Danger
@@ -61,13 +61,15 @@ def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]
         )
     system = resource_text("kept.curation", "texts", "consolidate.md")
     prompt = _listing(editor, list(eligible.values()), model.context_length)
-    answer = _parsed(model.complete(system, prompt, max_output_tokens=_MOST_OUTPUT_TOKENS))
+    answer = _parse_answer(model.complete(system, prompt, max_output_tokens=_MOST_OUTPUT_TOKENS))
     if answer is None:
         return Refused(Reason.INVALID, "the model's answer is no plan", "try again, or choose another model")
     merges: list[Merge] = []
     dropped: list[str] = []
     for row in answer:
-        merge = _checked(editor, row, eligible, taken={name for done in merges for name in (*done.sources, done.into)})
+        merge = _check_proposal(
+            editor, row, eligible, taken={name for done in merges for name in (*done.sources, done.into)}
+        )
         if isinstance(merge, str):
             dropped.append(merge)
         else:
@@ -94,7 +96,7 @@ def _listing(editor: SkillEditor, skills: Sequence[Skill], context_length: int) 
     return "\n".join(pieces)
 
 
-def _parsed(answer: str) -> list[dict[str, Any]] | None:
+def _parse_answer(answer: str) -> list[dict[str, Any]] | None:
     start, end = answer.find("{"), answer.rfind("}")
     try:
         rows = json.loads(answer[start : end + 1])["merges"]
@@ -103,18 +105,20 @@ def _parsed(answer: str) -> list[dict[str, Any]] | None:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else None
 
 
-def _checked(editor: SkillEditor, row: dict[str, Any], eligible: dict[str, Skill], *, taken: set[str]) -> Merge | str:
+def _check_proposal(
+    editor: SkillEditor, row: dict[str, Any], eligible: dict[str, Skill], *, taken: set[str]
+) -> Merge | str:
     """Return a proposal as a merge, or why it is dropped."""
     into, sources = str(row.get("into", "")), row.get("from")
     if not isinstance(sources, list) or len(set(map(str, sources))) < 2:
         return f"{into!r}: fewer than two skills to merge"
     names = tuple(sorted({str(name) for name in sources}))
     unknown = [name for name in names if name not in eligible]
-    if bad_name(into) is not None or unknown:
+    if refuse_name(into) is not None or unknown:
         return f"{into!r}: {', '.join(unknown) or 'the name'} cannot be used"
     if taken & {*names, into} or (into not in eligible and editor.library.skill(into) is not None):
         return f"{into!r}: a skill would be merged twice, or a protected one has that name"
-    content = strictly(compose(into, str(row.get("description", "")), str(row.get("body", ""))), into)
+    content = normalize(compose(into, str(row.get("description", "")), str(row.get("body", ""))), into)
     if isinstance(content, Refused):
         return f"{into!r}: {content.error}"
     if inspect({"SKILL.md": content.encode()}).danger is Danger.DANGEROUS:
@@ -149,12 +153,12 @@ def apply(editor: SkillEditor, plan: Plan, backups: Backups) -> list[Changed] | 
     backups.take()
     done: list[Changed] = []
     for merge in plan.merges:
-        done.extend(_merged(editor, merge))
+        done.extend(_merge(editor, merge))
     (_folder(editor) / f"{plan.id}.json").unlink(missing_ok=True)
     return done
 
 
-def _merged(editor: SkillEditor, merge: Merge) -> list[Changed]:
+def _merge(editor: SkillEditor, merge: Merge) -> list[Changed]:
     author = Author("curator", reason=f"merges {', '.join(merge.sources)}")
     exists = editor.library.home_folder(merge.into) is not None
     change = Edit(merge.into, merge.content) if exists else Create(merge.into, merge.content)

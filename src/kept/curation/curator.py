@@ -9,7 +9,7 @@ from typing import Any
 
 from kept.core.clock import iso
 from kept.core.errors import Refused
-from kept.curation.backup import CURATOR_FOLDER, Backups, RolledBack
+from kept.curation.backup import CURATOR_FOLDER, Backups, RollbackResult
 from kept.skills.changes import Author, Changed
 from kept.skills.editor import SkillEditor
 from kept.skills.hub.sources import LockFile
@@ -78,13 +78,13 @@ def newest(folder: Path) -> Report | None:
     """Return the last report that can be read."""
     for path in sorted((folder / "reports").glob("*.json"), reverse=True):
         try:
-            return _revived(json.loads(read_bytes(path) or b""))
+            return _report_from_json(json.loads(read_bytes(path) or b""))
         except (ValueError, KeyError, TypeError):
             continue
     return None
 
 
-def _revived(row: Mapping[str, Any]) -> Report:
+def _report_from_json(row: Mapping[str, Any]) -> Report:
     moves = [
         Move(move["name"], Status(move["was"]), Status(move["becomes"]), move["idle_days"]) for move in row["moves"]
     ]
@@ -102,7 +102,7 @@ _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Candidate:
     """What the decision about one skill rests on."""
 
     name: str
@@ -119,7 +119,7 @@ class State:
     paused: bool = False
 
 
-def decided(known: Sequence[Known], now: datetime, settings: CuratorSettings) -> list[Move]:
+def decide(known: Sequence[Candidate], now: datetime, settings: CuratorSettings) -> list[Move]:
     """Return which skills change their state at `now`; pure, so that years can be simulated."""
     moves = []
     for item in known:
@@ -167,7 +167,7 @@ class Curator:
             return True
         return now - datetime.fromisoformat(state.last_run_at) >= timedelta(days=self._settings.interval_days)
 
-    def protected(self) -> dict[str, str]:
+    def protected_skills(self) -> dict[str, str]:
         """Return the skills that are never touched, each with the reason."""
         reasons = dict.fromkeys(LockFile(self._editor.home).read(), "hub")
         reasons |= dict.fromkeys(self._scheduled, "schedule")
@@ -178,10 +178,10 @@ class Curator:
 
     def plan(self) -> list[Move]:
         """Return what a run would do now."""
-        return decided(self._known(), self._clock.now(), self._settings)
+        return decide(self._candidates(), self._clock.now(), self._settings)
 
-    def _known(self) -> list[Known]:
-        usage, protected = self._library.usage.read(), self.protected()
+    def _candidates(self) -> list[Candidate]:
+        usage, protected = self._library.usage.read(), self.protected_skills()
         found = []
         for folder in self._library.home_folders():
             if folder.name not in protected:
@@ -189,10 +189,10 @@ class Curator:
                 use = replace(use, state=Status.ACTIVE) if use.state is Status.ARCHIVED else use
                 made = datetime.fromtimestamp((folder / MAIN).stat().st_mtime, self._clock.now().tzinfo)
                 since = datetime.fromisoformat(use.last_active) if use.last_active else made
-                found.append(Known(folder.name, use, since))
+                found.append(Candidate(folder.name, use, since))
         return found
 
-    def tend(self) -> Report | None:
+    def run_if_due(self) -> Report | None:
         """Run by itself; None when another process did meanwhile.
 
         A skill that was put here by hand counts from its first such run on, however old its file is.
@@ -215,7 +215,7 @@ class Curator:
         with hold_lock(self._folder / "run.lock"):
             report = self._report(dry_run=False)
             backup = self.backups.take() if report.moves else None
-            failed = [text for move in report.moves if (text := self._moved(move)) is not None]
+            failed = [text for move in report.moves if (text := self._apply_move(move)) is not None]
             self._library.outcomes.trim()
             self._remember(replace(self.state(), last_run_at=iso(self._clock.now())))
             return write(self._folder, replace(report, backup=backup, failed=tuple(failed)))
@@ -227,7 +227,7 @@ class Curator:
     def _stats(self) -> Mapping[str, Stats]:
         return self._library.outcomes.stats(min_uses=self._library.settings.flag_min_uses)
 
-    def _moved(self, move: Move) -> str | None:
+    def _apply_move(self, move: Move) -> str | None:
         if move.becomes is Status.ARCHIVED:
             reason = f"{move.idle_days:g} days without use"
             result = self._editor.archive(move.name, Author("curator", reason=reason))
@@ -251,7 +251,7 @@ class Curator:
         """Bring one skill back from the archive."""
         return self._editor.restore(name, Author("person"))
 
-    def roll_back(self, backup: str | None = None) -> RolledBack:
+    def roll_back(self, backup: str | None = None) -> RollbackResult:
         """Put everything back as a backup has it, by default the newest."""
         with hold_lock(self._folder / "run.lock"):
             return self.backups.roll_back(backup)

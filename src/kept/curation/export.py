@@ -11,7 +11,7 @@ from kept.memory.store import MemoryStore
 from kept.sessions.ports import Sessions
 
 
-def exported_user(
+def export_user(
     sessions: Sessions, memory: MemoryStore, approvals: Approvals, *, user: UserId
 ) -> Iterator[dict[str, JSON]]:
     """Yield the user's conversations as `sessions export` does, then pages, edits and what waits, each with its type.

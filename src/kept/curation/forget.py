@@ -19,7 +19,7 @@ _EVERY_ITEM = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class WholePlan:
+class FullForgetPlan:
     """What would go, in every tier; shown before anything is removed."""
 
     sessions: ForgetPlan
@@ -47,7 +47,7 @@ class WholePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeReport:
+class FullForgetReport:
     """What went, in every tier."""
 
     sessions: ForgetReport
@@ -84,9 +84,9 @@ class Forgetting:
     outbox: Outbox
     pages: Path
 
-    def plan(self, plan: ForgetPlan) -> WholePlan:
+    def plan(self, plan: ForgetPlan) -> FullForgetPlan:
         """Return what goes beside what the session store would remove."""
-        traced = self._traced(plan)
+        traced = self._traced_entries(plan)
         entries = [
             (target, entry)
             for target in Target
@@ -95,11 +95,11 @@ class Forgetting:
         ]
         gone = sorted(traced.difference(entries))
         texts = [text for _, text in (*entries, *gone)]
-        return WholePlan(
+        return FullForgetPlan(
             plan, tuple(entries), tuple(gone), tuple(self._pending(plan, texts)), tuple(self._backups(texts))
         )
 
-    def _traced(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
+    def _traced_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
         going = set(plan.sessions)
         rows = self.memory.ledger.rows()
         return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
@@ -116,9 +116,9 @@ class Forgetting:
         copies = sorted(self.pages.glob("*.bak.*")) if texts else []
         return [path for path in copies if _holds(_read(path), [text.casefold() for text in texts])]
 
-    def carry_out(self, plan: WholePlan) -> WholeReport:
+    def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
         """Remove it everywhere: pages and ledger first, so that nothing is mirrored or shown again."""
-        left = sum(not self._removed(target, text, plan) for target, text in plan.entries)
+        left = sum(not self._remove_entry(target, text, plan) for target, text in plan.entries)
         blanked: set[int] = set()
         for session_id in plan.sessions.sessions:
             blanked.update(self.memory.ledger.forget_session(session_id))
@@ -134,7 +134,7 @@ class Forgetting:
         prompts = self.sessions.forgetting.scrub_entries([*texts, *(text for _, text in plan.gone_entries)])
         report = self.sessions.forgetting.carry_out(plan.sessions)
         self.memory.ledger.purge()
-        return WholeReport(
+        return FullForgetReport(
             sessions=report,
             memory_entries=len(plan.entries) - left,
             ledger_rows=len(blanked),
@@ -145,7 +145,7 @@ class Forgetting:
             entries_left=left,
         )
 
-    def _removed(self, target: Target, text: str, plan: WholePlan) -> bool:
+    def _remove_entry(self, target: Target, text: str, plan: FullForgetPlan) -> bool:
         # the removal is entered under the forgotten session, so that blanking its rows blanks this one too
         session_id: SessionId | None = next(iter(plan.sessions.sessions), None)
         self.memory.apply(target, Remove(text), Author(origin=ORIGIN, session_id=session_id))

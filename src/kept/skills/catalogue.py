@@ -13,7 +13,7 @@ _GENERAL = "general"
 _LEAST_LINE_TOKENS = 3
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return an upper estimate of the tokens in `text`, for any usual tokeniser."""
     ascii_chars = len(text.encode("ascii", "ignore"))
     return -(-ascii_chars * 10 // 34) + (len(text) - ascii_chars)
@@ -24,7 +24,7 @@ def catalogue(
     usage: Mapping[str, Use],
     *,
     budget: int,
-    count: Callable[[str], int] = estimated_tokens,
+    count: Callable[[str], int] = estimate_tokens,
 ) -> str:
     """Return the block that names the skills, at most `budget` tokens long; empty when there are none.
 
@@ -34,24 +34,24 @@ def catalogue(
     if not skills:
         return ""
     header = _header()
-    order = _by_priority(skills, usage)
+    order = _sort_by_priority(skills, usage)
     every = Counter(skill.category or _GENERAL for skill in skills)
     low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
     while low < high:  # the text grows with each name, so the largest number that fits can be searched for
         middle = (low + high + 1) // 2
-        if count(_text(header, order[:middle], every)) <= budget:
+        if count(_render(header, order[:middle], every)) <= budget:
             low = middle
         else:
             high = middle - 1
-    text = _text(header, order[:low], every)
-    return text if count(text) <= budget else _shortest(header, len(skills), budget, count)
+    text = _render(header, order[:low], every)
+    return text if count(text) <= budget else _count_only(header, len(skills), budget, count)
 
 
 def _header() -> str:
     return resource_text("kept.skills", "texts", "catalogue.md").strip()
 
 
-def _by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:
+def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:
     """Return the project's and the pinned first, then the used, the latest first, then the rest; else by name."""
     never = Use()
     first: list[Skill] = []
@@ -67,11 +67,11 @@ def _by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skil
     return [*first, *used, *rest]
 
 
-def _text(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
+def _render(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
     lines: list[str] = []
-    for category, skills in sorted(_grouped(named).items()):
+    for category, skills in sorted(_group_by_category(named).items()):
         lines.append(f"{category}:")
-        lines.extend(f"- {skill.name}: {_line(skill.description)}" for skill in skills)
+        lines.extend(f"- {skill.name}: {_shorten(skill.description)}" for skill in skills)
     rest = every - Counter(skill.category or _GENERAL for skill in named)
     if rest:
         listed = ", ".join(f"{category} ({number})" for category, number in sorted(rest.items()))
@@ -79,19 +79,19 @@ def _text(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
     return "\n".join([header, *lines])
 
 
-def _shortest(header: str, total: int, budget: int, count: Callable[[str], int]) -> str:
+def _count_only(header: str, total: int, budget: int, count: Callable[[str], int]) -> str:
     """Return only the number of skills, for a budget too small even for the categories."""
     text = f"{header}\n{total} skills: find them with skills_list(query=…)"
     return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
 
 
-def _grouped(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
+def _group_by_category(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
     groups: dict[str, list[Skill]] = {}
     for skill in sorted(skills, key=lambda skill: skill.name):
         groups.setdefault(skill.category or _GENERAL, []).append(skill)
     return groups
 
 
-def _line(description: str) -> str:
+def _shorten(description: str) -> str:
     text = " ".join(description.split())
     return text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1].rstrip() + "…"

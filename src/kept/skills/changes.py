@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TypeAlias, assert_never
 
 from kept.core.errors import Reason, Refused
-from kept.skills.document import strictly
+from kept.skills.document import normalize
 from kept.skills.guard.verdict import Trust
 from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES
 
@@ -106,11 +106,11 @@ def compute_files(change: Writing, present: Mapping[str, bytes]) -> FileChanges 
     match change:
         case Create(name, content) | Edit(name, content):
             verb = "created" if isinstance(change, Create) else "rewritten"
-            return _main(name, content, f"Skill {name!r} {verb}.")
+            return _write_main(name, content, f"Skill {name!r} {verb}.")
         case Patch():
             return _patch_file(change, present)
         case WriteFile(name, file_path, content):
-            return _written(name, file_path, content, present=present)
+            return _write_file(name, file_path, content, present=present)
         case RemoveFile(name, file_path):
             if file_path not in present:
                 support = sorted(path for path in present if path != MAIN)
@@ -121,8 +121,8 @@ def compute_files(change: Writing, present: Mapping[str, bytes]) -> FileChanges 
             assert_never(change)
 
 
-def _main(name: str, content: str, message: str) -> FileChanges | Refused:
-    text = strictly(content, name)
+def _write_main(name: str, content: str, message: str) -> FileChanges | Refused:
+    text = normalize(content, name)
     return text if isinstance(text, Refused) else FileChanges({MAIN: text.encode()}, message)
 
 
@@ -142,11 +142,11 @@ def _patch_file(change: Patch, present: Mapping[str, bytes]) -> FileChanges | Re
     times = "" if new.count == 1 else f" in {new.count} places"
     message = f"{change.file_path} of {change.name!r} apply_patch{times}{how}."
     if change.file_path == MAIN:
-        return _main(change.name, new.text, message)
-    return _written(change.name, change.file_path, new.text, present=present, message=message)
+        return _write_main(change.name, new.text, message)
+    return _write_file(change.name, change.file_path, new.text, present=present, message=message)
 
 
-def _written(
+def _write_file(
     name: str, file_path: str, content: str, *, present: Mapping[str, bytes], message: str | None = None
 ) -> FileChanges | Refused:
     data = content.encode()
@@ -186,20 +186,20 @@ def apply_patch(text: str, old: str, new: str, *, replace_all: bool = False) -> 
     indentation, where the new text takes over the indentation found; words alike but for the white
     space between them. The first way that finds anything decides, and it must find one place only.
     """
-    refused = _unusable(old, new)
+    refused = _refuse_passage(old, new)
     if refused is not None:
         return refused
-    for matched, finder in _WAYS:
+    for matched, finder in _MATCHERS:
         spans = finder(text, old, new)
         if not spans:
             continue
         if len(spans) > 1 and not replace_all:
-            return _ambiguous(text, spans)
-        return PatchResult(_applied(text, spans), len(_disjoint(spans)), matched)
-    return _missing(text, old)
+            return _refuse_ambiguous(text, spans)
+        return PatchResult(_apply_spans(text, spans), len(_disjoint(spans)), matched)
+    return _refuse_missing(text, old)
 
 
-def _unusable(old: str, new: str) -> Refused | None:
+def _refuse_passage(old: str, new: str) -> Refused | None:
     if not old.strip():
         return Refused(
             Reason.EMPTY, "old_string is empty", "copy the passage to replace from skill_view into old_string"
@@ -213,7 +213,7 @@ def _unusable(old: str, new: str) -> Refused | None:
     return None
 
 
-def _exact(text: str, old: str, new: str) -> list[_Span]:
+def _find_exact(text: str, old: str, new: str) -> list[_Span]:
     spans, at = [], text.find(old)
     while at >= 0:
         spans.append(_Span(at, at + len(old), new))
@@ -221,7 +221,7 @@ def _exact(text: str, old: str, new: str) -> list[_Span]:
     return spans
 
 
-def _by_lines(text: str, old: str, normal: Callable[[str], str], replacement: Callable[[str], str]) -> list[_Span]:
+def _find_by_lines(text: str, old: str, normal: Callable[[str], str], replacement: Callable[[str], str]) -> list[_Span]:
     wanted = [normal(line) for line in old.strip("\n").split("\n")]
     lines = text.split("\n")
     alike = [normal(line) for line in lines]
@@ -235,18 +235,18 @@ def _by_lines(text: str, old: str, normal: Callable[[str], str], replacement: Ca
     ]
 
 
-def _but_trailing_space(text: str, old: str, new: str) -> list[_Span]:
-    return _by_lines(text, old, str.rstrip, lambda _line: new.strip("\n"))
+def _find_ignoring_trailing_space(text: str, old: str, new: str) -> list[_Span]:
+    return _find_by_lines(text, old, str.rstrip, lambda _line: new.strip("\n"))
 
 
-def _but_indentation(text: str, old: str, new: str) -> list[_Span]:
+def _find_ignoring_indentation(text: str, old: str, new: str) -> list[_Span]:
     if not old.strip("\n").split("\n")[0].strip():
         return []  # without a first word there is no indentation to take over
     own = _indentation(old.strip("\n"))
-    return _by_lines(text, old, str.strip, lambda line: _indented(new.strip("\n"), own, _indentation(line)))
+    return _find_by_lines(text, old, str.strip, lambda line: _reindent(new.strip("\n"), own, _indentation(line)))
 
 
-def _but_white_space(text: str, old: str, new: str) -> list[_Span]:
+def _find_ignoring_white_space(text: str, old: str, new: str) -> list[_Span]:
     """Look in the text with single spaces, where a plain search takes linear time, and map the places back."""
     words = list(re.finditer(r"\S+", text))
     plain = " ".join(word[0] for word in words)
@@ -257,14 +257,14 @@ def _but_white_space(text: str, old: str, new: str) -> list[_Span]:
         return words[word].start() + at - starts[word]
 
     wanted = " ".join(old.split())
-    return [_Span(place(span.start), place(span.end - 1) + 1, new.strip()) for span in _exact(plain, wanted, new)]
+    return [_Span(place(span.start), place(span.end - 1) + 1, new.strip()) for span in _find_exact(plain, wanted, new)]
 
 
-_WAYS: tuple[tuple[str, Callable[[str, str, str], list[_Span]]], ...] = (
-    ("exact", _exact),
-    ("trailing white space", _but_trailing_space),
-    ("indentation", _but_indentation),
-    ("white space", _but_white_space),
+_MATCHERS: tuple[tuple[str, Callable[[str, str, str], list[_Span]]], ...] = (
+    ("exact", _find_exact),
+    ("trailing white space", _find_ignoring_trailing_space),
+    ("indentation", _find_ignoring_indentation),
+    ("white space", _find_ignoring_white_space),
 )
 
 
@@ -272,7 +272,7 @@ def _indentation(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _indented(new: str, own: str, found: str) -> str:
+def _reindent(new: str, own: str, found: str) -> str:
     lines = new.split("\n")
     return "\n".join(found + line[len(own) :] if line.startswith(own) and line.strip() else line for line in lines)
 
@@ -285,7 +285,7 @@ def _disjoint(spans: list[_Span]) -> list[_Span]:
     return kept
 
 
-def _applied(text: str, spans: list[_Span]) -> str:
+def _apply_spans(text: str, spans: list[_Span]) -> str:
     pieces, at = [], 0
     for span in _disjoint(spans):
         pieces += [text[at : span.start], span.new]
@@ -293,7 +293,7 @@ def _applied(text: str, spans: list[_Span]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def _ambiguous(text: str, spans: list[_Span]) -> Refused:
+def _refuse_ambiguous(text: str, spans: list[_Span]) -> Refused:
     places = [text.count("\n", 0, span.start) + 1 for span in spans]
     previews = [f"line {line}: {text.splitlines()[line - 1].strip()[:_PREVIEW]}" for line in places[:_MOST_PREVIEWS]]
     return Refused(
@@ -304,7 +304,7 @@ def _ambiguous(text: str, spans: list[_Span]) -> Refused:
     )
 
 
-def _missing(text: str, old: str) -> Refused:
+def _refuse_missing(text: str, old: str) -> Refused:
     first = next(line.strip() for line in old.split("\n") if line.strip())
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     near = difflib.get_close_matches(first[:200], [line[:200] for line in lines[:3_000]], n=3, cutoff=0.5)

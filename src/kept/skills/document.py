@@ -1,4 +1,4 @@
-"""A SKILL.md: what it says, read leniently and written strictly."""
+"""A SKILL.md: what it says, read leniently and written normalize."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.errors import Reason, Refused, UsageError
-from kept.skills.frontmatter import BadHead, Field, read, render
+from kept.skills.frontmatter import BadFrontmatter, Field, read_frontmatter, render_frontmatter
 from kept.skills.paths import MAIN, read_regular
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -40,9 +40,9 @@ class Document:
     @property
     def tags(self) -> tuple[str, ...]:
         """Return the tags, wherever an agent may have put them."""
-        return words(self.looked_up("tags"))
+        return list_items(self.lookup("tags"))
 
-    def looked_up(self, key: str) -> Field:
+    def lookup(self, key: str) -> Field:
         """Return a field that agents put at the top, under `metadata` or under `metadata.hermes`; empty when absent."""
         metadata = self.fields.get("metadata")
         inner = metadata.get("hermes") if isinstance(metadata, dict) else None
@@ -52,7 +52,7 @@ class Document:
         return ""
 
 
-def words(value: Field) -> tuple[str, ...]:
+def list_items(value: Field) -> tuple[str, ...]:
     """Return a list field as its items; the public format writes lists as `a, b` in one string."""
     match value:
         case list():
@@ -63,19 +63,19 @@ def words(value: Field) -> tuple[str, ...]:
             return ()
 
 
-def parse(text: str, folder: str) -> Document | BadHead:
+def parse(text: str, folder: str) -> Document | BadFrontmatter:
     """Return the document that `text` holds in a skill folder named `folder`, or why it cannot be loaded."""
     if len(text) > MOST_CHARS:
-        return BadHead(
+        return BadFrontmatter(
             f"SKILL.md has {len(text):,} characters", f"keep it below {MOST_CHARS:,}: move parts to references/"
         )
-    head = read(text)
-    if isinstance(head, BadHead):
+    head = read_frontmatter(text)
+    if isinstance(head, BadFrontmatter):
         return head
-    name, description = _line(head.fields.get("name", "")), _line(head.fields.get("description", ""))
-    if _is_nothing(description):
-        return BadHead("there is no description", "add `description:` with what it does and when to use it")
-    warnings = [*head.warnings, *_bent(name, description, folder)]
+    name, description = _single_line(head.fields.get("name", "")), _single_line(head.fields.get("description", ""))
+    if _is_empty(description):
+        return BadFrontmatter("there is no description", "add `description:` with what it does and when to use it")
+    warnings = [*head.warnings, *_deviations(name, description, folder)]
     return Document(
         name if NAME.fullmatch(name) and len(name) <= MOST_NAME else folder,
         description[:MOST_DESCRIPTION],
@@ -86,18 +86,18 @@ def parse(text: str, folder: str) -> Document | BadHead:
     )
 
 
-def read_skill(folder: Path) -> Document | BadHead:
+def read_skill(folder: Path) -> Document | BadFrontmatter:
     """Return the document of the skill in `folder` as it is on disk now, or why it cannot be loaded."""
     data = read_regular(folder / MAIN, most_bytes=MOST_BYTES)
     if data is None:
-        return BadHead("SKILL.md cannot be read", "check the file's owner and permissions")
+        return BadFrontmatter("SKILL.md cannot be read", "check the file's owner and permissions")
     try:
         return parse(data.decode("utf-8-sig"), folder.name)
     except UnicodeDecodeError as error:
-        return BadHead(f"SKILL.md is not UTF-8 (byte {error.start:,})", "save it as UTF-8")
+        return BadFrontmatter(f"SKILL.md is not UTF-8 (byte {error.start:,})", "save it as UTF-8")
 
 
-def _bent(name: str, description: str, folder: str) -> list[str]:
+def _deviations(name: str, description: str, folder: str) -> list[str]:
     """Return what bends the format but can be read."""
     found = []
     if not name:
@@ -111,7 +111,7 @@ def _bent(name: str, description: str, folder: str) -> list[str]:
     return found
 
 
-def _line(value: Field) -> str:
+def _single_line(value: Field) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""
 
 
@@ -121,7 +121,7 @@ def _without_code(body: str) -> str:
     return "\n".join(part for place, part in enumerate(body.split("```")) if place % 2 == 0)
 
 
-def bad_name(name: str) -> Refused | None:
+def refuse_name(name: str) -> Refused | None:
     """Return why `name` cannot name a skill, or None."""
     if len(name) <= MOST_NAME and NAME.fullmatch(name) and not _is_device(name):
         return None
@@ -138,7 +138,7 @@ def _is_device(name: str) -> bool:
     return False
 
 
-def strictly(text: str, name: str) -> str | Refused:
+def normalize(text: str, name: str) -> str | Refused:
     """Return `text` as it may be written for the skill `name`: valid for every reader of the format.
 
     A head that is already strict keeps its bytes; another is written anew, with fields that the format
@@ -147,32 +147,32 @@ def strictly(text: str, name: str) -> str | Refused:
     if len(text) > MOST_CHARS:
         remedy = f"keep SKILL.md below {MOST_CHARS:,} characters: move parts to files under references/ with write_file"
         return Refused(Reason.OVER_BUDGET, f"SKILL.md would have {len(text):,} characters", remedy)
-    head = read(text)
-    if isinstance(head, BadHead):
+    head = read_frontmatter(text)
+    if isinstance(head, BadFrontmatter):
         return Refused(Reason.INVALID, head.problem, head.fix)
-    wrong = _wrong(head.fields, name)
+    wrong = _refuse_fields(head.fields, name)
     if wrong is not None:
         return wrong
     if not head.body.strip():
         return Refused(Reason.EMPTY, "the skill has no body", "write the steps below the frontmatter, in Markdown")
-    fields = _public(head.fields, name)
+    fields = _public_fields(head.fields, name)
     body = "\n" + head.body.lstrip("\n").rstrip() + "\n"
     if head.strict and dict(fields) == dict(head.fields) and not text.startswith("\ufeff") and "\r" not in text:
         return text if text.endswith("\n") else text + "\n"
-    return render(fields) + body
+    return render_frontmatter(fields) + body
 
 
-def _is_nothing(description: str) -> bool:
+def _is_empty(description: str) -> bool:
     """Whether a description says nothing: the words that YAML has for nothing count as none."""
     return not description or description in {"~", "null"}
 
 
-def _wrong(fields: Mapping[str, Field], name: str) -> Refused | None:
-    given, description = _line(fields.get("name", "")), fields.get("description", "")
+def _refuse_fields(fields: Mapping[str, Field], name: str) -> Refused | None:
+    given, description = _single_line(fields.get("name", "")), fields.get("description", "")
     if given and given != name:
         remedy = f"write `name: {name}`; a skill is renamed by creating it under the new name and deleting the old one"
         return Refused(Reason.INVALID, f"the frontmatter names {given[:80]!r}, the skill is {name!r}", remedy)
-    if not isinstance(description, str) or _is_nothing(description.strip()):
+    if not isinstance(description, str) or _is_empty(description.strip()):
         return Refused(
             Reason.INVALID, "there is no description", "add `description:` with what it does and when to use it"
         )
@@ -187,7 +187,7 @@ def _wrong(fields: Mapping[str, Field], name: str) -> Refused | None:
     return None
 
 
-def _public(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
+def _public_fields(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
     """Return `fields` with only the format's own at the top."""
     given = {**fields, "name": name, "description": str(fields["description"]).strip()}
     metadata = given.get("metadata")
@@ -204,4 +204,4 @@ def _public(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
 
 def compose(name: str, description: str, body: str) -> str:
     """Return a SKILL.md made of its parts."""
-    return render({"name": name, "description": " ".join(description.split())}) + "\n" + body.strip() + "\n"
+    return render_frontmatter({"name": name, "description": " ".join(description.split())}) + "\n" + body.strip() + "\n"

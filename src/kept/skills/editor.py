@@ -27,7 +27,7 @@ from kept.skills.changes import (
     Writing,
     compute_files,
 )
-from kept.skills.document import bad_name
+from kept.skills.document import refuse_name
 from kept.skills.guard.verdict import Level, Policy, policy
 from kept.skills.library import SkillLibrary
 from kept.skills.paths import MAIN, support_file
@@ -51,7 +51,7 @@ class SkillEditor:
 
     def apply(self, change: Change, author: Author) -> Changed | Refused:
         """Apply `change`, or return why not; once this returns, the change survives power loss."""
-        refused = bad_name(change.name)
+        refused = refuse_name(change.name)
         if refused is not None:
             return refused
         with self.lock(change.name):
@@ -111,7 +111,7 @@ class SkillEditor:
             remedy = f"change it with action 'patch' or 'edit', or choose another name than {change.name!r}"
             return Refused(Reason.INVALID, f"there is a skill {change.name!r} already", remedy)
         if change.category:
-            refused = bad_name(change.category)
+            refused = refuse_name(change.category)
             if refused is not None:
                 return Refused(Reason.INVALID, f"{change.category[:80]!r} cannot be a category", refused.remedy)
         place = self.home.joinpath(*filter(None, (change.category, change.name)))
@@ -171,13 +171,13 @@ class SkillEditor:
     def _count(self, changed: Changed, author: Author) -> Changed:
         try:
             if changed.action in {"create", "install"}:
-                self.library.usage.created(
+                self.library.usage.record_creation(
                     changed.name, by={"background_review": "review"}.get(author.origin, author.origin)
                 )
             elif changed.action in {"delete", "archive"}:
                 self._mark_archived(changed.name)
             else:
-                self.library.usage.patched(changed.name)
+                self.library.usage.record_patch(changed.name)
         except StorageError as error:
             return replace(changed, warnings=(usage_error(error),))
         return changed
@@ -209,7 +209,7 @@ class SkillEditor:
 
     def restore(self, name: str, author: Author) -> Changed | Refused:
         """Move a skill from the archive back to its category."""
-        refused = bad_name(name)
+        refused = refuse_name(name)
         if refused is not None:
             return refused
         with self.lock(name):
@@ -233,7 +233,7 @@ class SkillEditor:
 
     def purge(self, name: str) -> Changed | Refused:
         """Remove a skill permanently, with its archived copies and versions; never offered to the agent."""
-        refused = bad_name(name)
+        refused = refuse_name(name)
         if refused is not None:
             return refused
         with self.lock(name):
@@ -330,7 +330,7 @@ def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None =
 
     An undo is a change with a number of its own: undoing that number redoes the original change.
     """
-    refused = bad_name(name)
+    refused = refuse_name(name)
     if refused is not None:
         return refused
     with editor.lock(name):

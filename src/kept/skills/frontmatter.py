@@ -23,7 +23,7 @@ _MOST_CHARS = 32_768
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Frontmatter:
     """What stands between the fences, and the text after them."""
 
     fields: Mapping[str, Field]
@@ -34,49 +34,51 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class BadHead:
+class BadFrontmatter:
     """Why there is no head to read, and how to mend it."""
 
     problem: str
     fix: str
 
 
-def read(text: str) -> Head | BadHead:
+def read_frontmatter(text: str) -> Frontmatter | BadFrontmatter:
     """Return the head and body of a SKILL.md, or what is wrong with it."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     found = _FENCE.match(text)
     if found is None:
         opened = text.startswith("---")
         problem = "the frontmatter is not closed by a line ---" if opened else "there is no frontmatter"
-        return BadHead(problem, "begin the file with ---, name: and description: lines, and ---")
+        return BadFrontmatter(problem, "begin the file with ---, name: and description: lines, and ---")
     head, body = found[1], text[found.end() :]
     if len(head) > _MOST_CHARS:
-        return BadHead(f"the frontmatter has {len(head):,} characters", f"keep it below {_MOST_CHARS:,}")
-    quick = _Quick(head.splitlines()).read()
+        return BadFrontmatter(f"the frontmatter has {len(head):,} characters", f"keep it below {_MOST_CHARS:,}")
+    quick = _SimpleParser(head.splitlines()).read()
     if quick is not None:
         fields, strict = quick
-        return Head(fields, body, strict=strict and "---" not in head)
-    return _read_slowly(head, body)
+        return Frontmatter(fields, body, strict=strict and "---" not in head)
+    return _read_yaml(head, body)
 
 
-def _read_slowly(head: str, body: str) -> Head | BadHead:
-    first = _yaml(head)
+def _read_yaml(head: str, body: str) -> Frontmatter | BadFrontmatter:
+    first = _load_yaml(head)
     if isinstance(first, dict):
-        return Head(first, body, strict=False)
-    quoted = "\n".join(_quoted_colon(line) for line in head.split("\n"))
-    again = _yaml(quoted) if quoted != head else first
+        return Frontmatter(first, body, strict=False)
+    quoted = "\n".join(_quote_colon(line) for line in head.split("\n"))
+    again = _load_yaml(quoted) if quoted != head else first
     if isinstance(again, dict):
         warning = "a value with a colon had no quotes; it was read as if it had"
-        return Head(again, body, strict=False, warnings=(warning,))
-    return BadHead(f"the frontmatter is not valid YAML: {first}", "mend that line; put text with colons in quotes")
+        return Frontmatter(again, body, strict=False, warnings=(warning,))
+    return BadFrontmatter(
+        f"the frontmatter is not valid YAML: {first}", "mend that line; put text with colons in quotes"
+    )
 
 
-def _quoted_colon(line: str) -> str:
+def _quote_colon(line: str) -> str:
     found = re.match(_UNQUOTED_COLON, line)
     return f"{found[1]}: {json.dumps(found[2], ensure_ascii=False)}" if found else line
 
 
-def _yaml(head: str) -> dict[str, Field] | str:
+def _load_yaml(head: str) -> dict[str, Field] | str:
     """Return the mapping that YAML sees in `head`, or its complaint."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -94,25 +96,25 @@ def _yaml(head: str) -> dict[str, Field] | str:
         return "it is empty" if value is None else "it is not a list of `key: value` lines"
     budget = iter(range(_MOST_NODES))
     try:
-        return {str(key): _field(item, budget) for key, item in value.items()}
+        return {str(key): _to_field(item, budget) for key, item in value.items()}
     except (StopIteration, RecursionError):
         return f"it has more than {_MOST_NODES:,} values"  # aliases can unfold without end
 
 
-def _field(value: object, budget: Iterator[int]) -> Field:
+def _to_field(value: object, budget: Iterator[int]) -> Field:
     next(budget)
     match value:
         case dict():
-            return {str(key): _field(item, budget) for key, item in value.items()}
+            return {str(key): _to_field(item, budget) for key, item in value.items()}
         case list():
-            return [_field(item, budget) for item in value]
+            return [_to_field(item, budget) for item in value]
         case None:
             return ""
         case _:
             return str(value)
 
 
-class _Quick:
+class _SimpleParser:
     """Reads the plain forms that nearly every skill uses, a hundred times faster than YAML; gives up on others."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -211,23 +213,23 @@ class _Quick:
         return text if mark.endswith("-") else text + "\n"
 
 
-def render(fields: Mapping[str, Field]) -> str:
+def render_frontmatter(fields: Mapping[str, Field]) -> str:
     """Return the fenced head that says `fields`, in the strict subset of YAML that every reader takes."""
-    return "---\n" + "".join(f"{line}\n" for line in _lines(fields, 0)) + "---\n"
+    return "---\n" + "".join(f"{line}\n" for line in _render_lines(fields, 0)) + "---\n"
 
 
-def _lines(fields: Mapping[str, Field], indent: int) -> Iterator[str]:
+def _render_lines(fields: Mapping[str, Field], indent: int) -> Iterator[str]:
     space = " " * indent
     for key, value in fields.items():
         match value:
             case dict() if value:
-                yield f"{space}{_key(key)}:"
-                yield from _lines(value, indent + 2)
+                yield f"{space}{_render_key(key)}:"
+                yield from _render_lines(value, indent + 2)
             case list() if value:
-                yield f"{space}{_key(key)}:"
-                yield from (f"{space}  - {_written(item)}" for item in _texts(value))
+                yield f"{space}{_render_key(key)}:"
+                yield from (f"{space}  - {_render_scalar(item)}" for item in _texts(value))
             case _:
-                yield f"{space}{_key(key)}: {_written(value if isinstance(value, str) else '')}"
+                yield f"{space}{_render_key(key)}: {_render_scalar(value if isinstance(value, str) else '')}"
 
 
 def _texts(items: Sequence[Field]) -> Iterator[str]:
@@ -236,11 +238,15 @@ def _texts(items: Sequence[Field]) -> Iterator[str]:
         yield item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
 
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) and "---" not in key else _written(key, quote=True)
+def _render_key(key: str) -> str:
+    return (
+        key
+        if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) and "---" not in key
+        else _render_scalar(key, quote=True)
+    )
 
 
-def _written(text: str, *, quote: bool = False) -> str:
+def _render_scalar(text: str, *, quote: bool = False) -> str:
     plain = (
         text
         and text == text.strip()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kept.core.errors import StorageError
-from kept.skills.document import MOST_BYTES, Document, read_skill, words
-from kept.skills.frontmatter import BadHead
+from kept.skills.document import MOST_BYTES, Document, list_items, read_skill
+from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.paths import MAIN
 from kept.skills.roots import Root
 from kept.storage.files import read_bytes, write_atomically
@@ -157,10 +157,10 @@ class Index:
         path = f"{folder}/{MAIN}"
         key = (status.st_mtime_ns, status.st_size, status.st_ino)
         if self._rows is None:
-            self._rows = _loaded(self._file)
+            self._rows = _load(self._file)
         row = self._rows.get(path)
         if row is None or row[0] != key:
-            row = self._rows[path] = (key, _facts(folder, status))
+            row = self._rows[path] = (key, _read_facts(folder, status))
             self._changed = True
         facts = row[1]
         if facts.problem:
@@ -190,7 +190,7 @@ def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
         yield Problem(Path(entry.path), "a symbolic link is not followed", fix)
 
 
-def _facts(folder: str, status: os.stat_result) -> Facts:
+def _read_facts(folder: str, status: os.stat_result) -> Facts:
     name = os.path.basename(folder)  # noqa: PTH119 - as above
     if not stat.S_ISREG(status.st_mode):
         kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
@@ -198,12 +198,12 @@ def _facts(folder: str, status: os.stat_result) -> Facts:
     if status.st_size > MOST_BYTES:
         return Facts(name, problem=f"SKILL.md has {status.st_size:,} bytes", fix="move parts to references/")
     document = read_skill(Path(folder))
-    if isinstance(document, BadHead):
+    if isinstance(document, BadFrontmatter):
         return Facts(name, problem=document.problem, fix=document.fix)
-    return _taken(document)
+    return _extract_facts(document)
 
 
-def _taken(document: Document) -> Facts:
+def _extract_facts(document: Document) -> Facts:
     from kept.security.scan import Scope, scan
 
     verdict = scan(f"{document.name}\n{document.description}", scope=Scope.SKILL)
@@ -212,9 +212,9 @@ def _taken(document: Document) -> Facts:
         document.description,
         tags=document.tags[:30],
         headings=document.headings[:40],
-        platforms=words(document.looked_up("platforms")),
-        requires_tools=words(document.looked_up("requires_tools")),
-        fallback_for_tools=words(document.looked_up("fallback_for_tools")),
+        platforms=list_items(document.lookup("platforms")),
+        requires_tools=list_items(document.lookup("requires_tools")),
+        fallback_for_tools=list_items(document.lookup("fallback_for_tools")),
         warnings=document.warnings,
         blocked=verdict.rules if verdict.blocked else (),
     )
@@ -228,19 +228,20 @@ def _stamp() -> str:
     return f"{_FORMAT}-{rules.st_mtime_ns}-{rules.st_size}"
 
 
-def _loaded(file: Path) -> dict[str, tuple[tuple[int, int, int], Facts]]:
+def _load(file: Path) -> dict[str, tuple[tuple[int, int, int], Facts]]:
     try:
         held = json.loads(read_bytes(file) or b"{}")
         if held.get("format") != _stamp():
             return {}
         return {
-            path: ((mtime, size, inode), _revived(facts)) for path, (mtime, size, inode, facts) in held["rows"].items()
+            path: ((mtime, size, inode), _facts_from_row(facts))
+            for path, (mtime, size, inode, facts) in held["rows"].items()
         }
     except (StorageError, ValueError, TypeError, AttributeError, KeyError):
         return {}  # derived: a damaged file is simply read anew
 
 
-def _revived(row: list[Any]) -> Facts:
+def _facts_from_row(row: list[Any]) -> Facts:
     name, description, *lists, problem, fix = row
     values: list[Any] = [name, description, *map(tuple, lists), problem, fix]
     return Facts(*values)

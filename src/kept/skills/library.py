@@ -7,11 +7,11 @@ from pathlib import Path
 from kept.core.clock import SystemClock
 from kept.core.ports import Clock
 from kept.skills.document import Document, read_skill
-from kept.skills.frontmatter import BadHead
+from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
 from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of
 from kept.skills.roots import Kind, Root, bundled_folder
-from kept.skills.search import Ranked, rank
+from kept.skills.search import SkillMatch, rank
 from kept.skills.settings import SkillSettings
 from kept.skills.usage import OutcomeLog, UsageFile
 from kept.skills.versions import Versions, fingerprint, state_of
@@ -101,11 +101,11 @@ class SkillLibrary:
         """Return the skill with this name, None when it does not exist or is disabled."""
         return next((skill for skill in self.skills() if skill.name == name), None)
 
-    def search(self, query: str, *, tools: Collection[str] | None = None) -> list[Ranked]:
+    def search(self, query: str, *, tools: Collection[str] | None = None) -> list[SkillMatch]:
         """Return the usable skills that match `query`, best first."""
         return rank(query, self.usable(tools))
 
-    def document(self, skill: Skill) -> Document | BadHead:
+    def document(self, skill: Skill) -> Document | BadFrontmatter:
         """Read the skill's document from disk."""
         return read_skill(skill.folder)
 

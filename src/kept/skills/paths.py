@@ -17,7 +17,7 @@ _FORBIDDEN = frozenset('<>:"|?*\\')
 _PLAIN_REMEDY = "give a path such as 'references/api.md': plain names, at most six deep, '/' between them"
 
 
-def bad_path(file_path: str) -> Refused | None:
+def refuse_path(file_path: str) -> Refused | None:
     """Return why `file_path` is unsafe by its spelling alone, on any platform, or None."""
     parts = file_path.split("/")
     if not file_path.strip() or len(parts) > MOST_DEPTH:
@@ -41,7 +41,7 @@ def bad_path(file_path: str) -> Refused | None:
 
 def support_file(folder: Path, file_path: str, *, write: bool) -> Path | Refused:
     """Return the path of a support file below `folder`, or why it cannot be used."""
-    refused = bad_path(file_path)
+    refused = refuse_path(file_path)
     if refused is not None:
         return refused
     parts = file_path.split("/")
@@ -51,26 +51,26 @@ def support_file(folder: Path, file_path: str, *, write: bool) -> Path | Refused
     if write and (parts[0] not in SUPPORT_FOLDERS or len(parts) < 2):
         remedy = f"put support files below {', '.join(f'{name}/' for name in SUPPORT_FOLDERS)}"
         return Refused(Reason.INVALID, f"{file_path!r} is not in a support folder", remedy)
-    return _walked(folder, parts, write=write)
+    return _follow(folder, parts, write=write)
 
 
-def _walked(folder: Path, parts: list[str], *, write: bool) -> Path | Refused:
+def _follow(folder: Path, parts: list[str], *, write: bool) -> Path | Refused:
     """Follow `parts` one by one, so that no link and no spelling leads elsewhere."""
     place = folder
     for part in parts:
-        twin = _twin(place, part)
+        twin = _case_variant(place, part)
         if twin is not None:
             error = f"{part!r} differs only by case from {twin!r}, which exists"
             return Refused(Reason.INVALID, error, f"write it as {twin!r}")
         place /= part
-        if place.is_symlink() and (write or not _stays(folder, place)):
+        if place.is_symlink() and (write or not _is_inside(folder, place)):
             return Refused(Reason.INVALID, f"{'/'.join(parts)!r} is a link that is not followed", "use the real file")
     if place.exists() and not place.is_symlink() and not place.is_file():
         return Refused(Reason.INVALID, f"{'/'.join(parts)!r} is no regular file", "name a file, not a folder or device")
     return place
 
 
-def _twin(folder: Path, name: str) -> str | None:
+def _case_variant(folder: Path, name: str) -> str | None:
     """Return an entry of `folder` that a case-blind file system would take for `name`."""
     try:
         entries = [entry.name for entry in folder.iterdir()]
@@ -79,7 +79,7 @@ def _twin(folder: Path, name: str) -> str | None:
     return next((entry for entry in entries if entry != name and entry.casefold() == name.casefold()), None)
 
 
-def _stays(folder: Path, link: Path) -> bool:
+def _is_inside(folder: Path, link: Path) -> bool:
     try:
         return link.resolve(strict=True).is_relative_to(folder.resolve())
     except (OSError, RuntimeError):

@@ -23,7 +23,7 @@ _KINDS: Mapping[str, type[Change]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingChange:
     """One staged change."""
 
     id: str
@@ -62,7 +62,7 @@ class PendingSkills:
         write_atomically(self._folder / f"{waiting_id}.json", json.dumps(row, ensure_ascii=False, indent=1).encode())
         return waiting_id
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[PendingChange]:
         """Return what waits, oldest first; what is too old goes to `expired/`."""
         found = []
         for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
@@ -77,7 +77,7 @@ class PendingSkills:
 
     def approve(self, waiting_id: str, editor: SkillEditor) -> Changed | Refused:
         """Make the change, checked again as it stands now, except for the guard, whose say is the person's now."""
-        item = self._one(waiting_id)
+        item = self._get(waiting_id)
         if isinstance(item, Refused):
             return item
         result = editor.apply(item.change, Author("approval", item.session_id, reason=f"approved {waiting_id}"))
@@ -85,14 +85,14 @@ class PendingSkills:
             (self._folder / f"{waiting_id}.json").unlink(missing_ok=True)
         return result
 
-    def reject(self, waiting_id: str) -> Waiting | Refused:
+    def reject(self, waiting_id: str) -> PendingChange | Refused:
         """Set the change aside in `rejected/`, where a person can still find it."""
-        item = self._one(waiting_id)
-        if isinstance(item, Waiting):
+        item = self._get(waiting_id)
+        if isinstance(item, PendingChange):
             self._set_aside(self._folder / f"{waiting_id}.json", "rejected")
         return item
 
-    def _one(self, waiting_id: str) -> Waiting | Refused:
+    def _get(self, waiting_id: str) -> PendingChange | Refused:
         item = _read(self._folder / f"{waiting_id}.json") if _ID.fullmatch(waiting_id) else None
         if item is None:
             return Refused(
@@ -107,11 +107,11 @@ class PendingSkills:
             path.replace(target / path.name)
 
 
-def _read(path: Path) -> Waiting | None:
+def _read(path: Path) -> PendingChange | None:
     try:
         row = json.loads(read_bytes(path) or b"")
         row["change"] = _KINDS[row["action"]](**row["change"])
         row["rules"], row["findings"] = tuple(row["rules"]), tuple(row["findings"])
-        return Waiting(**row)
+        return PendingChange(**row)
     except (ValueError, KeyError, TypeError):
         return None

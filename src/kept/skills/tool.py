@@ -14,7 +14,7 @@ from kept.skills.catalogue import catalogue
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
-from kept.skills.frontmatter import BadHead, read
+from kept.skills.frontmatter import BadFrontmatter, read_frontmatter
 from kept.skills.guard.verdict import Trust
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
@@ -51,21 +51,21 @@ def read_change(arguments: Arguments) -> Change | Refused:
         "action", "name", "content", "description", "category", "file_path", "file_content", "old_string", "new_string",
         "replace_all", "confirm_new",
     )  # fmt: skip
-    refused = unfit(arguments, allowed, required=_NEEDS[action])
+    refused = check_arguments(arguments, allowed, required=_NEEDS[action])
     if refused is not None:
         return refused
-    return _built(
+    return _build_change(
         action, {key: text_of(arguments, key) for key in allowed}, replace_all=arguments.get("replace_all") is True
     )
 
 
-def _built(action: str, given: Mapping[str, str], *, replace_all: bool) -> Change:
+def _build_change(action: str, given: Mapping[str, str], *, replace_all: bool) -> Change:
     name = given["name"].strip()
     match action:
         case "create":
-            return Create(name, _with_head(given), given["category"].strip("/ "))
+            return Create(name, _with_frontmatter(given), given["category"].strip("/ "))
         case "edit":
-            return Edit(name, _with_head(given))
+            return Edit(name, _with_frontmatter(given))
         case "patch":
             return Patch(
                 name, given["old_string"], given["new_string"], given["file_path"] or MAIN, replace_all=replace_all
@@ -78,7 +78,7 @@ def _built(action: str, given: Mapping[str, str], *, replace_all: bool) -> Chang
             return Delete(name)
 
 
-def _with_head(given: Mapping[str, str]) -> str:
+def _with_frontmatter(given: Mapping[str, str]) -> str:
     """Return the content, with a frontmatter made of name and description where it has none."""
     content = given["content"]
     if given["description"].strip() and not content.lstrip("\ufeff").startswith("---"):
@@ -86,7 +86,7 @@ def _with_head(given: Mapping[str, str]) -> str:
     return content
 
 
-def unfit(arguments: Arguments, allowed: tuple[str, ...], *, required: tuple[str, ...]) -> Refused | None:
+def check_arguments(arguments: Arguments, allowed: tuple[str, ...], *, required: tuple[str, ...]) -> Refused | None:
     """Return why the arguments cannot be used, or None."""
     unknown = sorted(set(arguments) - set(allowed))
     if unknown:
@@ -147,7 +147,7 @@ class SkillTools:
         """Count a skill as used in the session's turn."""
         self._used.setdefault(session_id or "", {})[name] = version
 
-    def invoked(self, name: str, arguments: str, *, session_id: str, runs: bool = True) -> str | Refused:
+    def invoke(self, name: str, arguments: str, *, session_id: str, runs: bool = True) -> str | Refused:
         """Return the text that `/skill-name arguments` puts into a turn; it counts as a use, like any other."""
         shown = view(self.library, name, session_id=session_id)
         if isinstance(shown, Refused):
@@ -155,7 +155,7 @@ class SkillTools:
         if runs:
             self.note_used(session_id, shown.skill.name, shown.version)
         try:
-            self.library.usage.viewed(name, used=True)
+            self.library.usage.record_view(name, used=True)
         except StorageError as error:
             log.warning("use of %s not counted: %s", name, error.message)
         return invocation(shown, arguments)
@@ -171,12 +171,12 @@ class SkillTools:
         )
         return sorted(used)
 
-    def corrected(self, session_id: str, turn: int) -> None:
+    def record_correction(self, session_id: str, turn: int) -> None:
         """Count a correction by the person against the skills that this turn used."""
         self.library.outcomes.correct(session_id, turn)
 
     def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
-        refused = unfit(arguments, ("category", "query"), required=())
+        refused = check_arguments(arguments, ("category", "query"), required=())
         if refused is not None:
             return refused.as_json()
         category, query = text_of(arguments, "category").strip("/"), text_of(arguments, "query")
@@ -204,11 +204,11 @@ class SkillTools:
         return answer
 
     def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
-        refused = unfit(arguments, ("name", "file_path"), required=("name",))
+        refused = check_arguments(arguments, ("name", "file_path"), required=("name",))
         if refused is not None:
             return refused.as_json()
         name, file_path = text_of(arguments, "name").strip(), text_of(arguments, "file_path")
-        self._wake(name)
+        self._restore_archived(name)
         if file_path and file_path != MAIN:
             shown = view_file(self.library, name, file_path, session_id=context.session_id)
         else:
@@ -219,14 +219,14 @@ class SkillTools:
             return shown.answer
         self.note_used(context.session_id, shown.skill.name, shown.version)
         try:
-            self.library.usage.viewed(shown.skill.name, used=not file_path)
+            self.library.usage.record_view(shown.skill.name, used=not file_path)
         except StorageError as error:
             warnings = shown.answer.get("warnings", [])
             assert isinstance(warnings, list)
             return {**shown.answer, "warnings": [*warnings, usage_error(error)]}
         return shown.answer
 
-    def _wake(self, name: str) -> None:
+    def _restore_archived(self, name: str) -> None:
         """Bring back a skill that the curator archived: somebody needs it after all."""
         if self.editor.archived_folder(name) is None or self.library.skill(name) is not None:
             return
@@ -241,12 +241,12 @@ class SkillTools:
         if context.incognito:
             error = "skills are not changed in an incognito session"
             return Refused(Reason.NOT_ALLOWED, error, "do it in an ordinary session").as_json()
-        similar = self._similar(change) if arguments.get("confirm_new") is not True else None
+        similar = self._refuse_near_duplicate(change) if arguments.get("confirm_new") is not True else None
         if similar is not None:
             return similar.as_json()
         author = _author(context)
-        if self._waits(context):
-            return self._staged(
+        if self._needs_approval(context):
+            return self._stage(
                 change, author, Refused(Reason.STAGED, "changes of skills wait for the person's approval")
             )
         try:
@@ -254,10 +254,10 @@ class SkillTools:
         except StorageError as error:
             result = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
         if isinstance(result, Changed):
-            return self._answered(result)
-        return self._staged(change, author, result) if result.reason is Reason.HELD else result.as_json()
+            return self._answer(result)
+        return self._stage(change, author, result) if result.reason is Reason.HELD else result.as_json()
 
-    def _answered(self, result: Changed) -> Mapping[str, JSON]:
+    def _answer(self, result: Changed) -> Mapping[str, JSON]:
         answer: dict[str, JSON] = {
             "success": True,
             "action": result.action,
@@ -271,11 +271,11 @@ class SkillTools:
             answer["warnings"] = list(result.warnings)
         return answer
 
-    def _waits(self, context: ToolContext) -> bool:
+    def _needs_approval(self, context: ToolContext) -> bool:
         setting = self.library.settings.write_approval
         return setting == "all" or (setting == "background" and context.origin == "background_review")
 
-    def _staged(self, change: Change, author: Author, why: Refused) -> Mapping[str, JSON]:
+    def _stage(self, change: Change, author: Author, why: Refused) -> Mapping[str, JSON]:
         rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
         waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
         remedy = (
@@ -285,11 +285,11 @@ class SkillTools:
         flag = "held" if why.reason is Reason.HELD else "staged"
         return {**answer, flag: True, "pending_id": waiting_id}
 
-    def _similar(self, change: Change) -> Refused | None:
+    def _refuse_near_duplicate(self, change: Change) -> Refused | None:
         if not isinstance(change, Create):
             return None
-        head = read(change.content)
-        description = "" if isinstance(head, BadHead) else str(head.fields.get("description", ""))
+        head = read_frontmatter(change.content)
+        description = "" if isinstance(head, BadFrontmatter) else str(head.fields.get("description", ""))
         found = near_duplicates(
             change.name, description, self.library.skills(), threshold=self.library.settings.similar_threshold
         )

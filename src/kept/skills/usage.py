@@ -61,33 +61,33 @@ class UsageFile:
 
     def read(self) -> dict[str, Use]:
         """Return the usage by name; a file that is missing or damaged reads as empty, the latter with a warning."""
-        return _parsed(self._file, read_bytes(self._file)) or {}
+        return _parse(self._file, read_bytes(self._file)) or {}
 
     def of(self, name: str) -> Use:
         """Return the usage of one skill."""
         return self.read().get(name, Use())
 
-    def viewed(self, name: str, *, used: bool) -> None:
+    def record_view(self, name: str, *, used: bool) -> None:
         """Count a look at the skill; its body counts as a use and wakes a stale skill."""
         now = iso(self._clock.now())
 
-        def counted(use: Use) -> Use:
+        def count(use: Use) -> Use:
             use = replace(use, view_count=use.view_count + 1, last_viewed_at=now, created_at=use.created_at or now)
             if not used:
                 return use
             state = Status.ACTIVE if use.state is Status.STALE else use.state
             return replace(use, use_count=use.use_count + 1, last_used_at=now, state=state)
 
-        self.change({name: counted})
+        self.change({name: count})
 
-    def patched(self, name: str) -> None:
+    def record_patch(self, name: str) -> None:
         """Count a change of the skill."""
         now = iso(self._clock.now())
         self.change(
             {name: lambda use: replace(use, patch_count=use.patch_count + 1, last_patched_at=now, state=Status.ACTIVE)}
         )
 
-    def created(self, name: str, *, by: str) -> None:
+    def record_creation(self, name: str, *, by: str) -> None:
         """Begin the record of a new skill."""
         now = iso(self._clock.now())
         self.change({name: lambda use: replace(Use(), created_by=by, created_at=now, pinned=use.pinned)})
@@ -100,9 +100,9 @@ class UsageFile:
         """Apply `edits` to the file in one locked step; a failed write raises StorageError."""
         with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             raw = read_bytes(self._file)
-            known = _parsed(self._file, raw)
+            known = _parse(self._file, raw)
             if known is None:
-                self._keep_aside()
+                self._set_aside()
                 known = {}
             for name, edit in edits.items():
                 known[name] = edit(known.get(name, Use()))
@@ -111,7 +111,7 @@ class UsageFile:
     def forget(self, name: str) -> None:
         """Drop the record of a skill that is gone for good."""
         with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
-            known = _parsed(self._file, read_bytes(self._file))
+            known = _parse(self._file, read_bytes(self._file))
             if known and known.pop(name, None) is not None:
                 self._write(known)
 
@@ -124,13 +124,13 @@ class UsageFile:
         rows = {name: asdict(use) for name, use in sorted(known.items())}
         write_atomically(self._file, (json.dumps(rows, indent=1, sort_keys=True) + "\n").encode())
 
-    def _keep_aside(self) -> None:
+    def _set_aside(self) -> None:
         aside = self._file.with_name(f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
         with explain_errors("keep aside", self._file):
             self._file.replace(aside)
 
 
-def _parsed(file: Path, raw: bytes | None) -> dict[str, Use] | None:
+def _parse(file: Path, raw: bytes | None) -> dict[str, Use] | None:
     """Return the records, None for a damaged file; single fields that make no sense take their default."""
     if raw is None:
         return {}
@@ -144,9 +144,9 @@ def _parsed(file: Path, raw: bytes | None) -> dict[str, Use] | None:
     return {str(name): _use(row) for name, row in rows.items() if isinstance(row, dict)}
 
 
-def records(raw: bytes) -> dict[str, Use]:
+def parse_usage(raw: bytes) -> dict[str, Use]:
     """Return the records of a usage file's bytes; empty when they are damaged."""
-    return _parsed(Path(USAGE_FILE), raw) or {}
+    return _parse(Path(USAGE_FILE), raw) or {}
 
 
 def _use(row: Mapping[str, object]) -> Use:

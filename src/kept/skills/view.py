@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
-from kept.skills.document import Document, words
-from kept.skills.frontmatter import BadHead, Field
+from kept.skills.document import Document, list_items
+from kept.skills.frontmatter import BadFrontmatter, Field
 from kept.skills.guard.verdict import Danger, Level, Report
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
@@ -31,16 +31,16 @@ class View:
 
 def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> View | Refused:
     """Return the body of a skill with what a reader needs to use it."""
-    skill = _found(library, name)
+    skill = _find(library, name)
     if isinstance(skill, Refused):
         return skill
     document = library.document(skill)
-    if isinstance(document, BadHead):
+    if isinstance(document, BadFrontmatter):
         return Refused(Reason.UNAVAILABLE, f"{name!r} cannot be loaded: {document.problem}", document.fix)
     from kept.skills.guard.inspection import inspect_folder
 
     report = inspect_folder(skill.folder)
-    blocked = _blocked(name, skill, report)
+    blocked = _refuse_dangerous(name, skill, report)
     if blocked is not None:
         return blocked
     needs = readiness(document, library.environ)
@@ -56,7 +56,7 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
         "description": skill.description,
         "category": skill.category,
         "version": version,
-        "content": filled(document.body, skill.folder, session_id),
+        "content": fill_variables(document.body, skill.folder, session_id),
         "linked_files": linked,
         "readiness": {
             "ready": needs.ready,
@@ -73,7 +73,7 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
 
 def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: str | None = None) -> View | Refused:
     """Return one support file of a skill; a binary one is only described."""
-    skill = _found(library, name)
+    skill = _find(library, name)
     if isinstance(skill, Refused):
         return skill
     path = support_file(skill.folder, file_path, write=False)
@@ -90,14 +90,14 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
         return View(skill, library.version(skill), answer)
     from kept.skills.guard.inspection import inspect
 
-    blocked = _blocked(file_path, skill, inspect({file_path: data}))
+    blocked = _refuse_dangerous(file_path, skill, inspect({file_path: data}))
     if blocked is not None:
         return blocked
-    answer["content"] = filled(data.decode(), skill.folder, session_id)
+    answer["content"] = fill_variables(data.decode(), skill.folder, session_id)
     return View(skill, library.version(skill), answer)
 
 
-def _blocked(what: str, skill: Skill, report: Report) -> Refused | None:
+def _refuse_dangerous(what: str, skill: Skill, report: Report) -> Refused | None:
     """Return why `what` is kept from a model: it is dangerous, and nobody here has let it in."""
     if report.danger is not Danger.DANGEROUS or skill.root.kind not in _FOREIGN:
         return None
@@ -106,7 +106,7 @@ def _blocked(what: str, skill: Skill, report: Report) -> Refused | None:
     return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
 
 
-def _found(library: SkillLibrary, name: str) -> Skill | Refused:
+def _find(library: SkillLibrary, name: str) -> Skill | Refused:
     skill = library.skill(name)
     if skill is not None:
         return skill
@@ -121,7 +121,7 @@ def _found(library: SkillLibrary, name: str) -> Skill | Refused:
     )
 
 
-def filled(text: str, folder: Path, session_id: str | None) -> str:
+def fill_variables(text: str, folder: Path, session_id: str | None) -> str:
     """Return `text` with its template variables filled in; without a session that one stays as it is."""
 
     def value(found: re.Match[str]) -> str:
@@ -176,13 +176,13 @@ class Readiness:
 
 def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
     """Return which environment variables and commands the document asks for and are not there."""
-    prerequisites = document.looked_up("prerequisites")
+    prerequisites = document.lookup("prerequisites")
     needs = prerequisites if isinstance(prerequisites, dict) else {}
     variables = [
-        *_variables(document.looked_up("required_environment_variables")),
+        *_variables(document.lookup("required_environment_variables")),
         *_variables(needs.get("env_vars", "")),
     ]
-    commands = [*words(needs.get("commands", "")), *words(needs.get("bins", ""))]
+    commands = [*list_items(needs.get("commands", "")), *list_items(needs.get("bins", ""))]
     return Readiness(
         tuple(name for name in dict.fromkeys(variables) if not environ.get(name)),
         tuple(name for name in dict.fromkeys(commands) if shutil.which(name, path=environ.get("PATH")) is None),
@@ -194,4 +194,4 @@ def _variables(value: Field) -> list[str]:
     if isinstance(value, list):
         named = [item.get("name", "") if isinstance(item, dict) else item for item in value]
         return [name for name in named if isinstance(name, str) and _VARIABLE_NAME.fullmatch(name)]
-    return [name for name in words(value) if _VARIABLE_NAME.fullmatch(name)]
+    return [name for name in list_items(value) if _VARIABLE_NAME.fullmatch(name)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kept.core.errors import NotFound
 from kept.core.tools import ToolContext
-from kept.curation.curator import Curator, Known, decided
+from kept.curation.curator import Candidate, Curator, decide
 from kept.skills.changes import Author, Create, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
@@ -93,7 +93,7 @@ def test_a_stale_skill_that_is_used_is_active_again(editor, curator, clock):
     make(editor, "sometimes")
     clock.forward(days=40)
     curator.run()
-    editor.library.usage.viewed("sometimes", used=True)
+    editor.library.usage.record_view("sometimes", used=True)
 
     assert state(editor, "sometimes") is Status.ACTIVE
     clock.forward(days=29)
@@ -119,7 +119,7 @@ def test_what_is_protected_is_never_touched(editor, curator, clock, home, tmp_pa
 
     assert [move.name for move in report.moves] == ["plain"]
     assert sorted(skill.name for skill in editor.library.skills()) == ["from-hub", "outside", "pinned", "scheduled"]
-    assert curator.protected() == {
+    assert curator.protected_skills() == {
         "from-hub": "hub",
         "outside": "external",
         "pinned": "pinned",
@@ -133,7 +133,7 @@ def test_a_rollback_restores_bytes_and_categories(editor, curator, clock, home):
     editor.apply(WriteFile("old-one", "scripts/deep/a.sh", "#!/bin/sh\necho a\n"), Author())
     make(editor, "used", "data")
     clock.forward(days=100)
-    editor.library.usage.viewed("used", used=True)
+    editor.library.usage.record_view("used", used=True)
     before, usage = everything(home), editor.library.usage.read()
     report = curator.run()
     assert [move.becomes for move in report.moves] == [Status.ARCHIVED]
@@ -250,9 +250,11 @@ def test_a_hand_made_skill_counts_from_its_files_time(editor, curator, clock, ho
 @given(st.lists(st.tuples(st.floats(0, 400), st.sampled_from(list(Status)[:2])), max_size=20))
 def test_the_decision_depends_on_the_days_alone(rows):
     """Whatever the state was, the number of idle days decides what it becomes."""
-    known = [Known(f"s{place}", Use(state=was), START - timedelta(days=days)) for place, (days, was) in enumerate(rows)]
+    known = [
+        Candidate(f"s{place}", Use(state=was), START - timedelta(days=days)) for place, (days, was) in enumerate(rows)
+    ]
 
-    moves = {move.name: move.becomes for move in decided(known, START, CuratorSettings())}
+    moves = {move.name: move.becomes for move in decide(known, START, CuratorSettings())}
 
     for item, (_days, was) in zip(known, rows, strict=True):
         idle = (START - item.since) / timedelta(days=1)

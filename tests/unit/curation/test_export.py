@@ -7,7 +7,7 @@ import pytest
 from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.curation.export import exported_user
+from kept.curation.export import export_user
 from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Author, Target
 from kept.memory.store import MemoryStore
@@ -35,7 +35,7 @@ def app(tmp_path):
 
 
 def lines_of(app, user):
-    return list(exported_user(app.sessions, app.memory, app.approvals, user=user))
+    return list(export_user(app.sessions, app.memory, app.approvals, user=user))
 
 
 def test_another_user_gets_their_own_and_nothing_else(app):

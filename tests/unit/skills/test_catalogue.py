@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.skills.catalogue import catalogue, estimated_tokens
+from kept.skills.catalogue import catalogue, estimate_tokens
 from kept.skills.index import Facts, Skill
 from kept.skills.library import SkillLibrary
 from kept.skills.roots import Kind, Root
@@ -50,7 +50,7 @@ def test_the_budget_is_never_exceeded(rows, budget):
 
     text = catalogue(skills, {}, budget=budget)
 
-    assert estimated_tokens(text) <= budget
+    assert estimate_tokens(text) <= budget
     assert text == catalogue(list(reversed(skills)), {}, budget=budget)
 
 
@@ -87,4 +87,4 @@ def test_a_thousand_skills_keep_the_budget(folder, write_skill):
 
     text = catalogue(library.usable(), library.usage.read(), budget=1_200)
 
-    assert 1_000 < estimated_tokens(text) <= 1_200
+    assert 1_000 < estimate_tokens(text) <= 1_200

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from skills_ref.validator import validate
 
 from kept.core.errors import Refused
-from kept.skills.document import Document, parse, strictly, words
-from kept.skills.frontmatter import BadHead
+from kept.skills.document import Document, list_items, normalize, parse
+from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.roots import bundled_folder
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
@@ -45,36 +45,36 @@ def test_a_skill_of_another_agent_loads():
 
     assert isinstance(document, Document)
     assert document.tags == ("GIF", "Media")
-    assert words(document.looked_up("platforms")) == ("linux", "macos")
-    assert words(document.looked_up("requires_tools")) == ("terminal",)
+    assert list_items(document.lookup("platforms")) == ("linux", "macos")
+    assert list_items(document.lookup("requires_tools")) == ("terminal",)
 
 
 def test_foreign_fields_move_below_metadata_when_written(tmp_path):
     """What kept writes has only the format's own fields at the top, and means the same."""
-    text = strictly(HERMES, "gif-search")
+    text = normalize(HERMES, "gif-search")
 
     assert isinstance(text, str)
     assert written(tmp_path, "gif-search", text) == []
     again = parse(text, "gif-search")
     assert isinstance(again, Document)
     assert again.tags == ("GIF", "Media")
-    assert words(again.looked_up("platforms")) == ("linux", "macos")
-    assert again.looked_up("version") == "1.1.0"
+    assert list_items(again.lookup("platforms")) == ("linux", "macos")
+    assert again.lookup("version") == "1.1.0"
 
 
 def test_a_strict_head_keeps_its_bytes():
     """A head that every reader takes is not rewritten, comments included."""
     text = "---\n# mine\nname: a-skill\ndescription: Does it\n---\n\n# Body\n"
 
-    assert strictly(text, "a-skill") == text
+    assert normalize(text, "a-skill") == text
 
 
 @given(texts, texts, st.dictionaries(texts.filter(bool), texts, max_size=3))
 def test_the_official_validator_takes_whatever_is_written(tmp_path, description, body, extra):
     """Every text that strict writing lets through is valid for the public format."""
-    from kept.skills.frontmatter import render
+    from kept.skills.frontmatter import render_frontmatter
 
-    text = strictly(render({"name": "a-skill", "description": description, **extra}) + body, "a-skill")
+    text = normalize(render_frontmatter({"name": "a-skill", "description": description, **extra}) + body, "a-skill")
 
     if isinstance(text, str):
         assert written(tmp_path, "a-skill", text) == []
@@ -97,7 +97,7 @@ def test_the_official_validator_takes_whatever_is_written(tmp_path, description,
 )
 def test_what_is_wrong_is_refused_with_a_remedy(text):
     """A refusal says what to write instead."""
-    refused = strictly(text, "a-skill")
+    refused = normalize(text, "a-skill")
 
     assert isinstance(refused, Refused)
     assert refused.error
@@ -118,7 +118,7 @@ def test_a_name_that_differs_from_its_folder_is_a_warning():
 )
 def test_without_a_description_nothing_loads(text):
     """A skill that cannot be described is a problem with a fix."""
-    assert isinstance(parse(text, "a"), BadHead)
+    assert isinstance(parse(text, "a"), BadFrontmatter)
 
 
 def test_headings_leave_code_out():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.skills import frontmatter
-from kept.skills.frontmatter import BadHead, Head, read, render
+from kept.skills.frontmatter import BadFrontmatter, Frontmatter, read_frontmatter, render_frontmatter
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 values = st.one_of(texts, st.lists(texts, max_size=3), st.dictionaries(texts.filter(bool), texts, max_size=3))
@@ -55,12 +55,12 @@ lines = st.sampled_from(
 )
 def test_what_is_written_is_read_back_by_us_and_by_the_official_reader(fields):
     """Any fields survive writing, for our reader and for the strict one of the public format."""
-    text = render(fields)
+    text = render_frontmatter(fields)
 
     expected = {key: value if value or isinstance(value, str) else "" for key, value in fields.items()}
     assert strictyaml.load(text.split("---", 2)[1]).data == expected
-    found = read(text + "body")
-    assert isinstance(found, Head)
+    found = read_frontmatter(text + "body")
+    assert isinstance(found, Frontmatter)
     assert found.fields == expected
 
 
@@ -69,11 +69,11 @@ def test_the_quick_reader_never_differs_from_yaml(given_lines):
     """Where the quick reader answers, it says what YAML says, and `strict` is true only where the strict reader agrees."""
     text = "\n".join(given_lines) + "\n"
 
-    quick = frontmatter._Quick(text.splitlines()).read()
+    quick = frontmatter._SimpleParser(text.splitlines()).read()
 
     if quick is not None:
         fields, strict = quick
-        assert fields == frontmatter._yaml(text)
+        assert fields == frontmatter._load_yaml(text)
         if strict:
             assert strictyaml.load(text).data == fields
 
@@ -81,25 +81,25 @@ def test_the_quick_reader_never_differs_from_yaml(given_lines):
 @given(st.text(max_size=300))
 def test_no_text_makes_the_reader_fail(text):
     """Whatever stands in a file, the answer is a head or a problem with its fix."""
-    found = read("---\n" + text)
+    found = read_frontmatter("---\n" + text)
 
-    assert isinstance(found, Head) or (isinstance(found, BadHead) and found.problem and found.fix)
+    assert isinstance(found, Frontmatter) or (isinstance(found, BadFrontmatter) and found.problem and found.fix)
 
 
 def test_an_unquoted_colon_is_read_with_a_warning():
     """The commonest mistake of other agents is forgiven."""
-    found = read("---\nname: x\ndescription: Use when: the person asks\n---\nbody")
+    found = read_frontmatter("---\nname: x\ndescription: Use when: the person asks\n---\nbody")
 
-    assert isinstance(found, Head)
+    assert isinstance(found, Frontmatter)
     assert found.fields["description"] == "Use when: the person asks"
     assert found.warnings
 
 
 def test_a_bom_and_windows_lines_are_accepted():
     """Files from other systems load."""
-    found = read("\ufeff---\r\nname: x\r\ndescription: y\r\n---\r\nbody")
+    found = read_frontmatter("\ufeff---\r\nname: x\r\ndescription: y\r\n---\r\nbody")
 
-    assert isinstance(found, Head)
+    assert isinstance(found, Frontmatter)
     assert found.fields == {"name": "x", "description": "y"}
 
 
@@ -109,14 +109,14 @@ def test_aliases_cannot_unfold_without_end():
         f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)
     )
 
-    found = read(f"---\n{bomb}---\nbody")
+    found = read_frontmatter(f"---\n{bomb}---\nbody")
 
-    assert isinstance(found, BadHead)
+    assert isinstance(found, BadFrontmatter)
 
 
 def test_scalars_stay_text():
     """Nobody's version 1.10 becomes 1.1, nobody's `on` becomes true."""
-    found = read("---\nversion: 1.10\nflag: on\nmetadata: {a: 1}\n---\n")
+    found = read_frontmatter("---\nversion: 1.10\nflag: on\nmetadata: {a: 1}\n---\n")
 
-    assert isinstance(found, Head)
+    assert isinstance(found, Frontmatter)
     assert found.fields == {"version": "1.10", "flag": "on", "metadata": {"a": "1"}}

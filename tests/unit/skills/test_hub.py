@@ -17,7 +17,7 @@ from kept.core.errors import Reason, Refused, Unreadable
 from kept.skills.changes import Author, Changed, Patch
 from kept.skills.editor import SkillEditor
 from kept.skills.guard.verdict import Danger, Policy
-from kept.skills.hub.hub import Hub, Offer, Prepared, fitting
+from kept.skills.hub.hub import Hub, Offer, Prepared, filter_offers
 from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
@@ -207,8 +207,8 @@ def test_a_search_keeps_what_shares_a_word_the_most_fitting_first():
         Offer("tea", "Make tea", "b"),
     ]
 
-    assert [offer.name for offer in fitting("testing services", offers)] == ["tests", "deploy"]
-    assert fitting("nothing of this", offers) == []
+    assert [offer.name for offer in filter_offers("testing services", offers)] == ["tests", "deploy"]
+    assert filter_offers("nothing of this", offers) == []
 
 
 def git(folder, *arguments):

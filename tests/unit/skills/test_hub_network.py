@@ -19,7 +19,7 @@ from kept.core.errors import Refused
 from kept.skills.changes import Changed
 from kept.skills.editor import SkillEditor
 from kept.skills.hub.hub import Hub, Prepared
-from kept.skills.hub.sources import Git, is_from, may_lead, parse_source
+from kept.skills.hub.sources import Git, is_from, may_redirect, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
 INDEX = "/.well-known/agent-skills/index.json"
@@ -196,11 +196,11 @@ def test_an_address_that_is_refused_gets_no_request(hub, site, tmp_path):
 
 def test_another_machine_never_sends_us_to_this_one():
     """A remote index cannot have the person's own services asked."""
-    assert may_lead("https://skills.example.org", "https://cdn.example.net/x.zip")
-    assert may_lead("http://127.0.0.1:8000", "http://127.0.0.1:9000/x")
+    assert may_redirect("https://skills.example.org", "https://cdn.example.net/x.zip")
+    assert may_redirect("http://127.0.0.1:8000", "http://127.0.0.1:9000/x")
     for url in ("http://127.0.0.1:8000/x", "https://localhost/x", "https://127.0.0.1/", "https://[::1]/",
                 "https://169.254.169.254/latest", "https://0.0.0.0/", "http://skills.example.org/x"):  # fmt: skip
-        assert not may_lead("https://skills.example.org", url), url
+        assert not may_redirect("https://skills.example.org", url), url
 
 
 @pytest.mark.parametrize(("files", "why"), [

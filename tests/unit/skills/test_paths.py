@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.errors import Refused
-from kept.skills.paths import bad_path, read_regular, support_file
+from kept.skills.paths import read_regular, refuse_path, support_file
 
 HOSTILE = [
     "", " ", ".", "..", "../x", "references/../../x", "/etc/passwd", "//etc/passwd", "~/x", "~root/x", "C:/x", "C:\\x", "\\\\host\\x",
@@ -93,4 +93,4 @@ def test_ordinary_paths_are_accepted():
         "templates/übersicht.md",
         "references/a/b/c/d/e.md",
     ):
-        assert bad_path(path) is None
+        assert refuse_path(path) is None

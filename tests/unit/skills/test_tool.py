@@ -343,7 +343,7 @@ def test_only_what_is_both_foreign_and_dangerous_is_kept_from_the_model(tmp_path
 
 def test_a_skill_is_loaded_for_one_turn_by_its_slash_name(tools, call, made):
     """The text names the skill, its steps and the request, and the turn counts as a use."""
-    text = tools.invoked("deploy-app", "to staging", session_id="s")
+    text = tools.invoke("deploy-app", "to staging", session_id="s")
 
     assert isinstance(text, str)
     assert text.startswith('The person loaded the skill "deploy-app"')

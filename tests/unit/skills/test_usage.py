@@ -15,8 +15,8 @@ def usage(folder, clock):
 
 def test_the_file_is_sorted_and_readable(usage, folder):
     """People and other programs read it."""
-    usage.created("b", by="agent")
-    usage.viewed("a", used=True)
+    usage.record_creation("b", by="agent")
+    usage.record_view("a", used=True)
 
     rows = json.loads((folder / ".usage.json").read_text())
 
@@ -33,7 +33,7 @@ def test_a_damaged_file_reads_as_empty_and_is_kept_aside(usage, folder, text):
     (folder / ".usage.json").write_text(text)
 
     assert usage.read() == {}
-    usage.viewed("a", used=True)
+    usage.record_view("a", used=True)
 
     assert usage.of("a").use_count == 1
     [aside] = folder.glob(".usage.json.corrupt-*")
@@ -51,11 +51,11 @@ def test_single_fields_that_make_no_sense_take_their_default(usage, folder):
 
 def test_looks_uses_and_changes_are_counted_apart(usage):
     """A look at a file is no use; each kind counts by one, from nothing."""
-    usage.created("a", by="agent")
-    usage.viewed("a", used=False)
-    usage.viewed("a", used=True)
-    usage.patched("a")
-    usage.patched("a")
+    usage.record_creation("a", by="agent")
+    usage.record_view("a", used=False)
+    usage.record_view("a", used=True)
+    usage.record_patch("a")
+    usage.record_patch("a")
 
     use = usage.of("a")
     assert (use.view_count, use.use_count, use.patch_count) == (2, 1, 2)
@@ -66,16 +66,16 @@ def test_a_failed_write_is_an_error(usage, folder):
     (folder / ".usage.json").mkdir()
 
     with pytest.raises(StorageError):
-        usage.viewed("a", used=True)
+        usage.record_view("a", used=True)
 
 
 def test_a_use_wakes_a_stale_skill(usage):
     """Used again means active."""
     usage.change({"a": lambda use: Use(state=Status.STALE)})
 
-    usage.viewed("a", used=False)
+    usage.record_view("a", used=False)
     assert usage.of("a").state is Status.STALE
-    usage.viewed("a", used=True)
+    usage.record_view("a", used=True)
     assert usage.of("a").state is Status.ACTIVE
 
 

@@ -26,7 +26,7 @@ def use_skill(slash: "Slash", name: str, arguments: str) -> bool:
     if tools.library.skill(name) is None:
         return False
     runs = agent.parts.model is not None
-    text = tools.invoked(name, arguments, session_id=agent.session.id, runs=runs)
+    text = tools.invoke(name, arguments, session_id=agent.session.id, runs=runs)
     if isinstance(text, Refused):
         say(f"{text.error} {text.remedy}")
         return True

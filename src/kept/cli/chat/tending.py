@@ -57,7 +57,7 @@ def _last_active(kept: "App") -> datetime | None:
 
 def _run(curator: "Curator") -> None:
     try:
-        report = curator.tend()
+        report = curator.run_if_due()
     except (KeptError, OSError, ValueError):
         # a failed run is tried again next time, and never an error of the talk
         log.warning("the curator could not run", exc_info=True)

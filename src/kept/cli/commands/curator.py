@@ -28,7 +28,7 @@ def status(as_json: JsonFlag = False) -> None:
     """Show when the curator ran, what it would do now, and what it leaves alone."""
     with opened() as kept:
         curator = _curator(kept)
-        state, moves, protected = curator.state(), curator.plan(), curator.protected()
+        state, moves, protected = curator.state(), curator.plan(), curator.protected_skills()
         usage = kept.skill_tools.library.usage.read()
         archived = [path.name for path in kept.skill_tools.editor.archive_folders()]
         backups = curator.backups.names()
@@ -85,7 +85,7 @@ def _proposed(kept: App, *, ask: bool, yes: bool, as_json: bool) -> None:
     if model is None:
         fail("merging skills needs a model, and none is configured", "`kept model set` connects one")
     curator = _curator(kept)
-    made = consolidate.propose(kept.skill_tools.editor, model, protected=curator.protected())
+    made = consolidate.propose(kept.skill_tools.editor, model, protected=curator.protected_skills())
     if isinstance(made, Refused):
         refuse(made, as_json=as_json)
     if as_json:

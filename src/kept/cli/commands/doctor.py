@@ -69,15 +69,15 @@ def _secrets(kept: "App") -> "Iterator[Check]":
 
     if is_exposed(kept.home.env_file):
         remedy = f"run: chmod 600 {kept.home.env_file}"
-        yield Check("secrets", Health.ILL, f"{kept.home.env_file} can be read by others", remedy)
+        yield Check("secrets", Health.ERROR, f"{kept.home.env_file} can be read by others", remedy)
 
 
 def _vectors(kept: "App", *, offline: bool) -> "Iterator[Check]":
-    from kept.curation.doctor import Check, Health, well
+    from kept.curation.doctor import Check, Health, passed
 
     settings = kept.settings.sessions.embeddings
     if settings.provider == "off":
-        yield well("vectors", "off: search goes by words")
+        yield passed("vectors", "off: search goes by words")
         return
     try:
         meaning = kept.meaning
@@ -93,62 +93,62 @@ def _vectors(kept: "App", *, offline: bool) -> "Iterator[Check]":
         said = "none yet" if found.model != name else f"{found.share:.0%} of the messages have them"
         yield Check("vectors", Health.WARNING, f"{name}: {said}", "run: kept sessions embed")
     else:
-        yield well("vectors", f"{name}, all {found.covered:,} messages")
+        yield passed("vectors", f"{name}, all {found.covered:,} messages")
 
 
 def _engine(kept: "App") -> "Iterator[Check]":
     from kept.context.engines import choose_engine
-    from kept.curation.doctor import Check, Health, well
+    from kept.curation.doctor import Check, Health, passed
 
     found = choose_engine(kept.settings.context.engine, home=kept.home.path)
     if found.warning:
-        yield Check("context engine", Health.ILL, found.warning, "`kept context use NAME` chooses another")
+        yield Check("context engine", Health.ERROR, found.warning, "`kept context use NAME` chooses another")
     else:
-        yield well("context engine", kept.settings.context.engine)
+        yield passed("context engine", kept.settings.context.engine)
 
 
 def _skills(kept: "App") -> "Iterator[Check]":
-    from kept.curation.doctor import Check, Health, well
+    from kept.curation.doctor import Check, Health, passed
 
     problems = kept.skill_tools.library.doctor()
     for problem in problems:
         yield Check("skills", Health.WARNING, f"{problem.path}: {problem.problem}", problem.fix)
     if not problems:
-        yield well("skills", f"{len(kept.skill_tools.library.skills())} in order")
+        yield passed("skills", f"{len(kept.skill_tools.library.skills())} in order")
 
 
 def _providers(kept: "App") -> "Iterator[Check]":
     from kept.cli.commands.providers_status import status_of
-    from kept.curation.doctor import Check, Health, well
+    from kept.curation.doctor import Check, Health, passed
 
     if not kept.settings.memory.provider:
-        yield well("providers", "built-in memory only")
+        yield passed("providers", "built-in memory only")
         return
     try:
         found = status_of(kept)
     except KeptError as error:
-        yield Check("providers", Health.ILL, error.message, error.remedy)
+        yield Check("providers", Health.ERROR, error.message, error.remedy)
         return
     for one in found.chosen:
         name, waiting = f"provider {one.name}", f"{one.queue.waiting} writes wait"
         if one.problem is not None:
-            yield Check(name, Health.ILL, one.problem, "`kept providers setup` mends it, `off` goes without")
+            yield Check(name, Health.ERROR, one.problem, "`kept providers setup` mends it, `off` goes without")
         elif one.condition != "ok":
             said = f"{one.condition}, {waiting}; last error: {one.health.last_error}"
             yield Check(name, Health.WARNING, said, "`kept providers status` says more")
         else:
-            yield well(name, f"available, {waiting}")
+            yield passed(name, f"available, {waiting}")
 
 
 def _model(kept: "App", *, offline: bool) -> "Check":
-    from kept.curation.doctor import Check, Health, well
+    from kept.curation.doctor import Check, Health, passed
 
     try:
         choice = kept.models.choice()
         if choice.is_extractive:
-            return well("model", "none: answers come from memory; `kept model set NAME` connects one")
+            return passed("model", "none: answers come from memory; `kept model set NAME` connects one")
         if offline:
-            return well("model", f"{choice.name} (not asked)")
+            return passed("model", f"{choice.name} (not asked)")
         model = kept.models.chat()
         assert model is not None
         from kept.llm.auxiliary import AuxiliaryModel
@@ -157,5 +157,5 @@ def _model(kept: "App", *, offline: bool) -> "Check":
             "Answer with ok.", "ok?", max_output_tokens=16
         )
     except KeptError as error:
-        return Check("model", Health.ILL, error.message, error.remedy)
-    return well("model", f"{choice.name} answers")
+        return Check("model", Health.ERROR, error.message, error.remedy)
+    return passed("model", f"{choice.name} answers")

@@ -30,9 +30,9 @@ def export(
     With --json it is one object, or with --output the numbers of what was written.
     """
     with opened() as kept:
-        from kept.curation.export import exported_user
+        from kept.curation.export import export_user
 
-        lines = exported_user(kept.sessions, kept.memory, kept.approvals, user=UserId(user))
+        lines = export_user(kept.sessions, kept.memory, kept.approvals, user=UserId(user))
         first = next(lines, None)
         if first is None:
             raise NotFound(f"nothing of a user {user!r} is kept here", "`kept sessions export` names the user of each")

@@ -9,7 +9,7 @@ from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, 
 from kept.cli.text import counted
 from kept.core.ids import SessionId, UserId
 from kept.core.text import JSON, dumps
-from kept.curation.forget import Forgetting, WholePlan, WholeReport
+from kept.curation.forget import Forgetting, FullForgetPlan, FullForgetReport
 from kept.sessions.forget import ForgetPlan
 from kept.sessions.ports import Sessions
 from kept.storage.files import explain_errors, make_folder, write_atomically
@@ -67,7 +67,7 @@ def _forget_typed(kept: App) -> bool:
     return there
 
 
-def _show_report(report: WholeReport, written: dict[str, JSON], *, as_json: bool) -> None:
+def _show_report(report: FullForgetReport, written: dict[str, JSON], *, as_json: bool) -> None:
     talk = report.sessions
     if as_json:
         print_json(written)
@@ -108,7 +108,7 @@ def _copies(kept: App) -> list[str]:
     )
 
 
-def _show(plan: WholePlan, copies: list[str], *, as_json: bool) -> None:
+def _show(plan: FullForgetPlan, copies: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json({**plan.as_json(), "copies_not_touched": list(copies), "dry_run": True})
         return

@@ -35,9 +35,9 @@ def log(name: NameArgument, as_json: JsonFlag = False) -> None:
 
 
 def _versions(library: SkillLibrary, name: str) -> list[Version]:
-    from kept.skills.document import bad_name
+    from kept.skills.document import refuse_name
 
-    versions = [] if bad_name(name) is not None else library.versions.of(name)
+    versions = [] if refuse_name(name) is not None else library.versions.of(name)
     if not versions:
         fail(f"no change of {name!r} is recorded", "`kept skills list` shows the names")
     return versions

@@ -12,7 +12,7 @@ from kept.core.errors import Refused
 from kept.core.text import JSON
 
 if TYPE_CHECKING:
-    from kept.skills.hub.hub import Audited, Hub, Offer, Prepared
+    from kept.skills.hub.hub import AuditResult, Hub, Offer, Prepared
 
 SourceArgument = Annotated[
     str, typer.Argument(help="A folder, a zip, a git URL, owner/repo/path, an https:// site, or pip:PACKAGE.")
@@ -46,10 +46,10 @@ def search(
     as_json: JsonFlag = False,
 ) -> None:
     """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
-    from kept.skills.hub.hub import fitting
+    from kept.skills.hub.hub import filter_offers
 
     with opened() as kept:
-        _listed(fitting(query, _offered(kept, source)), as_json=as_json)
+        _listed(filter_offers(query, _offered(kept, source)), as_json=as_json)
 
 
 def _offered(kept: App, source: str | None) -> "list[Offer]":
@@ -166,7 +166,7 @@ def audit(as_json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
-def _audit_row(one: "Audited") -> dict[str, JSON]:
+def _audit_row(one: "AuditResult") -> dict[str, JSON]:
     return {
         "name": one.name,
         "clean": one.clean,

@@ -130,15 +130,15 @@ def _warns(line: str, found: Threat) -> bool:
         return _ASKS_FIRST.search(line) is not None or _HIDES.search(line) is None
     if found.rule == "exfil_prose" and _WHOSE.search(line) is None:
         return True
-    if _PATTERN_LITERAL.match(line) or _only_by(_GERUNDS, line, found):
+    if _PATTERN_LITERAL.match(line) or _is_caused_by(_GERUNDS, line, found):
         return True
-    if not _DELIMITERS.match(line.lstrip(" \t>*#-\"'")) and _only_by(_DELIMITERS, line, found):
+    if not _DELIMITERS.match(line.lstrip(" \t>*#-\"'")) and _is_caused_by(_DELIMITERS, line, found):
         return True
     words = line.split()
     return any(warns_before(" ".join(words[:place])) for place in range(1, min(len(words), 40)))
 
 
-def _only_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:
+def _is_caused_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:
     """Tell whether the scanner's finding goes away with the words that `mark` finds."""
     without = mark.sub(" ", line)
     return without != line and found.rule not in {one.rule for one in scan(without, scope=Scope.SKILL).findings}
@@ -179,7 +179,7 @@ def inspect_folder(folder: Path) -> Report:
     found: list[Finding] = []
     for path, status in files_of(folder):
         if stat.S_ISLNK(status.st_mode):
-            found.append(_link(folder, path))
+            found.append(_link_finding(folder, path))
         elif not stat.S_ISREG(status.st_mode):
             found.append(Finding("special_file", "path_traversal", Level.CRITICAL, path, 0, "a device, pipe or socket"))
         else:
@@ -193,7 +193,7 @@ def inspect_folder(folder: Path) -> Report:
     return Report((*found, *inspect(texts).findings))
 
 
-def _link(folder: Path, path: str) -> Finding:
+def _link_finding(folder: Path, path: str) -> Finding:
     try:
         stays = (folder / path).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
@@ -227,30 +227,30 @@ def _is_program(path: str, data: bytes) -> bool:
 
 def inspect_text(path: str, text: str) -> list[Finding]:
     """Return what the rules find in one text, hidden and rewritten forms of it included."""
-    found = list(_matched(path, text))
-    plain = _unfolded(text)
+    found = list(_match_rules(path, text))
+    plain = _undo_shell_tricks(text)
     if plain != text:
-        found += [finding for finding in _matched(path, plain) if finding.rule not in {seen.rule for seen in found}]
+        found += [finding for finding in _match_rules(path, plain) if finding.rule not in {seen.rule for seen in found}]
     for hidden in encoded.payloads(text):
-        found += [_hidden(finding) for finding in _matched(path, hidden) if finding.level is Level.CRITICAL]
-    found += _invisible(path, text)
+        found += [_as_hidden(finding) for finding in _match_rules(path, hidden) if finding.level is Level.CRITICAL]
+    found += _find_invisible(path, text)
     if is_prose(path):
-        found += [_steering(path, threat, line) for threat, line in steering(text)]
+        found += [_steering_finding(path, threat, line) for threat, line in steering(text)]
     proven = [rule for rule, proof in secrets.shapes(text) if proof and rule != "private_key"]
     found += [Finding(rule, "credentials", Level.HIGH, path, 0, "a credential in the text") for rule in proven]
     return found
 
 
-def _matched(path: str, text: str) -> Iterator[Finding]:
+def _match_rules(path: str, text: str) -> Iterator[Finding]:
     lowered = text.lower()
     for rule in rules():
         if any(anchor in lowered for anchor in rule.anchors):
-            at = _first(rule, text, prose=is_prose(path))
+            at = _first_match(rule, text, prose=is_prose(path))
             if at is not None:
                 yield Finding(rule.id, rule.category, rule.level, path, text.count("\n", 0, at) + 1, rule.what)
 
 
-def _first(rule: Rule, text: str, *, prose: bool) -> int | None:
+def _first_match(rule: Rule, text: str, *, prose: bool) -> int | None:
     for match in rule.pattern.finditer(text):
         start = text.rfind("\n", 0, match.start()) + 1
         end = text.find("\n", match.end())
@@ -261,21 +261,21 @@ def _first(rule: Rule, text: str, *, prose: bool) -> int | None:
     return None
 
 
-def _unfolded(text: str) -> str:
+def _undo_shell_tricks(text: str) -> str:
     """Return shell text with the tricks undone that split a word without changing the command."""
     return _SPLIT_WORD.sub("", _IFS.sub(" ", _CONTINUED.sub(" ", text)))
 
 
-def _hidden(finding: Finding) -> Finding:
+def _as_hidden(finding: Finding) -> Finding:
     what = f"hidden in an encoding: {finding.what}"
     return Finding("encoded_payload", "obfuscation", Level.CRITICAL, finding.path, finding.line, what)
 
 
-def _steering(path: str, threat: Threat, line: int) -> Finding:
+def _steering_finding(path: str, threat: Threat, line: int) -> Finding:
     return Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
 
 
-def _invisible(path: str, text: str) -> Iterator[Finding]:
+def _find_invisible(path: str, text: str) -> Iterator[Finding]:
     for point, in_word in unicode.invisible(text):
         level = Level.CRITICAL if in_word else Level.HIGH
         yield Finding("invisible_unicode", "invisible_unicode", level, path, 0, f"the invisible character {point}")

@@ -26,10 +26,10 @@ from kept.skills.hub.sources import (
     Git,
     Source,
     WellKnown,
-    may_lead,
+    may_redirect,
     safe_url,
 )
-from kept.skills.paths import MOST_FILE_BYTES, bad_path, read_regular
+from kept.skills.paths import MOST_FILE_BYTES, read_regular, refuse_path
 from kept.skills.roots import plugin_roots
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _WHOLE = 4
 """A whole answer may take this many times as long as one silence in it."""
 
 
-class _No(Exception):
+class _Refusal(Exception):
     """Carries a refusal out of the depth of an answer."""
 
     def __init__(self, refused: Refused) -> None:
@@ -53,13 +53,13 @@ def get(url: str, most_bytes: int, *, seconds: float, origin: str = "") -> bytes
     """Return what `url` answers; `origin` is the address that sent us there."""
     import httpx2
 
-    if not may_lead(origin or url, url):
+    if not may_redirect(origin or url, url):
         return Refused(Reason.BLOCKED, f"{url[:120]!r} is not a protected address", "use https://")
     deadline = time.monotonic() + _WHOLE * seconds
     try:
-        with httpx2.Client(timeout=seconds, follow_redirects=False) as client, _answered(client, url) as response:
-            return _body(response, url, most_bytes, deadline=deadline)
-    except _No as no:
+        with httpx2.Client(timeout=seconds, follow_redirects=False) as client, _open_response(client, url) as response:
+            return _read_body(response, url, most_bytes, deadline=deadline)
+    except _Refusal as no:
         return no.refused
     except httpx2.TimeoutException:
         return Refused(
@@ -75,7 +75,7 @@ def get(url: str, most_bytes: int, *, seconds: float, origin: str = "") -> bytes
 
 
 @contextmanager
-def _answered(client: "httpx2.Client", url: str) -> Iterator["httpx2.Response"]:
+def _open_response(client: "httpx2.Client", url: str) -> Iterator["httpx2.Response"]:
     """Follow redirects one by one, so that no request goes to an address before it was judged."""
     address = url
     for _ in range(_MOST_REDIRECTS + 1):
@@ -84,12 +84,14 @@ def _answered(client: "httpx2.Client", url: str) -> Iterator["httpx2.Response"]:
                 yield response
                 return
             address = str(response.next_request.url)
-        if not (safe_url(address) and may_lead(url, address)):
-            raise _No(Refused(Reason.BLOCKED, f"{url[:120]!r} leads to an unprotected address", "use another source"))
-    raise _No(Refused(Reason.UNAVAILABLE, f"{url[:120]!r} leads in circles", "check the address"))
+        if not (safe_url(address) and may_redirect(url, address)):
+            raise _Refusal(
+                Refused(Reason.BLOCKED, f"{url[:120]!r} leads to an unprotected address", "use another source")
+            )
+    raise _Refusal(Refused(Reason.UNAVAILABLE, f"{url[:120]!r} leads in circles", "check the address"))
 
 
-def _body(response: "httpx2.Response", url: str, most_bytes: int, *, deadline: float) -> bytes | Refused:
+def _read_body(response: "httpx2.Response", url: str, most_bytes: int, *, deadline: float) -> bytes | Refused:
     if response.status_code != 200:
         return Refused(Reason.UNAVAILABLE, f"{url[:120]!r} answered {response.status_code}", "check the address")
     too_large = Refused(Reason.BLOCKED, f"{url[:120]!r} is larger than {most_bytes:,} bytes", "use another source")
@@ -149,12 +151,12 @@ def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], secon
         capture_output=True,
         timeout=seconds,
         check=True,
-        preexec_fn=_bounded,
+        preexec_fn=_limit_file_size,
     )
     return done.stdout
 
 
-def _bounded() -> None:
+def _limit_file_size() -> None:
     """Stop a repository that would fill the disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_PACK_BYTES, _MOST_PACK_BYTES))
 
@@ -167,23 +169,23 @@ _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class FetchLimits:
     """What fetching may use: variables for programs, and patience."""
 
     environ: Mapping[str, str]
     seconds: float
 
 
-def fetch(source: Source, into: Path, *, wanted: str | None, reach: Reach) -> Fetched | Refused:
+def fetch(source: Source, into: Path, *, wanted: str | None, reach: FetchLimits) -> Fetched | Refused:
     """Bring `source` below `into`; of an index only the `wanted` skill."""
     match source:
         case Folder(path):
-            return _copy(path, into)
+            return _copy_folder(path, into)
         case Archive() | Download():
-            data = _archive(source, reach)
-            return data if isinstance(data, Refused) else _opened(data, into)
+            data = _read_archive(source, reach)
+            return data if isinstance(data, Refused) else _unpack_to(data, into)
         case Git():
-            return _repository(source, into, reach)
+            return _fetch_git(source, into, reach)
         case WellKnown(url):
             return _from_index(url, into, wanted, reach=reach)
         case Distribution(name):
@@ -192,7 +194,7 @@ def fetch(source: Source, into: Path, *, wanted: str | None, reach: Reach) -> Fe
             assert_never(source)
 
 
-def _archive(source: Archive | Download, reach: Reach) -> bytes | Refused:
+def _read_archive(source: Archive | Download, reach: FetchLimits) -> bytes | Refused:
     if isinstance(source, Download):
         return get(source.url, _MOST_DOWNLOAD_BYTES, seconds=reach.seconds)
     data = read_regular(source.path, most_bytes=_MOST_DOWNLOAD_BYTES)
@@ -206,10 +208,10 @@ def _from_distribution(name: str, into: Path) -> Fetched | Refused:
     root = next((root for root in plugin_roots() if root.plugin == name), None)
     if root is None:
         return Refused(Reason.NO_MATCH, f"no installed package offers skills as {name!r}", "install it with pip first")
-    return _copy(root.path, into)
+    return _copy_folder(root.path, into)
 
 
-def _copy(path: Path, into: Path) -> Fetched | Refused:
+def _copy_folder(path: Path, into: Path) -> Fetched | Refused:
     """Copy a folder as it is, links included, so that the checks see them."""
     total = 0
     for number, file in enumerate(path.rglob("*")):
@@ -226,14 +228,14 @@ def _copy(path: Path, into: Path) -> Fetched | Refused:
     return Fetched("", target)
 
 
-def _opened(data: bytes, into: Path) -> Fetched | Refused:
+def _unpack_to(data: bytes, into: Path) -> Fetched | Refused:
     refused = unpack(data, into)
     return refused or Fetched(f"sha256:{hashlib.sha256(data).hexdigest()}", into)
 
 
-def _repository(source: Git, into: Path, reach: Reach) -> Fetched | Refused:
+def _fetch_git(source: Git, into: Path, reach: FetchLimits) -> Fetched | Refused:
     target = into / "repository"
-    found = _checked_out(source, target, reach)
+    found = _check_out(source, target, reach)
     if isinstance(found, Refused):
         return found
     folder = found.folder / source.path
@@ -242,7 +244,7 @@ def _repository(source: Git, into: Path, reach: Reach) -> Fetched | Refused:
     return Fetched(found.revision, folder)
 
 
-def _checked_out(source: Git, target: Path, reach: Reach) -> Fetched | Refused:
+def _check_out(source: Git, target: Path, reach: FetchLimits) -> Fetched | Refused:
     if has_git(reach.environ):
         return clone(source, target, environ=reach.environ, seconds=_GIT_TIMES * reach.seconds)
     if not source.archive:
@@ -250,7 +252,7 @@ def _checked_out(source: Git, target: Path, reach: Reach) -> Fetched | Refused:
     data = get(source.archive, _MOST_DOWNLOAD_BYTES, seconds=reach.seconds)
     if isinstance(data, Refused):
         return data
-    opened = _opened(data, target)
+    opened = _unpack_to(data, target)
     if isinstance(opened, Refused):
         return opened
     # such an archive holds one folder, named after the repository and the revision
@@ -280,7 +282,7 @@ def _is_name(name: JSON) -> bool:
     return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 
-def _from_index(url: str, into: Path, wanted: str | None, *, reach: Reach) -> Fetched | Refused:
+def _from_index(url: str, into: Path, wanted: str | None, *, reach: FetchLimits) -> Fetched | Refused:
     read = read_index(url, seconds=reach.seconds)
     if isinstance(read, Refused):
         return read
@@ -292,12 +294,12 @@ def _from_index(url: str, into: Path, wanted: str | None, *, reach: Reach) -> Fe
         return Refused(Reason.AMBIGUOUS, error, "name one with --skill", {"skills": names})
     folder = into / str(chosen[0]["name"])
     folder.mkdir(parents=True)
-    return _artifact(address, chosen[0], folder, seconds=reach.seconds)
+    return _fetch_artifact(address, chosen[0], folder, seconds=reach.seconds)
 
 
-def _artifact(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
+def _fetch_artifact(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
     if isinstance(entry.get("files"), list):
-        return _listed_files(address, entry, folder, seconds=seconds)
+        return _fetch_listed_files(address, entry, folder, seconds=seconds)
     try:
         url, digest = urljoin(address, str(entry.get("url", ""))), str(entry.get("digest", ""))
     except ValueError:
@@ -316,13 +318,13 @@ def _artifact(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds:
     return refused or Fetched(found, folder)
 
 
-def _listed_files(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
+def _fetch_listed_files(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
     """Fetch the files that an index of the first version lists one by one."""
     listed = entry["files"]
     assert isinstance(listed, list)
     whole = hashlib.sha256()
     for path in listed[:100]:
-        if not isinstance(path, str) or bad_path(path) is not None:
+        if not isinstance(path, str) or refuse_path(path) is not None:
             return Refused(
                 Reason.BLOCKED, f"the index lists the unsafe path {str(path)[:80]!r}", "do not use this package"
             )

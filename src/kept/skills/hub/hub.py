@@ -10,12 +10,12 @@ from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.text import JSON
 from kept.skills.changes import Author, Changed
-from kept.skills.document import bad_name
+from kept.skills.document import refuse_name
 from kept.skills.editor import SkillEditor
 from kept.skills.guard.inspection import abilities, inspect, inspect_folder
 from kept.skills.guard.verdict import Danger, Level, Policy, Report, Trust, policy
-from kept.skills.hub.fetch import Reach, fetch, read_index
-from kept.skills.hub.quarantine import Package, checked, chosen, discard, skills_below
+from kept.skills.hub.fetch import FetchLimits, fetch, read_index
+from kept.skills.hub.quarantine import Package, check_package, choose_skill, discard, skills_below
 from kept.skills.hub.sources import (
     HUB_FOLDER,
     Installed,
@@ -66,7 +66,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditResult:
     """How an installed skill stands against its lock."""
 
     name: str
@@ -95,8 +95,8 @@ class Hub:
         self.lock = LockFile(editor.home)
 
     @property
-    def _reach(self) -> Reach:
-        return Reach(self._library.environ, self._settings.hub_timeout_seconds)
+    def _reach(self) -> FetchLimits:
+        return FetchLimits(self._library.environ, self._settings.hub_timeout_seconds)
 
     def browse(self, text: str) -> list[Offer] | Refused:
         """Return every skill at a source."""
@@ -113,7 +113,7 @@ class Hub:
             fetched = fetch(source, quarantine, wanted=None, reach=self._reach)
             if isinstance(fetched, Refused):
                 return fetched
-            packages = [checked(folder) for folder in skills_below(fetched.folder)]
+            packages = [check_package(folder) for folder in skills_below(fetched.folder)]
             return [Offer(item.name, item.description, text) for item in packages if isinstance(item, Package)]
         finally:
             discard(quarantine)
@@ -125,16 +125,16 @@ class Hub:
             return source
         quarantine = self._quarantine()
         try:
-            return self._prepared(text, source, quarantine, skill=skill)
+            return self._prepare(text, source, quarantine, skill=skill)
         finally:
             discard(quarantine)
 
-    def _prepared(self, text: str, source: Source, quarantine: Path, *, skill: str | None) -> Prepared | Refused:
+    def _prepare(self, text: str, source: Source, quarantine: Path, *, skill: str | None) -> Prepared | Refused:
         fetched = fetch(source, quarantine, wanted=skill, reach=self._reach)
         if isinstance(fetched, Refused):
             return fetched
-        folder = chosen(fetched.folder, skill)
-        package = folder if isinstance(folder, Refused) else checked(folder)
+        folder = choose_skill(fetched.folder, skill)
+        package = folder if isinstance(folder, Refused) else check_package(folder)
         if isinstance(package, Refused):
             return package
         trusted = any(is_from(text, known) for known in self._settings.trusted_sources)
@@ -150,7 +150,7 @@ class Hub:
     def install(self, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
         """Place a prepared skill that a person has agreed to, and lock it."""
         name = prepared.package.name
-        refused = self._stopped(prepared, force=force) or (bad_name(category) if category else None)
+        refused = self._refuse_dangerous(prepared, force=force) or (refuse_name(category) if category else None)
         if refused is not None:
             return refused
         with self._editor.lock(name):
@@ -181,7 +181,7 @@ class Hub:
             rules=prepared.report.rules,
         )
 
-    def _stopped(self, prepared: Prepared, *, force: bool) -> Refused | None:
+    def _refuse_dangerous(self, prepared: Prepared, *, force: bool) -> Refused | None:
         if prepared.policy is not Policy.BLOCK or (force and not prepared.network):
             return None
         reasons: list[JSON] = [str(finding) for finding in prepared.report.findings if finding.level is Level.CRITICAL]
@@ -196,7 +196,7 @@ class Hub:
             return Refused(
                 Reason.NO_MATCH, f"{name!r} was not installed from a source", "`kept skills list` shows what was"
             )
-        audited = self._audited(name, installed)
+        audited = self._audit(name, installed)
         if not force and (audited.changed or audited.added):
             touched = ", ".join((*audited.changed, *audited.added)[:5])
             return Refused(
@@ -220,16 +220,16 @@ class Hub:
         self.lock.drop(name)
         return changed
 
-    def audit(self) -> list[Audited]:
+    def audit(self) -> list[AuditResult]:
         """Hash and scan every installed skill again."""
-        return [self._audited(name, installed) for name, installed in sorted(self.lock.read().items())]
+        return [self._audit(name, installed) for name, installed in sorted(self.lock.read().items())]
 
-    def _audited(self, name: str, installed: Installed) -> Audited:
+    def _audit(self, name: str, installed: Installed) -> AuditResult:
         folder = self._editor.home / installed.place
         present = {path: read_regular(folder / path) for path, _ in files_of(folder)} if folder.is_dir() else {}
         known = {path: digest(data) for path, data in present.items() if data is not None}
         report = inspect_folder(folder) if folder.is_dir() else Report(())
-        return Audited(
+        return AuditResult(
             name,
             changed=tuple(sorted(path for path in known if installed.files.get(path, known[path]) != known[path])),
             missing=tuple(sorted(set(installed.files) - set(present))),
@@ -259,7 +259,7 @@ def _revision(files: Mapping[str, bytes]) -> str:
     return f"sha256:{digest(text.encode())}"
 
 
-def fitting(query: str, offers: Iterable[Offer]) -> list[Offer]:
+def filter_offers(query: str, offers: Iterable[Offer]) -> list[Offer]:
     """Return the offers that share a word with `query`, those that share most first, else as they came."""
     wanted = set(terms(query))
     scored = [(len(wanted.intersection(terms(f"{offer.name} {offer.description}"))), offer) for offer in offers]

@@ -15,8 +15,8 @@ from typing import IO
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
 from kept.skills.document import MOST_NAME, NAME, Document, parse, read_skill
-from kept.skills.frontmatter import BadHead
-from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, bad_path, files_of
+from kept.skills.frontmatter import BadFrontmatter
+from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of, refuse_path
 
 MOST_ENTRIES = 2_000
 MOST_BYTES = 64 * 1_048_576
@@ -32,7 +32,7 @@ def unpack(data: bytes, into: Path) -> Refused | None:
     """Write the files of a zip or tar.gz below `into`, or return why it is not opened."""
     opened = _zip_entries if data[:4] == b"PK\x03\x04" else _tar_entries
     try:
-        for name, content in _bounded(opened(data)):
+        for name, content in _limit_total(opened(data)):
             target = into / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
@@ -62,7 +62,7 @@ def commit_of(data: bytes) -> str:
     return said if _COMMIT.fullmatch(said) else ""
 
 
-def _bounded(entries: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+def _limit_total(entries: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     total = 0
     for number, (name, content) in enumerate(entries):
         total += len(content)
@@ -75,7 +75,7 @@ def _zip_entries(data: bytes) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
             kind = stat.S_IFMT(entry.external_attr >> 16)
-            name = _checked(entry.filename, entry.orig_filename)
+            name = _check_entry_name(entry.filename, entry.orig_filename)
             if kind == stat.S_IFLNK:
                 raise Unsafe(f"the archive holds a symbolic link: {name!r}")
             if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
@@ -83,23 +83,23 @@ def _zip_entries(data: bytes) -> Iterator[tuple[str, bytes]]:
             if entry.is_dir():
                 continue
             with archive.open(entry) as file:
-                yield name, _limited(file, name)
+                yield name, _read_limited(file, name)
 
 
 def _tar_entries(data: bytes) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as archive:
         for entry in archive:
-            name = _checked(entry.name, entry.name)
+            name = _check_entry_name(entry.name, entry.name)
             if entry.isdir():
                 continue
             if not entry.isfile():
                 raise Unsafe(f"the archive holds a link, device or pipe: {name!r}")
             file = archive.extractfile(entry)
             assert file is not None
-            yield name, _limited(file, name)
+            yield name, _read_limited(file, name)
 
 
-def _limited(file: IO[bytes], name: str) -> bytes:
+def _read_limited(file: IO[bytes], name: str) -> bytes:
     """Read at most one file's worth, whatever size the archive claims."""
     pieces, size = [], 0
     while chunk := file.read(_CHUNK):
@@ -110,7 +110,7 @@ def _limited(file: IO[bytes], name: str) -> bytes:
     return b"".join(pieces)
 
 
-def _checked(name: str, original: str) -> str:
+def _check_entry_name(name: str, original: str) -> str:
     plain = name.removeprefix("./").rstrip("/")
     parts = plain.split("/")
     climbs = name.startswith(("/", "\\", "~")) or ".." in parts or "\\" in original or "\0" in original
@@ -118,7 +118,7 @@ def _checked(name: str, original: str) -> str:
         raise Unsafe(f"the archive holds a path that leads out: {name[:120]!r}")
     # hidden files are judged later, by name; here only what could escape or collide is refused
     visible = "/".join(part.lstrip(".") or "_" for part in parts[-6:])
-    if plain and bad_path(visible) is not None:
+    if plain and refuse_path(visible) is not None:
         raise Unsafe(f"the archive holds an unsafe name: {name[:120]!r}")
     return plain
 
@@ -158,7 +158,7 @@ def skills_below(folder: Path) -> list[Path]:
     return found
 
 
-def chosen(folder: Path, wanted: str | None) -> Path | Refused:
+def choose_skill(folder: Path, wanted: str | None) -> Path | Refused:
     """Return the one skill folder that is meant."""
     found = skills_below(folder)
     matching = [place for place in found if place.name == wanted or _name(place) == wanted] if wanted else found
@@ -176,7 +176,7 @@ def _name(folder: Path) -> str:
     return document.name if isinstance(document, Document) else folder.name
 
 
-def checked(folder: Path) -> Package | Refused:
+def check_package(folder: Path) -> Package | Refused:
     """Return the skill in `folder` if its sizes, names and kinds of file are as they must be."""
     files: dict[str, bytes] = {}
     seen: set[str] = set()
@@ -184,40 +184,40 @@ def checked(folder: Path) -> Package | Refused:
         name = path.rpartition("/")[2]
         if name in _HARMLESS_HIDDEN or path.startswith((".github/", "__MACOSX/")):
             continue
-        refused = _unsafe(path, status.st_mode, status.st_size)
+        refused = _refuse_file(path, status.st_mode, status.st_size)
         if refused is None and path.casefold() in seen:
-            refused = _blocked(f"two files differ only by case: {path!r}")
+            refused = _refuse(f"two files differ only by case: {path!r}")
         if refused is not None:
             return refused
         seen.add(path.casefold())
         if len(seen) > MOST_FILES + 1:
-            return _blocked(f"the skill has more than {MOST_FILES} support files")
+            return _refuse(f"the skill has more than {MOST_FILES} support files")
         files[path] = (folder / path).read_bytes()
-    return _described(folder.name, files)
+    return _read_package(folder.name, files)
 
 
-def _unsafe(path: str, mode: int, size: int) -> Refused | None:
+def _refuse_file(path: str, mode: int, size: int) -> Refused | None:
     if stat.S_ISLNK(mode):
-        return _blocked(f"{path!r} is a symbolic link")
+        return _refuse(f"{path!r} is a symbolic link")
     if not stat.S_ISREG(mode):
-        return _blocked(f"{path!r} is a device, pipe or socket")
+        return _refuse(f"{path!r} is a device, pipe or socket")
     if any(part.startswith(".") for part in path.split("/")):
-        return _blocked(f"{path!r} is a hidden file")
-    if bad_path(path) is not None:
-        return _blocked(f"{path!r} is not a safe path")
+        return _refuse(f"{path!r} is a hidden file")
+    if refuse_path(path) is not None:
+        return _refuse(f"{path!r} is not a safe path")
     if size > MOST_FILE_BYTES:
-        return _blocked(f"{path!r} has {size:,} bytes, more than {MOST_FILE_BYTES:,}")
+        return _refuse(f"{path!r} has {size:,} bytes, more than {MOST_FILE_BYTES:,}")
     return None
 
 
-def _described(folder: str, files: Mapping[str, bytes]) -> Package | Refused:
+def _read_package(folder: str, files: Mapping[str, bytes]) -> Package | Refused:
     try:
         document = parse(files[MAIN].decode("utf-8-sig"), folder)
     except KeyError:
         return Refused(Reason.NO_MATCH, "there is no SKILL.md in it", "check the source and the path")
     except UnicodeDecodeError:
         return Refused(Reason.INVALID, "its SKILL.md is not UTF-8", "tell its author")
-    if isinstance(document, BadHead):
+    if isinstance(document, BadFrontmatter):
         return Refused(Reason.INVALID, f"its SKILL.md cannot be loaded: {document.problem}", document.fix)
     if not NAME.fullmatch(document.name) or len(document.name) > MOST_NAME:
         return Refused(Reason.INVALID, f"{document.name[:80]!r} cannot be the name of a skill", "tell its author")
@@ -225,7 +225,7 @@ def _described(folder: str, files: Mapping[str, bytes]) -> Package | Refused:
     return Package(document.name, document.description, files, warnings)
 
 
-def _blocked(error: str) -> Refused:
+def _refuse(error: str) -> Refused:
     return Refused(Reason.BLOCKED, f"stopped in quarantine: {error}", "do not use this package")
 
 

@@ -99,41 +99,43 @@ def parse_source(text: str, *, folder: Path | None = None, github: str = GITHUB)
         return Folder(local) if local.is_dir() else Archive(local)
     if text.startswith("pip:"):
         return Distribution(text.removeprefix("pip:"))
-    return _remote(text, github.rstrip("/")) or Refused(Reason.INVALID, f"{text[:120]!r} names no source", _REMEDY)
+    return _parse_remote(text, github.rstrip("/")) or Refused(
+        Reason.INVALID, f"{text[:120]!r} names no source", _REMEDY
+    )
 
 
-def _remote(text: str, github: str) -> Source | None:
+def _parse_remote(text: str, github: str) -> Source | None:
     for host in (GITHUB, github):
         page = _GITHUB_PAGE.fullmatch(text.removeprefix(host)) if text.startswith(f"{host}/") else None
         if page is not None:
-            return _hosted(host, page[1], page[2], path=page[4] or "", ref=page[3] or "")
+            return _github_source(host, page[1], page[2], path=page[4] or "", ref=page[3] or "")
     if text.startswith(("git+", "git@", "ssh://", "git://", "file://")) or re.search(r"\.git(#|@|$)", text):
-        return _repository(text)
+        return _parse_git(text)
     if safe_url(text):
         return (
             Download(text) if re.search(r"\.(zip|tar\.gz|tgz)$", urlsplit(text).path) else WellKnown(text.rstrip("/"))
         )
     short = _GITHUB_SHORT.fullmatch(text)
-    return _hosted(github, short[1], short[2], path=short[3], ref=short[4] or "") if short is not None else None
+    return _github_source(github, short[1], short[2], path=short[3], ref=short[4] or "") if short is not None else None
 
 
-def _hosted(host: str, owner: str, name: str, *, path: str, ref: str) -> Git | None:
-    if _climbs(path) or _climbs(ref) or _climbs(f"{owner}/{name}"):
+def _github_source(host: str, owner: str, name: str, *, path: str, ref: str) -> Git | None:
+    if _has_traversal(path) or _has_traversal(ref) or _has_traversal(f"{owner}/{name}"):
         return None
     url = f"{host}/{owner}/{name}"
     return Git(url, path.strip("/"), ref, f"{url}/archive/{ref or 'HEAD'}.tar.gz")
 
 
-def _repository(text: str) -> Git | None:
+def _parse_git(text: str) -> Git | None:
     found = _GIT.fullmatch(text)
-    if found is None or _climbs(found[2] or ""):
+    if found is None or _has_traversal(found[2] or ""):
         return None
     # git:// and http:// to other machines can be changed on their way
     plain = found[1].startswith("http") and not safe_url(found[1])
     return None if plain else Git(found[1], found[2] or "", found[3] or "")
 
 
-def _climbs(path: str) -> bool:
+def _has_traversal(path: str) -> bool:
     return any(part in {"..", "."} or part.startswith("-") for part in path.split("/"))
 
 
@@ -149,15 +151,15 @@ def safe_url(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and host in _THIS_MACHINE)
 
 
-def may_lead(origin: str, url: str) -> bool:
+def may_redirect(origin: str, url: str) -> bool:
     """Tell whether what `origin` says may send us to `url`; another machine never sends us to this one."""
     if not safe_url(url):
         return False
     host = urlsplit(url).hostname or ""
-    return host == urlsplit(origin).hostname or urlsplit(origin).hostname in _THIS_MACHINE or not _is_near(host)
+    return host == urlsplit(origin).hostname or urlsplit(origin).hostname in _THIS_MACHINE or not _is_local(host)
 
 
-def _is_near(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         address = ip_address(host)
     except ValueError:
