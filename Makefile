@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-heavy check format lint types imports docs reference bench bench-recall bench-scale clean
+.PHONY: help chat test test-heavy check format lint types imports docs reference bench bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ bench-scale: $(DEV_STAMP) ## Measure search by scale (minutes)
 
 bench-recall: $(DEV_STAMP) ## Measure recall; give DATA=path/to/locomo.json
 	$(BIN)/python benchmarks/recall.py $(DATA)
+
+mutants: $(DEV_STAMP) ## Measure how many small changes of a package its tests notice; give PACKAGE=memory (45 minutes)
+	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]' >&2
+	nice -n 15 $(BIN)/python benchmarks/mutants.py $(PACKAGE)
 
 clean: ## Remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

@@ -1,0 +1,295 @@
+"""Mutation testing: how many small changes of the code the nearest tests notice.
+
+    make mutants PACKAGE=memory          (or: python benchmarks/mutants.py memory --count 200 --seed 1)
+
+A seeded random sample of mutants of one package is made with the operators of cosmic-ray, plus the removal of single
+calls. Each mutant runs against the tests named in `PACKAGES`, in a copy of the tree; the working tree is never changed.
+A mutant is killed when the tests fail or take three times as long as before. The last line is `killed/total`; before it
+come the diffs of the survivors. What only a type checker reads is left out, because no test can notice it.
+"""
+
+import argparse
+import ast
+import difflib
+import importlib
+import os
+import queue
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "memory": (("src/kept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
+    "storage": (("src/kept/storage/**/*.py",), ("tests/unit/storage",)),
+    "security": (("src/kept/security/fence.py", "src/kept/security/secrets.py"), ("tests/unit/security",)),
+    "providers": (
+        ("src/kept/providers/outbox.py", "src/kept/providers/manager.py"),
+        ("tests/unit/providers", "tests/faults/test_manager.py"),
+    ),
+    "sessions": (
+        ("src/kept/sessions/keeping.py", "src/kept/sessions/sqlite/keeping.py", "src/kept/sessions/sqlite/store.py"),
+        ("tests/unit/sessions/sqlite/test_keeping.py", "tests/contract/test_session_store.py"),
+    ),
+    "context": (("src/kept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
+}
+"""Package → source globs → test paths; the tests that take least time and notice most come first."""
+
+SKIPPED_OPERATORS = ("VariableReplacer", "VariableInserter")
+"""They need arguments for every single place."""
+TIMEOUT_FACTOR = 3
+TIMEOUT_EXTRA_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one file."""
+
+    path: str
+    line: int
+    operator: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Somewhere that an operator can change a file."""
+
+    path: str
+    start: tuple[int, int]
+    operator: str
+    occurrence: int
+
+
+def find_places(path: Path) -> Iterator[Place]:
+    """Yield every place of a file that an operator can change and a test could notice."""
+    source = path.read_text(encoding="utf-8")
+    name = str(path.relative_to(ROOT))
+    hidden = hidden_lines(source)
+    for start, _end in removable_calls(source):
+        yield Place(name, start, "remove-call", 0)
+    plugins, trees = importlib.import_module("cosmic_ray.plugins"), importlib.import_module("cosmic_ray.ast")
+    nodes = list(trees.ast_nodes(trees.get_ast(source)))
+    for operator_name in plugins.operator_names():
+        if operator_name.rpartition("/")[2] in SKIPPED_OPERATORS:
+            continue
+        operator = plugins.get_operator(operator_name)()
+        occurrence = 0
+        for node in nodes:
+            for start, _end in operator.mutation_positions(node):
+                if not any(first <= start < last for first, last in hidden):
+                    yield Place(name, start, operator_name, occurrence)
+                occurrence += 1
+
+
+def hidden_lines(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return the spans of what only a type checker reads: annotations, protocols, options of dataclasses."""
+    spans = []
+    for node in ast.walk(ast.parse(source)):
+        found: list[ast.expr | ast.stmt | None] = []
+        if isinstance(node, ast.ClassDef):
+            calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
+            found += [keyword.value for call in calls for keyword in call.keywords]  # frozen=True, slots=True
+            if any(ast.unparse(base) == "Protocol" for base in node.bases):
+                found.append(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node.returns)
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found.append(node.annotation)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            found.append(node)
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+            found.append(node)
+        spans += [(_start(each), _end(each)) for each in found if each is not None]
+    return spans
+
+
+def removable_calls(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return the spans of calls whose result is not used, apart from log messages."""
+    return [
+        (_start(node), _end(node))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and not ast.unparse(node.value.func).startswith("log.")
+    ]
+
+
+def _start(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+
+
+def mutate(place: Place) -> Mutant | None:
+    """Return the mutant of a place, None when the change gives the same code."""
+    source = (ROOT / place.path).read_text(encoding="utf-8")
+    if place.operator == "remove-call":
+        code = remove_call(source, place.start)
+    else:
+        operator = importlib.import_module("cosmic_ray.plugins").get_operator(place.operator)()
+        code = importlib.import_module("cosmic_ray.mutating").mutate_code(source, operator, place.occurrence)
+    if code is None or code == source:
+        return None
+    return Mutant(place.path, place.start[0], place.operator, code)
+
+
+def remove_call(source: str, start: tuple[int, int]) -> str | None:
+    """Return the source with `pass` in place of the call that starts here."""
+    ends = dict(removable_calls(source))
+    if start not in ends:
+        return None
+    lines = source.splitlines(keepends=True)
+    (first, column), (last, end) = start, ends[start]
+    # columns of `ast` count bytes
+    head = lines[first - 1].encode()[:column].decode()
+    tail = lines[last - 1].encode()[end:].decode()
+    return "".join([*lines[: first - 1], f"{head}pass{tail}", *lines[last:]])
+
+
+def sample(package: str, *, count: int, seed: int) -> list[Mutant]:
+    """Return `count` mutants, at most one for each position in the code, the same ones for the same seed."""
+    globs, _ = PACKAGES[package]
+    paths = sorted({path for pattern in globs for path in ROOT.glob(pattern)})
+    if missing := [each for each in (*globs, *PACKAGES[package][1]) if not any(ROOT.glob(each))]:
+        raise SystemExit(f"PACKAGES names paths that do not exist: {', '.join(missing)}")
+    by_position: dict[tuple[str, tuple[int, int]], list[Place]] = {}
+    for path in paths:
+        for place in find_places(path):
+            by_position.setdefault((place.path, place.start), []).append(place)
+    chance = random.Random(seed)
+    positions = sorted(by_position)
+    chance.shuffle(positions)
+    found: list[Mutant] = []
+    for position in positions:
+        mutant = mutate(chance.choice(by_position[position]))
+        if mutant is not None:
+            found.append(mutant)
+        if len(found) == count:
+            break
+    return found
+
+
+def copy_tree(folder: Path) -> None:
+    """Copy every file that git knows or would add; caches and environments stay behind."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+class Runner:
+    """Runs the tests of a package in copies of the tree, one mutant per copy at a time."""
+
+    def __init__(self, folder: Path, tests: Sequence[str], *, jobs: int, python: str) -> None:
+        self._tests = tests
+        self._python = python
+        self._timeout: float | None = None
+        self._copies: queue.Queue[Path] = queue.Queue()
+        for number in range(jobs):
+            copy_tree(folder / str(number))
+            self._copies.put(folder / str(number))
+
+    def measure(self) -> float | None:
+        """Run the tests without a mutant and return their seconds, None when they fail."""
+        folder = self._copies.get()
+        began = time.monotonic()
+        code = self._run(folder)
+        self._copies.put(folder)
+        seconds = time.monotonic() - began
+        # parallel runs slow each other down
+        self._timeout = TIMEOUT_FACTOR * (self._copies.qsize()) * seconds + TIMEOUT_EXTRA_SECONDS
+        return seconds if code == 0 else None
+
+    def kills(self, mutant: Mutant) -> bool:
+        """Put the mutant into a free copy, run the tests, and put the original back."""
+        folder = self._copies.get()
+        target = folder / mutant.path
+        original = target.read_bytes()
+        try:
+            target.write_text(mutant.code, encoding="utf-8")
+            return self._run(folder) != 0
+        finally:
+            target.write_bytes(original)
+            self._copies.put(folder)
+
+    def _run(self, folder: Path) -> int | None:
+        command = [self._python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *self._tests]
+        # stale bytecode could hide a mutant of the same size, so none is written
+        environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, timeout=self._timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return None
+        return done.returncode
+
+
+def diff(mutant: Mutant) -> str:
+    """Return what the mutant changes."""
+    before = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()
+    lines = difflib.unified_diff(before, mutant.code.splitlines(), mutant.path, mutant.operator, lineterm="", n=1)
+    return "\n".join(lines)
+
+
+def judge(runner: Runner, mutants: Sequence[Mutant], *, jobs: int, seconds: float) -> tuple[int, int]:
+    """Run the mutants, print those that survive, and return how many were killed and how many ran."""
+    deadline = time.monotonic() + seconds
+
+    def run(mutant: Mutant) -> bool | None:
+        return runner.kills(mutant) if time.monotonic() < deadline else None
+
+    killed = ran = 0
+    with ThreadPoolExecutor(jobs) as pool:
+        for mutant, result in zip(mutants, pool.map(run, mutants), strict=True):
+            ran += result is not None
+            killed += result is True
+            if result is False:
+                print(f"SURVIVED {mutant.path}:{mutant.line}\n{diff(mutant)}\n", flush=True)
+    return killed, ran
+
+
+def main() -> int:
+    """Run a sample and print the score."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", choices=sorted(PACKAGES))
+    parser.add_argument("--count", type=int, default=150, help="how many mutants (default 150)")
+    parser.add_argument("--seed", type=int, default=12, help="of the sample (default 12)")
+    parser.add_argument("--jobs", type=int, default=2, help="how many run at once (default 2)")
+    parser.add_argument("--minutes", type=float, default=45, help="start no mutant after this time (default 45)")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that runs the tests")
+    options = parser.parse_args()
+
+    mutants = sample(options.package, count=options.count, seed=options.seed)
+    with tempfile.TemporaryDirectory(prefix="kept-mutants-") as name:
+        began = time.monotonic()
+        runner = Runner(Path(name), PACKAGES[options.package][1], jobs=options.jobs, python=options.python)
+        seconds = runner.measure()
+        if seconds is None:
+            print("the tests fail without any mutant", file=sys.stderr)
+            return 1
+        print(f"{len(mutants)} mutants of {options.package}; the tests take {seconds:.0f} s", flush=True)
+        killed, ran = judge(runner, mutants, jobs=options.jobs, seconds=options.minutes * 60)
+        minutes = (time.monotonic() - began) / 60
+    if ran < len(mutants):
+        print(f"{len(mutants) - ran} mutants did not run within {options.minutes:g} minutes")
+    print(f"{options.package}: {killed}/{ran} killed, {minutes:.0f} minutes, seed {options.seed}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
