@@ -78,7 +78,7 @@ def test_nothing_else_lies_in_the_reference(reference):
 
 def test_every_setting_is_documented(reference):
     """Each key stands on the settings page, with words that say what it does."""
-    from kept.config.shape import known_keys
+    from kept.config.settings import known_keys
 
     rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| ([^|]*) \|$", reference["settings.md"], re.MULTILINE))
 

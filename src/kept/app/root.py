@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope
 from kept.app.space import UserSpace
 from kept.config.home import Home, find_home
-from kept.config.load import Loaded, load
-from kept.config.secrets import with_secrets
+from kept.config.load import Loaded, load, with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
 from kept.core.events import Event, ignore
 from kept.core.ids import OWNER, SessionId, UserId
-from kept.observe.log import configure
+from kept.observe import AppLog, open_log
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
@@ -57,6 +56,7 @@ class App:
         self._closing = ExitStack()
         self._spaces: dict[UserId, UserSpace] = {}
         self._mcp: McpTools | None = None
+        self._log: AppLog | None = None
 
     @property
     def owner(self) -> UserSpace:
@@ -65,6 +65,8 @@ class App:
 
     def space(self, user: UserId) -> UserSpace:
         """Return the space of a user; the same object for the same user."""
+        if self._log is not None:
+            self._log.use()
         if user not in self._spaces:
             self._spaces[user] = UserSpace(self, user)
             if user == OWNER:
@@ -202,6 +204,11 @@ class App:
         own = self.settings.platforms.get(platform, {}).get("toolsets")
         return own if isinstance(own, list) else self.settings.toolsets
 
+    def log_to(self, app_log: AppLog) -> None:
+        """Write the records of work with this app to `app_log`, and close it with the app."""
+        self._log = app_log
+        self._closing.callback(app_log.close)
+
     def on_close(self, close: Callable[[], object]) -> None:
         """Call `close` when the app is closed."""
         self._closing.callback(close)
@@ -223,6 +230,12 @@ def open_app(
     """Open the app on the home that is named, by argument, `$KEPT_HOME` or default."""
     variables = os.environ if environ is None else environ
     place = find_home(home, profile, variables)
-    configure(place.logs, debug=debug)
-    full = with_secrets(variables, place.env_file)
-    return App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink)
+    app_log = open_log(place.logs, debug=debug)
+    try:
+        full = with_secrets(variables, place.env_file)
+        app = App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink)
+    except BaseException:
+        app_log.close()
+        raise
+    app.log_to(app_log)
+    return app

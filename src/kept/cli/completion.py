@@ -13,7 +13,7 @@ def typed() -> list[str] | None:
 
 def settings(incomplete: str) -> list[str]:
     """Return the settings that begin like this."""
-    from kept.config.shape import known_keys
+    from kept.config.settings import known_keys
 
     return [key for key in known_keys() if key.startswith(incomplete)]
 

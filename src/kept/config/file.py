@@ -1,4 +1,4 @@
-"""Edits of the settings file that keep its comments and its order."""
+"""Edits of the settings file that keep its comments and order."""
 
 import io
 from collections.abc import Iterator
@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.home import Home
-from kept.config.load import from_text, parsed, put, read_document
-from kept.config.settings import Settings
-from kept.config.shape import known_keys, nearest
+from kept.config.load import from_text, parse_yaml, put, read_document
+from kept.config.settings import Settings, known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
 from kept.core.settings import InvalidSetting, build, fields
 from kept.core.text import dumps, is_encodable
@@ -18,27 +17,27 @@ from kept.storage.locks import hold_lock
 
 
 def set_value(home: Home, key: str, text: str) -> Any:
-    """Write `key` to the settings file and return its value; a value that is not accepted changes nothing."""
+    """Write `key` to the settings file and return its value; an invalid value changes nothing."""
     _check_key(key)
     value = from_text(key, text)
     values: dict[str, Any] = {}
     put(values, key, value)
     try:
         build(Settings, values)
-    except InvalidSetting as unfit:
-        raise ConfigError(str(unfit), f"accepted: {unfit.accepted}") from None
+    except InvalidSetting as invalid:
+        raise ConfigError(str(invalid), f"accepted: {invalid.accepted}") from None
     if not is_encodable(dumps(value)):
-        raise ConfigError(f"{key} cannot be half of a surrogate pair", "accepted: text in UTF-8")
-    with _locked_document(home) as (path, document):
+        raise ConfigError(f"{key} cannot contain a lone surrogate", "accepted: text in UTF-8")
+    with _lock_document(home) as (path, document):
         put(document, key, value)
         _write(path, document)
     return value
 
 
 def unset_value(home: Home, key: str) -> bool:
-    """Remove `key` from the settings file; return whether it stood there."""
+    """Remove `key` from the settings file; return whether it was set."""
     _check_key(key)
-    with _locked_document(home) as (path, document):
+    with _lock_document(home) as (path, document):
         *sections, name = key.split(".")
         node: Any = document
         for section in sections:
@@ -57,43 +56,43 @@ def unset_value(home: Home, key: str) -> bool:
 
 
 def _place_of(node: Any, name: str) -> tuple[int, int] | None:
-    """Return the line and column of a setting; None for one that a YAML merge brought."""
+    """Return the line and column of a setting, or None if it comes from a YAML merge."""
     return node.lc.key(name) if name in (node.lc.data or {}) else None
 
 
 def _without(text: str, line: int, column: int) -> str:
-    """Return the text without the lines of one setting; comments around it stay, to whichever key they belong."""
+    """Return the text without the lines of one setting; comments around it stay, because they may belong to others."""
     lines = text.splitlines(keepends=True)
     end = line + 1
-    while end < len(lines) and (_is_remark(lines[end]) or _is_below(lines[end], column)):
+    while end < len(lines) and (_is_comment(lines[end]) or _is_below(lines[end], column)):
         end += 1
-    while end - 1 > line and _is_remark(lines[end - 1]):
+    while end - 1 > line and _is_comment(lines[end - 1]):
         end -= 1
     return "".join(lines[:line] + lines[end:])
 
 
-def _is_remark(line: str) -> bool:
+def _is_comment(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")
 
 
 def _is_below(line: str, column: int) -> bool:
-    """Whether a line continues a setting that begins at `column`; a list may stand right under its name."""
+    """Whether a line continues a setting that begins at `column`; a list may be indented like its key."""
     indent = len(line) - len(line.lstrip())
     return indent > column or (indent == column and line.lstrip().startswith("- "))
 
 
 def _same(text: str, document: Any) -> bool:
-    """Whether the text says what the document says, empty sections aside."""
+    """Whether the text has the same contents as the document, apart from empty sections."""
     try:
-        return bool(_filled(parsed(text)) == _filled(document))
+        return bool(_without_empty(parse_yaml(text)) == _without_empty(document))
     except ConfigError:
         return False
 
 
-def _filled(node: Any) -> Any:
+def _without_empty(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    return {name: inner for name, value in node.items() if (inner := _filled(value)) not in ({}, None)}
+    return {name: inner for name, value in node.items() if (inner := _without_empty(value)) not in ({}, None)}
 
 
 def _check_key(key: str) -> None:
@@ -108,7 +107,7 @@ def _check_key(key: str) -> None:
 
 
 def _is_mapping(key: str) -> bool:
-    """Whether a setting holds free names and values, below which any key may stand."""
+    """Whether a setting is a mapping with arbitrary keys."""
     annotation: Any = Settings
     for part in key.split("."):
         annotation = fields(annotation)[part]
@@ -116,7 +115,7 @@ def _is_mapping(key: str) -> bool:
 
 
 @contextmanager
-def _locked_document(home: Home) -> Iterator[tuple[Path, Any]]:
+def _lock_document(home: Home) -> Iterator[tuple[Path, Any]]:
     path = home.config_file
     make_folder(home.path)
     with hold_lock(path.with_name(f"{path.name}.lock")):
@@ -137,17 +136,17 @@ def _write(path: Path, document: Any) -> None:
     stream = io.StringIO()
     if document:
         yaml.dump(document, stream)
-    # a file of comments alone has no node that could carry them
-    write_atomically(path, _ended_alike(path, _text_without_keys(path) + stream.getvalue()).encode())
+    # a file with only comments has no node that could carry them
+    write_atomically(path, _keep_line_ends(path, _text_without_keys(path) + stream.getvalue()).encode())
 
 
-def _ended_alike(path: Path, text: str) -> str:
-    """Return the text with the line ends that the file has: all CRLF where it has any."""
+def _keep_line_ends(path: Path, text: str) -> str:
+    """Return the text with the line ends of the file: CRLF if it contains any."""
     lines = text.replace("\r\n", "\n")
     return lines.replace("\n", "\r\n") if b"\r\n" in (read_bytes(path) or b"") else lines
 
 
 def _text_without_keys(path: Path) -> str:
-    """Return the file's text if it holds comments and nothing else, else nothing."""
+    """Return the text of the file if it has only comments, else an empty string."""
     lines = (read_bytes(path) or b"").decode("utf-8-sig").splitlines(keepends=True)
-    return "".join(lines) if all(_is_remark(line) for line in lines) else ""
+    return "".join(lines) if all(_is_comment(line) for line in lines) else ""

@@ -1,10 +1,12 @@
-"""All settings in one tree: each part declares its own, this module puts them together."""
+"""The tree of all settings, assembled from the settings of each package, and the list of its keys."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
+from kept.core.settings import fields, is_section
 from kept.core.tools import Toolset
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings
@@ -15,7 +17,7 @@ from kept.skills.settings import CuratorSettings, SkillSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `config.yaml` may say."""
+    """The contents of `config.yaml`."""
 
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Curated memory: the two pages."""
@@ -51,3 +53,20 @@ class Settings:
     """Per platform: `toolsets` in place of the general ones."""
     mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """MCP servers whose tools the agent gets: `command` and `args`, or `url`."""
+
+
+def known_keys(section: type = Settings, prefix: str = "") -> Iterator[str]:
+    """Yield every dotted key of the configuration, in order."""
+    for name, annotation in fields(section).items():
+        if is_section(annotation):
+            yield from known_keys(annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """Return a "did you mean" hint with the most similar candidate, or an empty string."""
+    import difflib  # lazy: only needed for a misspelt key
+
+    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Generic, TypeVar, cast
 
 _M_ARENA_MAX = -8  # from glibc's malloc.h
@@ -38,10 +39,17 @@ class Job(Generic[T]):
         return cast("T", self.result)
 
 
+def start_thread(work: Callable[[], object], *, name: str) -> threading.Thread:
+    """Start a daemon thread that inherits the context variables of its creator, so that it logs to the same app."""
+    thread = threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 def start_job(work: Callable[[], T], *, name: str) -> Job[T]:
     """Start `work` in a daemon thread, so that a call that hangs never delays the exit of the process."""
     job = Job(work)
-    threading.Thread(target=job.run, name=name, daemon=True).start()
+    start_thread(job.run, name=name)
     return job
 
 

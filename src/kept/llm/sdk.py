@@ -21,6 +21,7 @@ from kept.core.errors import ModelError
 from kept.core.events import Warned, ignore
 from kept.core.messages import ChatRequest, ChatResponse, Delta
 from kept.core.ports import EventSink
+from kept.core.threads import start_thread
 from kept.llm.endpoints import Endpoint, Sending
 from kept.llm.failures import (
     Failure,
@@ -85,9 +86,7 @@ def preload(*modules: str) -> threading.Thread:
             except ImportError:
                 log.info("%s is not installed", module)
 
-    thread = threading.Thread(target=load, name="kept-warm", daemon=True)
-    thread.start()
-    return thread
+    return start_thread(load, name="kept-preload")
 
 
 def timeouts(seconds: float) -> Any:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
+from kept.core.threads import start_thread
 from kept.storage.sql import statements
 from kept.storage.sqlite import Database
 
@@ -95,8 +96,7 @@ class Audit:
             self._inbox.put(record)
             self._inbox.put((record.provider, health))
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write_all, name="kept-audit", daemon=True)
-                self._writer.start()
+                self._writer = start_thread(self._write_all, name="kept-audit")
 
     def flush(self) -> None:
         """Wait until everything handed over is written, unless the database refuses."""

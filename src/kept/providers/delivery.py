@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from kept.core.text import JSON
+from kept.core.threads import start_thread
 from kept.providers.guard import Answered, GuardedProvider, Outcome
 from kept.providers.outbox import Item, Outbox, new_holder
 
@@ -51,8 +52,7 @@ class DeliveryWorker:
             self._stuck = False
             self._changed.notify_all()
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name=f"kept-outbox-{self._lane}", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._run, name=f"kept-outbox-{self._lane}")
 
     def wait_for(self, session_id: str, *, seconds: float) -> bool:
         """Wait until nothing of the session waits, for a while, and not when the head cannot go out now."""

@@ -3,10 +3,11 @@
 import inspect
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from kept.core.threads import Job
+from kept.core.threads import Job, start_thread
 from kept.providers.base import MemoryProvider
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -82,7 +83,7 @@ class WorkerThreads:
             inbox = self._idle.pop() if self._idle else None
         if inbox is None:
             inbox = SimpleQueue()
-            threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
+            start_thread(partial(self._serve, inbox), name=self._name)
         inbox.put(job)
         return job
 

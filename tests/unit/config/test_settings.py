@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from kept.config.file import set_value, unset_value
 from kept.config.home import Home
 from kept.config.load import load
-from kept.config.settings import Settings
-from kept.config.shape import known_keys, nearest
+from kept.config.settings import Settings, known_keys, nearest
 from kept.core.errors import ConfigError, Unreadable, UsageError
 from kept.core.settings import Above, Between, InvalidSetting, accepts, build, describe
 

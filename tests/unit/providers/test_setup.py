@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kept.config.secrets import read_secrets, set_secret
+from kept.config.load import read_secrets, set_secret
 from kept.core.errors import Refused
 from kept.core.settings import Between
 from kept.providers.base import StartContext

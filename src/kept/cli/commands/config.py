@@ -29,7 +29,7 @@ def show(
     """Print every setting with its value and where it came from."""
     from dataclasses import asdict
 
-    from kept.config.shape import known_keys, nearest
+    from kept.config.settings import known_keys, nearest
     from kept.core.errors import UsageError
 
     with opened() as kept:
@@ -97,7 +97,7 @@ def secret(
     """Store a secret in `.env` (read from the terminal or from standard input, never from the arguments)."""
     import sys
 
-    from kept.config.secrets import set_secret
+    from kept.config.load import set_secret
 
     file = chosen_home().env_file
     value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")

@@ -64,7 +64,7 @@ def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
 
 
 def _secrets(kept: "App") -> "Iterator[Check]":
-    from kept.config.secrets import is_exposed
+    from kept.config.load import is_exposed
     from kept.curation.doctor import Check, Health
 
     if is_exposed(kept.home.env_file):

@@ -11,7 +11,7 @@ from kept.cli import completion
 from kept.cli.commands.memory_frame import TargetOption, asked_if_held, pages, show_outcome
 from kept.cli.terminal import JsonFlag, YesFlag, note, opened, print_json, read_input, say
 from kept.cli.text import printable
-from kept.config.shape import nearest
+from kept.config.settings import nearest
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target

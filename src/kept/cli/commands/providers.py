@@ -107,7 +107,7 @@ def _pairs(given: list[str]) -> dict[str, JSON]:
 
 
 def _configure(kept: "App", provider: "MemoryProvider", given: dict[str, JSON]) -> None:
-    from kept.config.secrets import set_secret
+    from kept.config.load import set_secret
     from kept.providers.config import declared_fields, resolve_answers, save
     from kept.providers.hooks import call_hook
 

@@ -13,7 +13,7 @@ from kept.app import App
 from kept.cli.commands.transcript import highlighted, local, message_json
 from kept.cli.terminal import MOST, JsonFlag, fail, moment, note, opened, print_json, say
 from kept.cli.text import indented, printable
-from kept.config.shape import nearest as nearest_word
+from kept.config.settings import nearest as nearest_word
 from kept.core.errors import UsageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Role

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kept.cli.terminal import JsonFlag, fail, opened, print_json, read_input, say
-from kept.config.shape import nearest
+from kept.config.settings import nearest
 from kept.core.ids import SessionId
 from kept.core.tools import ToolContext, ToolSchema
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from kept.core.errors import KeptError
+from kept.core.threads import start_thread
 
 log = logging.getLogger(__name__)
 SETTLE_SECONDS = 0.3
@@ -69,8 +70,7 @@ class Backfill:
         if self._thread is None:
             with self._guard:
                 if self._thread is None and not self._stopping.is_set():
-                    self._thread = threading.Thread(target=self._run, name="kept-vectors", daemon=True)
-                    self._thread.start()
+                    self._thread = start_thread(self._run, name="kept-vectors")
 
     def close(self) -> None:
         """Give the newest messages a moment to get their vectors; the next process makes the rest."""

@@ -1,7 +1,6 @@
 """Calls to an embedding model that may be slow, busy or gone: a timeout, a cooldown after failures, and retries."""
 
 import math
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -9,6 +8,7 @@ from collections.abc import Callable, Sequence
 from kept.core.errors import ContextOverflow, KeptError, ModelBusy, ModelError, ModelRefused
 from kept.core.events import Warned
 from kept.core.ports import Embeds, EventSink
+from kept.core.threads import start_thread
 
 COOLDOWN_SECONDS = 60.0
 """A model that failed is not called again for this long."""
@@ -73,8 +73,7 @@ class CooldownModel:
             except KeptError as error:
                 errors.append(error)
 
-        thread = threading.Thread(target=call, name="kept-question", daemon=True)
-        thread.start()
+        thread = start_thread(call, name="kept-question")
         thread.join(timeout_seconds)
         if errors:
             raise errors[0]
