@@ -17,7 +17,7 @@ from pathlib import Path
 from kept.core.search import SearchRequest
 from kept.core.text import JSON
 from kept.providers.holographic import HolographicProvider
-from kept.sessions.search.engine import find
+from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 
@@ -92,7 +92,7 @@ def as_messages(pool: Pool, tally: Tally, home: str) -> None:
     now = max(item.timestamp for item in pool.said) + 86_400
     for question in pool.questions:
         begun = time.perf_counter()
-        found = find(database.connection, SearchRequest(question.text, limit=50), now=now, asks=None)
+        found = find(database.connection, SearchRequest(question.text, limit=50), now=now)
         lines = [item.external_id or "" for item in found.messages][: max(DEPTHS)]
         tally.add(lines, question.turns, time.perf_counter() - begun)
     database.close()

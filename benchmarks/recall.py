@@ -22,13 +22,15 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import STOP_WORDS
-from kept.sessions.search.engine import find
+from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import open_state
 
 if TYPE_CHECKING:
-    from kept.sessions.search.features import Asks
+    from collections.abc import Callable
+
+    from kept.sessions.search.postings import Similarity
 
 LIMIT = 50
 WHOLE_SESSIONS = "BM25 of whole sessions"
@@ -177,27 +179,29 @@ def run(pools: Sequence[Pool], model: str | None = None) -> dict[str, Tally]:
             filled(store, pool)
             connection = database.connection
             compare(connection, pool)
-            asks = _asks(database, model)
+            embed = _embed(database, model)
             now = max(item.timestamp for item in pool.said) + 86_400
             for question in pool.questions:
-                _ask(connection, pool, question, now=now, asks=asks, tallies=tallies)
+                _ask(connection, pool, question, now=now, embed=embed, tallies=tallies)
             database.close()
     return tallies
 
 
-def _asks(database: Database, model: str | None) -> "Asks | None":
+def _embed(database: Database, model: str | None) -> "Callable[[str], Similarity | None] | None":
     """Give every message its vectors, and return what holds a question against them."""
     if model is None:
         return None
     from kept.sessions.embedding.local import local_model
     from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.semantic import Meaning
+    from kept.sessions.sqlite.semantic import SemanticSearch
 
     settings = EmbeddingSettings(provider="local", background=False)
     chosen = None if model == "auto" else model
-    meaning = Meaning(database, settings, model=lambda: local_model(chosen, os.environ), sink=lambda _event: None)
+    meaning = SemanticSearch(
+        database, settings, model=lambda: local_model(chosen, os.environ), sink=lambda _event: None
+    )
     meaning.embed_all()
-    return lambda text: meaning.asked(database.connection, text)
+    return lambda text: meaning.embed_question(database.connection, text)
 
 
 def _ask(
@@ -206,12 +210,12 @@ def _ask(
     question: Question,
     *,
     now: float,
-    asks: "Asks | None",
+    embed: "Callable[[str], Similarity | None] | None",
     tallies: dict[str, Tally],
 ) -> None:
     start = time.perf_counter()
     request = SearchRequest(question.text, limit=LIMIT)
-    found = find(connection, request, now=now, asks=asks)
+    found = find(connection, request, now=now, embed=embed)
     tallies["kept"].seconds.append(time.perf_counter() - start)
     answers = {
         "kept": (

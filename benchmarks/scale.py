@@ -25,8 +25,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import STOP_WORDS
 from kept.sessions.search.candidates import EXHAUSTIVE, LARGE
-from kept.sessions.search.engine import find
-from kept.sessions.sqlite.postings import Postings
+from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 
@@ -83,14 +82,16 @@ def build(store: SqliteSessionStore, count: int) -> tuple[int, float, float]:
 
 def shapes(store: SqliteSessionStore, count: int) -> list[Shape]:
     """Return the queries, made of words that the store holds as often as the shape asks for."""
-    postings, corpus, chance = Postings(store.database.connection), Corpus(), random.Random(11)
+    postings, corpus, chance = SqlitePostings(store.database.connection), Corpus(), random.Random(11)
     words = [word for word in corpus.words[:20_000] if word not in STOP_WORDS]
-    share = {word: postings.holding(postings.stem(word)) / count for word in words[:400] + chance.sample(words, 1_500)}
+    share = {
+        word: postings.frequency(postings.stem(word)) / count for word in words[:400] + chance.sample(words, 1_500)
+    }
     rare = [word for word, part in share.items() if 0 < part < 0.001]
     middle = [word for word, part in share.items() if 0.001 <= part < 0.02]
     common = [word for word, part in share.items() if part >= 0.02]
     pairs = [left + right for left, right in zip(corpus.characters[:60], corpus.characters[1:61], strict=True)]
-    pairs = [pair for pair in pairs if postings.holding(pair)]
+    pairs = [pair for pair in pairs if postings.frequency(pair)]
     stops = [word for word in corpus.words[:60] if word in STOP_WORDS]
     end = START + count * SECONDS_BETWEEN
 

@@ -21,7 +21,7 @@ from typing import Any
 from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import vectors
-from kept.sessions.sqlite.semantic import Meaning
+from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.sqlite.vector_cache import compared
 from kept.storage.sqlite import Connection
@@ -96,11 +96,11 @@ def timed(name: str, act: Callable[[int], object]) -> None:
     )
 
 
-def lost(connection: Connection, meaning: Meaning, numbers: Sequence[int]) -> float:
+def lost(connection: Connection, meaning: SemanticSearch, numbers: Sequence[int]) -> float:
     """Return the share of the best 50 messages that the short forms keep, over some questions."""
     shares = []
     for number in range(5):
-        asked = meaning.asked(connection, QUESTION.format(number))
+        asked = meaning.embed_question(connection, QUESTION.format(number))
         assert asked is not None
         exact = compared(connection, asked.vector, numbers)
         best = set(sorted(exact, key=exact.__getitem__, reverse=True)[:50])
@@ -120,21 +120,21 @@ def main() -> None:
         with database.writing() as connection:
             count = fill(connection, model)
         settings = EmbeddingSettings(provider="local", background=False)
-        meaning = Meaning(database, settings, model=lambda: model, sink=print)
+        meaning = SemanticSearch(database, settings, model=lambda: model, sink=print)
         store = SqliteSessionStore(database)
         print(f"{count:,} messages (reference loop {reference_loop_processor_seconds():.3f} s)")
         begun = time.process_time()
-        meaning.asked(database.connection, "the first question")
+        meaning.embed_question(database.connection, "the first question")
         print(f"  read in, put on file         {time.process_time() - begun:.2f} s")
         begun, start = time.process_time(), time.perf_counter()
-        meaning = Meaning(database, settings, model=lambda: model, sink=print)
-        asked = meaning.asked(database.connection, "the first question")
+        meaning = SemanticSearch(database, settings, model=lambda: model, sink=print)
+        asked = meaning.embed_question(database.connection, "the first question")
         assert asked is not None
         asked.nearest(None)
         spent = f"{time.process_time() - begun:.2f} s, {time.perf_counter() - start:.2f} s by the clock"
         print(f"  a process after that         {spent}", flush=True)
         timed("search by words alone", lambda number: store.search(SearchRequest(QUESTION.format(number))))
-        timed("nearest vectors", lambda number: meaning.asked(database.connection, str(number)).nearest(None))  # type: ignore[union-attr] # it has vectors
+        timed("nearest vectors", lambda number: meaning.embed_question(database.connection, str(number)).nearest(None))  # type: ignore[union-attr] # it has vectors
         store.meaning = meaning
         timed("search with vectors", lambda number: store.search(SearchRequest(QUESTION.format(number))))
         if options.model:

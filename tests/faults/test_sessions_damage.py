@@ -16,7 +16,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
 from kept.sessions.sqlite.checkup import log_tail
 from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.semantic import Meaning
+from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import PAGE_BYTES as PAGE
 from kept.storage.state import open_state
@@ -261,7 +261,7 @@ class Letters:
 
 def meaning_of(database, sink=silent):
     settings = EmbeddingSettings(provider="local", background=False)
-    return Meaning(database, settings, model=Letters, sink=sink)
+    return SemanticSearch(database, settings, model=Letters, sink=sink)
 
 
 ROUNDS = 16 if os.environ.get("KEPT_HEAVY") else 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
     from kept.sessions.ports import Sessions
-    from kept.sessions.sqlite.semantic import Meaning
+    from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.skills.tool import SkillTools
     from kept.storage.sqlite import Database
@@ -159,14 +159,14 @@ class App:
         self._closing.callback(database.close)
         return self._store(database, meaning_of(self, database))
 
-    def _store(self, database: Database, meaning: Meaning | None) -> SqliteSessionStore:
+    def _store(self, database: Database, meaning: SemanticSearch | None) -> SqliteSessionStore:
         from kept.sessions.sqlite.store import SqliteSessionStore
 
         settings = self.settings.sessions
         return SqliteSessionStore(database, settings, clock=self.clock, sink=self.tell, meaning=meaning)
 
     @cached_property
-    def meaning(self) -> Meaning | None:
+    def meaning(self) -> SemanticSearch | None:
         """Semantic search beside the word search, None while `sessions.embeddings` is off."""
         if self.settings.sessions.embeddings.provider == "off":
             return None

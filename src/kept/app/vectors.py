@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from kept.core.ports import Embeds
     from kept.llm.endpoints import Endpoint
     from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.semantic import Meaning
+    from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.storage.sqlite import Database
 
 USUAL_MODEL = "text-embedding-3-small"
 _OPENAI = "https://api.openai.com/v1"
 
 
-def meaning_of(app: App, database: Database) -> Meaning | None:
+def meaning_of(app: App, database: Database) -> SemanticSearch | None:
     """Return what searches `database` by meaning, None while vectors are off; no model is loaded yet."""
     settings = app.settings.sessions.embeddings
     if settings.provider == "off":
         return None
-    from kept.sessions.sqlite.semantic import Meaning
+    from kept.sessions.sqlite.semantic import SemanticSearch
 
     def served(timeout: float) -> Embeds:
         from kept.llm.openai import OpenAIEmbeddings
@@ -43,8 +43,8 @@ def meaning_of(app: App, database: Database) -> Meaning | None:
         return local_model(settings.model, app.environ)
 
     if settings.provider == "local":
-        return Meaning(database, settings, model=local, sink=app.tell)
-    return Meaning(
+        return SemanticSearch(database, settings, model=local, sink=app.tell)
+    return SemanticSearch(
         database,
         settings,
         model=lambda: served(settings.timeout),

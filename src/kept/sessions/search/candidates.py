@@ -1,4 +1,4 @@
-"""The messages worth ranking: those that hold most of the question's weight, found without reading everything."""
+"""The candidates of a search: messages that contain most of the question, found without reading everything."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -7,27 +7,31 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Postings
 from kept.sessions.search.ranking import Ranking
-from kept.sessions.search.terms import PREFIX_LIMIT, Held
-from kept.sessions.sqlite.postings import Postings
+from kept.sessions.search.terms import PREFIX_LIMIT, PostingList
 
 _BLOCK_BITS = 5
 _BLOCK = 1 << _BLOCK_BITS
-"""Messages stored together stand in for their session, which is not read yet."""
+"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
 _NEIGHBOURHOOD = 20
 _FULLEST = 600
-"""Blocks whose weight is looked at closely."""
+"""Blocks with most hits, whose scores are computed exactly."""
 _HEAVIEST = 4
+"""How many times a hit of a heavy term counts at most."""
 _COMMON = 15_000
-_ALL_ASKED = 6_000
-"""Messages up to which all for which an explicit condition holds are considered."""
+"""Length from which on a list does not help to tell blocks apart."""
+_ALL_MATCHING = 6_000
+"""Messages that fulfil an explicit condition up to which all of them are candidates."""
 _TOO_LONG = 60_000
-"""Length from which on a list is not read whole beside rarer ones."""
+"""Length from which on a list is read only where it meets rarer ones."""
 _RARE = 400
-"""Messages up to which those that hold a term are told apart with as little as those that hold several."""
-_FEW = 2
+"""Frequency up to which one term alone needs no larger budget than several."""
+_FEW_TERMS = 2
+_COMMON_TERMS = 5
+"""Terms with lists too long to read of which combinations are looked up."""
 _SHORT = 8
-"""Length that a short message is taken to have before its own is looked up."""
+"""Assumed length of a short message before its own is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,11 @@ class Budget:
     """How much one search may read."""
 
     postings: int = 70_000
-    """Entries of term lists that are read whole, rarest term first."""
+    """Entries of posting lists that are read in full, rarest term first."""
     per_list: int = 1_500
     """Entries of one list, or of one combination of lists, that are considered."""
     blocks: int = 150
-    """Blocks of messages dense with the terms of which all messages are considered."""
+    """Blocks with the highest scores, whose hits all become candidates."""
     looked: int = 1_500
     """Messages whose length is looked up."""
     pool: int = 200
@@ -47,17 +51,16 @@ class Budget:
     sessions: int = 32
     """Sessions that are ranked line by line."""
     texts: int = 60
-    """Messages whose text is read for closeness."""
-    asked: int = 30_000
-    """Messages for which an explicit condition may hold that are considered, newest first."""
+    """Messages whose text is read for proximity."""
+    matching: int = 30_000
+    """Messages that may fulfil an explicit condition and are tested, newest first."""
 
-    def fitting(self, limit: int, documents: int, *, held: Sequence[int] = ()) -> "Budget":
-        """Return a budget that fills lists of this length from a store of this size.
+    def fitting(self, limit: int, documents: int, *, frequencies: Sequence[int] = ()) -> "Budget":
+        """Return a budget that fills a result of `limit` entries from a store of `documents` messages.
 
-        `held` says how many messages hold each term. What holds one common term differs by little, so that more of it
-        is looked at.
+        `frequencies` are those of the terms: messages with one common term differ little, so more are looked at.
         """
-        is_one_common = len(held) == 1 and held[0] > _RARE
+        is_one_common = len(frequencies) == 1 and frequencies[0] > _RARE
         large = min(1.0, documents * (4 if is_one_common else 1) / LARGE)
         return replace(
             self,
@@ -69,38 +72,40 @@ class Budget:
 
 
 LARGE = 1_000_000
-"""Messages from which on the whole budget is used; among fewer the best are found with less."""
+"""Messages from which on the whole budget is used; in smaller stores less finds the same."""
 EXHAUSTIVE = Budget(*[10**9] * 8)
-"""Reads and ranks everything that matches, to measure the others by."""
+"""Reads and ranks everything that matches: the reference for measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where to look: the messages that the filters leave, and those for which an explicit condition holds."""
+    """Where to look."""
 
     messages: frozenset[int] | range | None = None
-    asked: AbstractSet[int] | None = None
-    expression: str = ""
-    """What finds at least the messages that are asked for."""
+    """The messages that the filters leave; None when they may be anywhere."""
+    matching: AbstractSet[int] | None = None
+    """The messages that fulfil the explicit condition; None without one."""
+    lookup: Lookup | None = None
+    """Matches at least the messages that fulfil the condition."""
     is_filtered: bool = False
-    """Whether there are filters besides, so that the newest messages may all be taken away."""
+    """Whether there are further filters, which may exclude all of the newest messages."""
 
 
-def pool(
-    postings: Postings, terms: Sequence[Held], ranking: Ranking, *, budget: Budget, scope: Scope
+def find_candidates(
+    postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
-    """Return the most promising messages with a first estimate of their score, best first."""
-    if scope.asked is not None and len(scope.asked) <= _ALL_ASKED:
-        _read_asked(postings, terms, budget=budget, scope=scope)
-        dense, strong = _Dense([], ranking, shortest=0), set[int]()
-        masks = _held_by(terms, scope.asked)
+    """Return the most promising messages with a first estimate of their scores, best first."""
+    if scope.matching is not None and len(scope.matching) <= _ALL_MATCHING:
+        _read_matching(postings, terms, budget=budget, scope=scope)
+        dense, strong = _Blocks([], ranking, shortest=0), set[int]()
+        masks = _term_masks(terms, scope.matching)
     else:
-        _read(postings, terms, budget=budget, scope=scope)
-        dense = _Dense(_weighted(terms, ranking), ranking, shortest=budget.per_list)
-        strong = _strong(postings, terms, budget=budget)
+        _read_lists(postings, terms, budget=budget, scope=scope)
+        dense = _Blocks(_weighted(terms, ranking), ranking, shortest=budget.per_list)
+        strong = _short_messages(postings, terms, budget=budget)
         masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
-        if scope.asked is not None:
-            masks = {number: mask for number, mask in masks.items() if number in scope.asked}
+        if scope.matching is not None:
+            masks = {number: mask for number, mask in masks.items() if number in scope.matching}
     looked = _promising(masks, ranking, dense=dense, strong=strong, budget=budget, length=int(postings.mean_length))
     lengths = postings.lengths(looked)
     near = _neighbours(looked, masks, terms=terms, ranking=ranking)
@@ -113,15 +118,15 @@ def pool(
         estimates.append((estimate, number))
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool + budget.pool // 2]
-    estimates += _between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
+    estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
     around = _density([number for _, number in estimates], _weighted(terms, ranking), ranking)
     best = [(score + around[number], number) for score, number in estimates]
     best.sort(reverse=True)
     return best[: budget.pool]
 
 
-def _between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
-    """Return the messages next to the best that hold no term themselves: answers in other words."""
+def _answers_between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
+    """Return the neighbours of the best messages that contain no term: answers in other words."""
     get = masks.get
     beside = {near for number in best for near in (number - 1, number + 1) if near not in masks}
     return [
@@ -135,51 +140,50 @@ def _between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) ->
     ]
 
 
-def _read(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: Scope) -> None:
-    """Read the lists of the rarest terms as far as the budget goes; inside a scope only what lies there."""
+def _read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the lists of the rarest terms within the budget, restricted to the messages that the filters leave."""
     left = budget.postings * (2 if len(terms) == 1 else 1)  # one list alone costs no intersections
-    read: list[Held] = []
-    for held in sorted(terms, key=lambda held: held.holding):
-        is_common = held.holding > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW
-        if held.ids is None and scope.messages is not None:
-            held.ids = postings.ids_between(
-                held.expression, min(scope.messages, default=0), max(scope.messages, default=0)
-            )
-        elif held.ids is None and held.newest is not None:
-            held.ids = held.newest if not scope.is_filtered else postings.newest_ids(held.expression, PREFIX_LIMIT)
-        elif held.ids is None and is_common:
-            # beside rarer terms it matters only where it stands with one of them
-            rarer = " OR ".join(f"({other.expression})" for other in read)
-            held.beside = postings.ids(f"{held.expression} AND ({rarer})")
-        elif held.ids is None and held.holding <= left:
-            held.ids = postings.ids(held.expression)
-        if held.ids is not None:
-            left -= len(held.ids)
-            read.append(held)
+    read: list[PostingList] = []
+    for term in sorted(terms, key=lambda term: term.frequency):
+        is_common = term.frequency > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW_TERMS
+        if term.ids is None and scope.messages is not None:
+            term.ids = postings.ids_between(term.lookup, min(scope.messages, default=0), max(scope.messages, default=0))
+        elif term.ids is None and term.newest is not None:
+            term.ids = term.newest if not scope.is_filtered else postings.newest_ids(term.lookup, PREFIX_LIMIT)
+        elif term.ids is None and is_common:
+            # with rarer terms in the question, it matters only where it occurs together with one of them
+            rarer = AnyOf(tuple(other.lookup for other in read))
+            term.partial = postings.ids(AllOf((term.lookup, rarer)))
+        elif term.ids is None and term.frequency <= left:
+            term.ids = postings.ids(term.lookup)
+        if term.ids is not None:
+            left -= len(term.ids)
+            read.append(term)
             if scope.messages is not None:
-                held.ids = [number for number in held.ids if number in scope.messages]
+                term.ids = [number for number in term.ids if number in scope.messages]
 
 
-def _read_asked(postings: Postings, terms: Sequence[Held], *, budget: Budget, scope: Scope) -> None:
-    """Read of each list what an explicit condition leaves of it; short lists whole."""
-    first, last = min(scope.asked or (), default=0), max(scope.asked or (), default=0)
-    for held in terms:
-        if held.ids is None and held.holding <= max(_ALL_ASKED, budget.per_list):
-            held.ids = postings.ids(held.expression)
-        elif held.ids is None:
-            held.beside = postings.ids_between(f"({scope.expression}) AND {held.expression}", first, last)
+def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the part of each list that fulfils the explicit condition; short lists in full."""
+    assert scope.lookup is not None
+    first, last = min(scope.matching or (), default=0), max(scope.matching or (), default=0)
+    for term in terms:
+        if term.ids is None and term.frequency <= max(_ALL_MATCHING, budget.per_list):
+            term.ids = postings.ids(term.lookup)
+        elif term.ids is None:
+            term.partial = postings.ids_between(AllOf((scope.lookup, term.lookup)), first, last)
 
 
 def _promising(
     masks: Mapping[int, int],
     ranking: Ranking,
     *,
-    dense: "_Dense",
+    dense: "_Blocks",
     strong: Container[int],
     budget: Budget,
     length: int,
 ) -> list[int]:
-    """Return the messages whose length is worth looking up: by their terms, those beside them and their block."""
+    """Return the messages whose length is worth looking up: by their terms, their neighbours and their block."""
     if len(masks) <= budget.looked:
         return list(masks)
     get, said = masks.get, dense.scores({number >> _BLOCK_BITS for number in masks})
@@ -196,13 +200,13 @@ def _promising(
 
 
 def _neighbours(
-    looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[Held], ranking: Ranking
+    looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[PostingList], ranking: Ranking
 ) -> dict[int, float]:
-    """Return what the messages stored next to each one say, where they say anything."""
-    if len(terms) <= _FEW:
-        # of few terms the lists themselves can be asked, and they know more
+    """Return the gain of each message from its neighbours, where there is any."""
+    if len(terms) <= _FEW_TERMS:
+        # for queries of one or two terms, look up neighbours in the full posting lists
         beside = {number + step for step in (-2, -1, 1, 2) for number in looked}
-        masks = {**_held_by(terms, beside.difference(masks)), **masks}
+        masks = {**_term_masks(terms, beside.difference(masks)), **masks}
     get, gain = masks.get, ranking.neighbours
     near = {}
     for number in looked:
@@ -213,38 +217,40 @@ def _neighbours(
 
 
 def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
-    """Return what the messages stored around each one say, as the session would."""
-    return _said([(number, number - _NEIGHBOURHOOD, number + _NEIGHBOURHOOD) for number in numbers], lists, ranking)
+    """Return the gain of each message from those stored around it, which approximates its session's."""
+    return _span_scores(
+        [(number, number - _NEIGHBOURHOOD, number + _NEIGHBOURHOOD) for number in numbers], lists, ranking
+    )
 
 
-def _weighted(terms: Sequence[Held], ranking: Ranking) -> list[tuple[list[int], float]]:
-    """Return the lists that were read whole, the shortest first, with the weights of their terms."""
+def _weighted(terms: Sequence[PostingList], ranking: Ranking) -> list[tuple[list[int], float]]:
+    """Return the lists that were read in full, shortest first, with the weights of their terms."""
     pairs = zip(terms, ranking.terms, strict=True)
-    return sorted(((held.ids, term.weight) for held, term in pairs if held.ids), key=lambda item: len(item[0]))
+    return sorted(((term.ids, ranked.weight) for term, ranked in pairs if term.ids), key=lambda item: len(item[0]))
 
 
-def _masks(postings: Postings, terms: Sequence[Held], *, chosen: set[int], budget: Budget) -> dict[int, int]:
-    """Return the messages to consider, and which terms each holds, as far as the lists were read."""
-    masks = _held_by(terms, chosen | _chosen(terms, budget=budget))
-    for number, flags in _common(postings, terms, budget=budget).items():
+def _masks(postings: Postings, terms: Sequence[PostingList], *, chosen: set[int], budget: Budget) -> dict[int, int]:
+    """Return the messages to consider, each with the terms it contains as bits."""
+    masks = _term_masks(terms, chosen | _intersect(terms, budget=budget))
+    for number, flags in _common_terms(postings, terms, budget=budget).items():
         masks[number] = masks.get(number, 0) | flags
     return masks
 
 
-def _held_by(terms: Sequence[Held], numbers: AbstractSet[int]) -> dict[int, int]:
-    """Return which terms each of these messages holds, as far as the lists were read."""
+def _term_masks(terms: Sequence[PostingList], numbers: AbstractSet[int]) -> dict[int, int]:
+    """Return which terms each of these messages contains, as far as the lists were read."""
     masks = dict.fromkeys(numbers, 0)
-    for bit, held in enumerate(terms):
+    for bit, term in enumerate(terms):
         flag = 1 << bit
-        for number in held.members & numbers:
+        for number in term.members & numbers:
             masks[number] |= flag
     return masks
 
 
-def _chosen(terms: Sequence[Held], *, budget: Budget) -> set[int]:
-    """Return the messages of rare terms, and those that hold two terms; of too many, those that hold three."""
+def _intersect(terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
+    """Return the messages of rare terms and those with two terms; where those are too many, with three."""
     chosen: set[int] = set()
-    read = sorted((held.members for held in terms if held.members), key=len)
+    read = sorted((term.members for term in terms if term.members), key=len)
     for members in read:
         if len(members) <= budget.per_list:
             chosen |= members
@@ -265,36 +271,36 @@ def _chosen(terms: Sequence[Held], *, budget: Budget) -> set[int]:
     return chosen
 
 
-def _strong(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> set[int]:
-    """Return the short messages of one or two terms with long lists; of more terms, pairs say more."""
-    long = [held for held in terms if len(held.ids or ()) > budget.per_list]
-    if len(long) > _FEW:
+def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
+    """Return the short messages of one or two terms with long lists; with more terms, pairs are better candidates."""
+    long = [term for term in terms if len(term.ids or ()) > budget.per_list]
+    if len(long) > _FEW_TERMS:
         return set()
-    return {number for held in long for number in postings.newest_ids(held.strong, 5 * budget.per_list)}
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list)}
 
 
-class _Dense:
-    """Blocks of messages and how much they say as sessions would; read only where some term has a long list."""
+class _Blocks:
+    """Scores of blocks of messages, by the formula for sessions; only where some term has a long list."""
 
     def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, *, shortest: int) -> None:
         read = lists if lists and len(lists[-1][0]) > shortest else []
-        # beside rarer terms, one very common says little and costs most
+        # next to rarer terms, a very common one says little and costs most
         counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
         use = ranking.weights
         self._lists = [ids for ids, _ in read]
         self._hits = _hits(counted)
         spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in _fullest(self._hits)]
-        self._scores = _said(spans, counted, ranking)
+        self._scores = _span_scores(spans, counted, ranking)
         full = use.session * (1.0 + use.session_saturation) * min((weight for _, weight in counted), default=0.0)
         self._gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
-        """Return what each block says; of the less full ones as if all hits were of the lightest term."""
+        """Return the score of each block; for the less full ones as if all hits were of the lightest term."""
         gains, hits = self._gains, self._hits.get
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
 
     def messages(self, blocks: int) -> Iterable[int]:
-        """Yield the messages of the blocks that say most."""
+        """Yield the hits in the blocks with the highest scores."""
         for block in sorted(self._scores, key=self._scores.__getitem__, reverse=True)[:blocks]:
             first = block << _BLOCK_BITS
             for ids in self._lists:
@@ -303,7 +309,7 @@ class _Dense:
 
 
 def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
-    """Return the hits in each block; those of a term count as often as it outweighs the lightest."""
+    """Return the hits in each block, weighted by term weight relative to the lightest term."""
     hits: Counter[int] = Counter()
     lightest = min((weight for _, weight in lists), default=0.0) or 1.0
     for ids, weight in lists:
@@ -327,10 +333,10 @@ def _fullest(hits: Counter[int]) -> Sequence[int]:
     return above + even[len(above) - _FULLEST :]
 
 
-def _said(
+def _span_scores(
     spans: Sequence[tuple[int, int, int]], lists: Sequence[tuple[list[int], float]], ranking: Ranking
 ) -> dict[int, float]:
-    """Return what the messages of each span (its name, its start, its end) say, as a session would."""
+    """Return the score of each span (name, start, end) by the formula for sessions."""
     use = ranking.weights
     half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
     said = dict.fromkeys([name for name, _, _ in spans], 0.0)
@@ -344,32 +350,32 @@ def _said(
     return said
 
 
-def _common(postings: Postings, terms: Sequence[Held], *, budget: Budget) -> dict[int, int]:
-    """Return messages that hold several of the terms too common to read, or one of them in few words."""
+def _common_terms(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> dict[int, int]:
+    """Return messages with several of the terms whose lists are too long to read, or short ones with one of them."""
     common = sorted(
-        ((bit, held) for bit, held in enumerate(terms) if held.ids is None and held.beside is None),
-        key=lambda item: item[1].holding,
-    )[:5]
-    masks = _together(postings, common, budget=budget)
+        ((bit, term) for bit, term in enumerate(terms) if term.ids is None and term.partial is None),
+        key=lambda item: item[1].frequency,
+    )[:_COMMON_TERMS]
+    masks = _combine(postings, common, budget=budget)
     if len(masks) < budget.pool:
-        for bit, held in common:
-            for number in postings.newest_ids(held.strong, budget.per_list):
+        for bit, term in common:
+            for number in postings.newest_ids(term.in_short_messages, budget.per_list):
                 masks[number] = masks.get(number, 0) | 1 << bit
-            for number in postings.newest_ids(held.expression, budget.pool):
+            for number in postings.newest_ids(term.lookup, budget.pool):
                 masks[number] = masks.get(number, 0) | 1 << bit
-    for bit, held in common:
-        held.beside = sorted(number for number, mask in masks.items() if mask >> bit & 1)
+    for bit, term in common:
+        term.partial = sorted(number for number, mask in masks.items() if mask >> bit & 1)
     return masks
 
 
-def _together(postings: Postings, common: Sequence[tuple[int, Held]], *, budget: Budget) -> dict[int, int]:
-    """Return the newest messages that hold as many of these terms as possible, two at least."""
+def _combine(postings: Postings, common: Sequence[tuple[int, PostingList]], *, budget: Budget) -> dict[int, int]:
+    """Return the newest messages that contain as many of these terms as possible, at least two."""
     masks: dict[int, int] = {}
     for size in range(len(common), 1, -1):
         for group in combinations(common, size):
-            expression = " AND ".join(held.expression for _, held in group)
+            together = AllOf(tuple(term.lookup for _, term in group))
             flags = sum(1 << bit for bit, _ in group)
-            for number in postings.newest_ids(expression, budget.per_list):
+            for number in postings.newest_ids(together, budget.per_list):
                 masks[number] = masks.get(number, 0) | flags
         if len(masks) >= budget.pool:
             break

@@ -1,51 +1,109 @@
-"""The condition of an explicit query: as an expression of the word index, and checked against a text."""
+"""The condition of an explicit query: as a lookup in the index, and as a test of the text."""
 
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kept.sessions.search.analysis import clean, split
+from kept.sessions.search.analysis import WORD, clean, split
+from kept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
 from kept.sessions.search.query import All, Any, Kind, Node, Not, Term
-from kept.sessions.sqlite.postings import Postings, quoted
+from kept.sessions.search.terms import prefix_lookup
 
-_WORD = re.compile(r"[^\W_]+")
+_PAGE = 500
+_MOST_MESSAGES = 3_000
+_MOST_CHARACTERS = 750_000
+"""Text that is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
+_SUBSTRINGS_FROM = 1_500
+"""Candidates from which on a lookup in the substring index costs less than reading their texts."""
+_FIRST = 6_000
+_ENOUGH = 600
+"""Matches of a phrase after which no older ones are read: such a phrase is common speech, not a memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold of a message."""
+    """What a message must fulfil."""
 
     node: Node
-    """What must be checked against the text; what the expression decides is left out."""
-    expression: str
-    """Matches every message that may hold it, and no more unless `has_phrase`."""
+    """What must be tested against the text; what the lookup decides is left out."""
+    lookup: Lookup
+    """Matches every message that may fulfil it, and no others unless `has_phrase`."""
     has_phrase: bool
     required: str
-    """The longest phrase that must hold, folded; empty when there is none."""
+    """The longest phrase that must occur, folded; empty when there is none."""
 
     @property
-    def substrings(self) -> str:
-        """Return what the substring index can be asked for; it knows no scripts without spaces."""
+    def substring(self) -> str:
+        """The phrase to look up in the substring index, which does not cover scripts without spaces."""
         return self.required if self.required.isascii() else ""
 
 
-def condition(postings: Postings, node: Node) -> Condition | None:
-    """Return `node` ready to be asked, or None when it excludes but asks for nothing."""
-    expression = _expression(postings, node)
-    if expression is None:
+def compile_condition(analyzer: Analyzer, node: Node) -> Condition | None:
+    """Return `node` with its lookup, or None when it only excludes."""
+    lookup = _lookup(analyzer, node)
+    if lookup is None:
         return None
-    return Condition(_undecided(node), expression, _has_phrase(node), _spaced(_required_phrase(node)))
+    return Condition(_undecided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
 
 
-def fulfils(postings: Postings, asked: Condition, text: str) -> bool:
-    """Return whether a message of this text, which the expression matches, is what was asked for."""
-    folded = _spaced(text)
-    return asked.required in folded and _checked(postings, asked.node, text, folded=folded)
+def find_matching(
+    postings: Postings, condition: Condition, *, allowed: Container[int] | None, limit: int
+) -> tuple[set[int], int]:
+    """Return the messages that fulfil `condition`, and a lower bound of the older ones that were not tested."""
+    if not condition.has_phrase:
+        newest = postings.newest_ids(condition.lookup, limit)
+        return {number for number in newest if allowed is None or number in allowed}, int(len(newest) >= limit)
+    phrases, below = _PhraseSearch(postings, condition), None
+    for size in (min(_FIRST, limit), limit - _FIRST):
+        newest = postings.newest_ids(condition.lookup, size, below=below)
+        phrases.read([number for number in newest if allowed is None or number in allowed])
+        if len(newest) < size:
+            return phrases.found, phrases.unread
+        below = newest[0]
+        if phrases.has_enough:
+            break
+    return phrases.found, phrases.unread + 1
+
+
+class _PhraseSearch:
+    """Tests the texts of candidates, newest first, within limits."""
+
+    def __init__(self, postings: Postings, condition: Condition) -> None:
+        self._postings = postings
+        self._condition = condition
+        self._messages = 0
+        self._characters = 0
+        self.found: set[int] = set()
+        self.unread = 0
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough messages were found or read."""
+        return len(self.found) >= _ENOUGH or self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
+
+    def read(self, candidates: Sequence[int]) -> None:
+        """Test the candidates, given in ascending order, from the newest on."""
+        if len(candidates) > _SUBSTRINGS_FROM and self._condition.substring:
+            within = self._postings.containing_between(self._condition.substring, candidates[0], candidates[-1])
+            candidates = sorted(within.intersection(candidates))
+        newest = candidates[::-1]
+        for start in range(0, len(newest), _PAGE):
+            if self.has_enough:
+                self.unread += len(newest) - start
+                return
+            self._test(newest[start : start + _PAGE])
+
+    def _test(self, numbers: Sequence[int]) -> None:
+        self._messages += len(numbers)
+        for number, text in self._postings.texts(numbers).items():
+            self._characters += len(text)
+            if _fulfils(self._postings, self._condition, text):
+                self.found.add(number)
 
 
 def is_any(node: Node) -> bool:
-    """Return whether `node` asks for no more than any one of some words."""
+    """Return whether one word of several is enough to fulfil `node`."""
     match node:
         case Term():
             return node.kind is not Kind.PHRASE
@@ -56,7 +114,6 @@ def is_any(node: Node) -> bool:
 
 
 def _required_phrase(node: Node) -> str:
-    """Return the longest phrase that must hold, or nothing."""
     match node:
         case Term(text, Kind.PHRASE):
             return text
@@ -67,7 +124,7 @@ def _required_phrase(node: Node) -> str:
 
 
 def _undecided(node: Node) -> Node:
-    """Return `node` without the words that every match of the expression holds, or does not hold, anyway."""
+    """Return `node` without the words that the lookup decides."""
     if not isinstance(node, All):
         return node
     left = tuple(child for child in node.nodes if _has_phrase(child))
@@ -94,170 +151,92 @@ def _has_phrase(node: Node) -> bool:
             return _has_phrase(child)
 
 
-def _expression(postings: Postings, node: Node) -> str | None:
-    """Return an expression that matches at least every message for which `node` holds."""
+def _lookup(analyzer: Analyzer, node: Node) -> Lookup | None:
+    """Return a lookup that matches at least every message which fulfils `node`."""
     match node:
         case Term():
-            return _term_expression(postings, node)
+            return _term_lookup(analyzer, node)
         case Any(nodes):
-            found = [_expression(postings, child) for child in nodes if not isinstance(child, Not)]
-            known = [expression for expression in found if expression is not None]
-            return " OR ".join(f"({expression})" for expression in known) if known else None
+            found = [_lookup(analyzer, child) for child in nodes if not isinstance(child, Not)]
+            known = tuple(lookup for lookup in found if lookup is not None)
+            return AnyOf(known) if known else None
         case All(nodes):
-            return _all_expression(postings, nodes)
+            return _all_lookup(analyzer, nodes)
         case Not():
             return None
 
 
-def _all_expression(postings: Postings, nodes: Sequence[Node]) -> str | None:
-    found = [_expression(postings, child) for child in nodes if not isinstance(child, Not)]
-    wanted = [expression for expression in found if expression is not None]
+def _all_lookup(analyzer: Analyzer, nodes: Sequence[Node]) -> Lookup | None:
+    found = [_lookup(analyzer, child) for child in nodes if not isinstance(child, Not)]
+    wanted = tuple(lookup for lookup in found if lookup is not None)
     if not wanted:
         return None
-    expression = " AND ".join(f"({part})" for part in wanted)
+    lookup: Lookup = AllOf(wanted)
     for child in nodes:
-        # a phrase is known by its words only, so its absence is left to the check against the text
+        # the index knows a phrase by its words only, so its absence is left to the test of the text
         if isinstance(child, Not) and not _has_phrase(child.node):
-            unwanted = _expression(postings, child.node)
+            unwanted = _lookup(analyzer, child.node)
             if unwanted is not None:
-                expression = f"({expression}) NOT ({unwanted})"
-    return expression
+                lookup = Without(lookup, unwanted)
+    return lookup
 
 
-def beginning(postings: Postings, text: str) -> str:
-    """Return what finds every word that begins with `text`.
-
-    The index stems what is asked, and `deploi*` would not meet `deploy`: it is asked for what both begin with.
-    """
-    stem = postings.stem(text)
-    shared = next((place for place in range(min(len(stem), len(text))) if stem[place] != text[place]), len(stem))
-    return quoted(text[:shared] or text) + " *"
-
-
-def _term_expression(postings: Postings, term: Term) -> str | None:
+def _term_lookup(analyzer: Analyzer, term: Term) -> Lookup | None:
     match term.kind:
         case Kind.PREFIX:
-            return beginning(postings, term.text)
+            return prefix_lookup(analyzer, term.text)
         case Kind.WORD:
-            return quoted(term.text) if postings.stem(term.text) else None
+            return Word(term.text) if analyzer.stem(term.text) else None
         case Kind.PHRASE:
             words, _ = split(clean(term.text))
-            tokens = [word for word in _WORD.findall(words) if postings.stem(word)]
-            return " AND ".join(quoted(token) for token in tokens) if tokens else None
+            tokens = tuple(Word(word) for word in WORD.findall(words) if analyzer.stem(word))
+            return AllOf(tokens) if tokens else None
 
 
-def holds(postings: Postings, node: Node, text: str) -> bool:
-    """Return whether `node` holds for a message of this text."""
-    return _checked(postings, node, text, folded=_spaced(text))
+def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
+    """Return whether a message that the lookup matches fulfils the condition."""
+    folded = _fold(text)
+    return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)
 
 
-def _checked(postings: Postings, node: Node, text: str, *, folded: str) -> bool:
+def _test(analyzer: Analyzer, node: Node, text: str, *, folded: str) -> bool:
     tokens: frozenset[str] = frozenset()
     if _has_word(node):
         words, marks = split(clean(text))
-        tokens = frozenset(postings.tokens(f"{words} {' '.join(marks)}"))
-    return _holds(postings, node, tokens, folded)
+        tokens = frozenset(analyzer.tokens(f"{words} {' '.join(marks)}"))
+    return _holds(analyzer, node, tokens, folded)
 
 
-def _folded(text: str) -> str:
-    return clean(text).casefold()
+def _fold(text: str) -> str:
+    """Return `text` in one case, with single spaces."""
+    return " ".join(clean(text).casefold().split())
 
 
-def _spaced(text: str) -> str:
-    return " ".join(_folded(text).split())
-
-
-def _holds(postings: Postings, node: Node, tokens: frozenset[str], folded: str) -> bool:
+def _holds(analyzer: Analyzer, node: Node, tokens: frozenset[str], folded: str) -> bool:
     match node:
         case Term():
-            return _term_holds(postings, node, tokens, folded)
+            return _term_holds(analyzer, node, tokens, folded)
         case All(nodes):
-            return all(_holds(postings, child, tokens, folded) for child in nodes)
+            return all(_holds(analyzer, child, tokens, folded) for child in nodes)
         case Any(nodes):
-            return any(_holds(postings, child, tokens, folded) for child in nodes)
+            return any(_holds(analyzer, child, tokens, folded) for child in nodes)
         case Not(child):
-            return not _holds(postings, child, tokens, folded)
+            return not _holds(analyzer, child, tokens, folded)
 
 
-def _term_holds(postings: Postings, term: Term, tokens: frozenset[str], folded: str) -> bool:
+def _term_holds(analyzer: Analyzer, term: Term, tokens: frozenset[str], folded: str) -> bool:
     match term.kind:
         case Kind.WORD:
-            return postings.stem(term.text) in tokens
+            return analyzer.stem(term.text) in tokens
         case Kind.PREFIX:
             return any(token.startswith(term.text) for token in tokens)
         case Kind.PHRASE:
-            return _phrase(term.text).search(folded) is not None
+            return _phrase_pattern(term.text).search(folded) is not None
 
 
 @lru_cache(maxsize=64)
-def _phrase(text: str) -> re.Pattern[str]:
-    phrase = _folded(text)
+def _phrase_pattern(text: str) -> re.Pattern[str]:
+    phrase = clean(text).casefold()
     start = r"(?<!\w)" if phrase[:1].isascii() and phrase[:1].isalnum() else ""
     end = r"(?!\w)" if phrase[-1:].isascii() and phrase[-1:].isalnum() else ""
     return re.compile(start + re.escape(phrase) + end)
-
-
-_READ_AT_ONCE = 500
-_MOST_MESSAGES = 3_000
-_MOST_CHARACTERS = 750_000
-"""How much is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
-_WORTH_SPELLING = 1_500
-"""Candidates from which on asking the substring index as well costs less than reading them."""
-_FIRST = 6_000
-_ENOUGH = 600
-"""Messages that hold a phrase, after which no older ones are looked for: it is a turn of speech, not a find."""
-
-
-def holding(
-    postings: Postings, asked: Condition, *, allowed: Container[int] | None, limit: int
-) -> tuple[set[int], int]:
-    """Return the messages for which `asked` holds, and how many older ones at least were too many to be read."""
-    if not asked.has_phrase:
-        newest = postings.newest_ids(asked.expression, limit)
-        return {number for number in newest if allowed is None or number in allowed}, int(len(newest) >= limit)
-    reading, below = _Reading(postings, asked), None
-    for size in (min(_FIRST, limit), limit - _FIRST):
-        newest = postings.newest_ids(asked.expression, size, below=below)
-        reading.read([number for number in newest if allowed is None or number in allowed])
-        if len(newest) < size:
-            return reading.found, reading.unread
-        below = newest[0]
-        if reading.has_enough:
-            break
-    return reading.found, reading.unread + 1
-
-
-class _Reading:
-    """The texts that were read for one phrase, and those that hold it."""
-
-    def __init__(self, postings: Postings, asked: Condition) -> None:
-        self._postings = postings
-        self._asked = asked
-        self._messages = 0
-        self._characters = 0
-        self.found: set[int] = set()
-        self.unread = 0
-
-    @property
-    def has_enough(self) -> bool:
-        """Whether enough was found, or read."""
-        return len(self.found) >= _ENOUGH or self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
-
-    def read(self, candidates: Sequence[int]) -> None:
-        """Read the candidates, given in order, from the newest on, as far as that goes."""
-        if len(candidates) > _WORTH_SPELLING and self._asked.substrings:
-            spelt = self._postings.spelt_between(self._asked.substrings, candidates[0], candidates[-1])
-            candidates = sorted(spelt.intersection(candidates))
-        newest = candidates[::-1]
-        for start in range(0, len(newest), _READ_AT_ONCE):
-            if self.has_enough:
-                self.unread += len(newest) - start
-                return
-            self._check(newest[start : start + _READ_AT_ONCE])
-
-    def _check(self, numbers: Sequence[int]) -> None:
-        self._messages += len(numbers)
-        for number, text in self._postings.texts(numbers).items():
-            self._characters += len(text)
-            if fulfils(self._postings, self._asked, text):
-                self.found.add(number)

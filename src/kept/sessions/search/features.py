@@ -1,58 +1,59 @@
-"""How the words of a question stand in a text: close together, or one after the other as they were asked."""
+"""Ranking features beyond term weights: proximity of words in a text, similarity of vectors in a session."""
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from kept.sessions.search.analysis import SPEAKER, WORD, base, clean, forms, speaker, stop_words
+from kept.sessions.search.postings import Analyzer
 from kept.sessions.search.ranking import Line, Weights
-from kept.sessions.search.terms import Held
-from kept.sessions.sqlite.postings import Postings
+from kept.sessions.search.terms import PostingList
 
-_CHARACTERS = 8_000
-_ASKED_CHARACTERS = 2_000
+_TEXT_CHARACTERS = 8_000
+_QUESTION_CHARACTERS = 2_000
 
 
-class Stands(NamedTuple):
-    """How the words of a question stand in one text."""
+class Occurrence(NamedTuple):
+    """How the words of a question occur in one text."""
 
-    gap: float
-    """How close its terms stand, in weight."""
+    closeness: float
+    """How close together its terms are, in weight."""
     quoted: float
-    """How much of it stands there word for word, 0 to 1."""
-    held: int
-    """Its terms that stand there, as bits."""
-    small: int
-    """Its stop words that stand there."""
+    """How much of the question occurs word for word, 0 to 1."""
+    terms: int
+    """The terms that occur, as bits."""
+    stop_words: int
+    """How many of its stop words occur."""
 
 
-class Wording:
-    """One question, compared with texts; the words are as the index knows them, in all their forms."""
+class Proximity:
+    """Compares one question with texts, by tokens; every form of an irregular word counts as the same."""
 
-    def __init__(self, postings: Postings, question: str, terms: Sequence[str]) -> None:
-        self._postings = postings
-        self._terms = [[postings.stem(form) for form in forms(term)] for term in terms]
-        asked = clean(question[:_ASKED_CHARACTERS])
-        self._rows = _rows(postings.tokens(asked))
-        self._small = _small(postings, asked)
+    def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str]) -> None:
+        self._analyzer = analyzer
+        self._terms = [[analyzer.stem(form) for form in forms(term)] for term in terms]
+        asked = clean(question[:_QUESTION_CHARACTERS])
+        self._trigrams = _trigrams(analyzer.tokens(asked))
+        self._stop_words = _stop_tokens(analyzer, asked)
 
     @property
-    def is_more_than_terms(self) -> bool:
-        """Whether the question has words or rows of words beside its terms, which a text may hold."""
-        return bool(self._rows or self._small)
+    def has_more_than_terms(self) -> bool:
+        """Whether the question has stop words or word trigrams that a text of one term may contain."""
+        return bool(self._trigrams or self._stop_words)
 
-    def of(self, text: str, weights: Sequence[float]) -> Stands:
-        """Return how the words of the question stand in `text`."""
-        _, rest = speaker(clean(text[:_CHARACTERS]))
-        tokens = self._postings.tokens(rest)
+    def of(self, text: str, weights: Sequence[float]) -> Occurrence:
+        """Return how the words of the question occur in `text`."""
+        _, rest = speaker(clean(text[:_TEXT_CHARACTERS]))
+        tokens = self._analyzer.tokens(rest)
         places = self._places(tokens)
-        held = sum(1 << bit for bit, found in enumerate(places) if found)
-        return Stands(_closeness(places, weights), self._quoted(tokens), held, len(self._small.intersection(tokens)))
+        terms = sum(1 << bit for bit, found in enumerate(places) if found)
+        stop_words = len(self._stop_words.intersection(tokens))
+        return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words)
 
-    def _quoted(self, tokens: Sequence[str]) -> float:
-        share = len(self._rows & _rows(tokens)) / len(self._rows) if self._rows else 0.0
-        return share * share  # a turn of phrase is chance, a whole line is not
+    def _quoted_share(self, tokens: Sequence[str]) -> float:
+        share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams) if self._trigrams else 0.0
+        return share * share  # squared: a common turn of phrase is chance, a whole line is not
 
     def _places(self, tokens: Sequence[str]) -> list[list[int]]:
         lists: list[list[int]] = [[] for _ in self._terms]
@@ -67,7 +68,7 @@ class Wording:
 
 
 def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> float:
-    """Return how close together the terms stand that follow each other in the question."""
+    """Return how close together the terms are that follow each other in the question."""
     gain = 0.0
     for step, share in ((1, 1.0), (2, 0.5)):
         for left in range(len(places) - step):
@@ -77,14 +78,14 @@ def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> flo
     return gain
 
 
-def _small(postings: Postings, question: str) -> frozenset[str]:
-    """Return the stop words of the question; what is left of "don't" and "I'm" is none."""
+def _stop_tokens(analyzer: Analyzer, question: str) -> frozenset[str]:
+    """Return the tokens of the question's stop words, without single letters left by "don't" and "I'm"."""
     words = [word.lower() for word in WORD.findall(question)]
-    return frozenset(postings.stem(word) for word in stop_words(words).intersection(words) if len(word) > 1)
+    return frozenset(analyzer.stem(word) for word in stop_words(words).intersection(words) if len(word) > 1)
 
 
-def _rows(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
-    """Return the words three by three: two in a row are chance, a row of three is not."""
+def _trigrams(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
+    """Return the word trigrams; two equal words in a row are chance, three are not."""
     return frozenset(zip(tokens, tokens[1:], tokens[2:], strict=False))
 
 
@@ -100,42 +101,26 @@ def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
     return best
 
 
-class Likeness(Protocol):
-    """A question's vector, held against those of the messages."""
-
-    def nearest(self, allowed: Collection[int] | None) -> Mapping[int, float]:
-        """Return the messages most like the question, among `allowed` where that is given."""
-        ...
-
-    def of(self, ids: Iterable[int]) -> Mapping[int, float]:
-        """Return how much each of these messages is like the question."""
-        ...
-
-
-Asks: TypeAlias = Callable[[str], Likeness | None]
-"""Makes the vector of a question; None where there is none to be had."""
-
-
-def without_names(query: str, terms: Sequence[Held]) -> str:
-    """Return the question without the names of people who speak: a name is like everything that they say."""
-    names = [re.escape(held.text) for held in terms if held.speaking and not held.text.startswith(SPEAKER)]
+def remove_names(query: str, terms: Sequence[PostingList]) -> str:
+    """Return the question without the names of speakers; a name is similar to everything that its person says."""
+    names = [re.escape(term.text) for term in terms if term.speaker_frequency and not term.text.startswith(SPEAKER)]
     if not names:
         return query
     rest = re.sub(rf"\b(?:{'|'.join(names)})\b(?:['’]s\b)?", " ", query, flags=re.IGNORECASE)
     return " ".join(rest.split()) if re.search(r"\w", rest) else query
 
 
-class Alikeness:
-    """The likeness of the lines of one session, in their order."""
+class LineSimilarity:
+    """Similarity of the lines of one session to the question, neighbours included."""
 
-    def __init__(self, alike: Mapping[int, float], ids: Sequence[int], weights: Weights) -> None:
-        self._alike = alike
+    def __init__(self, similar: Mapping[int, float], ids: Sequence[int], weights: Weights) -> None:
+        self._similar = similar
         self._ids = ids
         self._place = {number: index for index, number in enumerate(ids)}
         self._weights = weights
 
     def of(self, line: Line, *, names_people: bool) -> float:
-        """Return the likeness of a line: its own, and a share of the more alike of its neighbours."""
+        """Return the similarity of a line: its own, and a share of that of its more similar neighbour."""
         use = self._weights
         place = self._place[line.message_id]
         near = max(self._at(place - 1), self._at(place + 1))
@@ -143,10 +128,10 @@ class Alikeness:
         return own if line.spoken or not names_people else use.meaning_other * own
 
     def _at(self, place: int) -> float:
-        return self._alike.get(self._ids[place], 0.0) if 0 <= place < len(self._ids) else 0.0
+        return self._similar.get(self._ids[place], 0.0) if 0 <= place < len(self._ids) else 0.0
 
 
-def of_session(lines: Sequence[Line], weights: Weights) -> float:
-    """Return the likeness of a session, from those of its lines."""
+def session_similarity(lines: Sequence[Line], weights: Weights) -> float:
+    """Return the similarity of a session: that of its best line and a share of its second best."""
     best, second, *_ = *sorted((line.likeness for line in lines), reverse=True)[:2], 0.0, 0.0
     return best + weights.runner_up * second

@@ -1,4 +1,4 @@
-"""The terms of a question as this store knows them: spelt, counted, and with the messages that hold them."""
+"""The terms of a question as posting lists: looked up, corrected where misspelt, counted."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -6,153 +6,188 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE
-from kept.sessions.search.conditions import beginning
+from kept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from kept.sessions.search.query import Kind, Query, Term
-from kept.sessions.sqlite.postings import Postings, quoted
 
 SUBSTRING_LIMIT = 160
+"""Messages that are read for a word which occurs only inside of other words."""
 PREFIX_LIMIT = 40_000
+"""Length at which the posting list of a prefix is cut to the newest."""
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
 _SAME_START = 3
+"""Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
 _UMLAUTS = (("ä", "ae"), ("ö", "oe"), ("ü", "ue"))
 _LEAST_GERMAN = 5
-_LEAST_JOINED, _MOST_JOINED = 4, 24
+"""Letters from which on "ue" is tried as "u"; in shorter words it is rarely an umlaut."""
+_LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
 _SHORT_PREFIX = 3
-_MANY = 20_000
-"""Messages from which on the list of a short prefix is too long to be read."""
+_MANY_DOCUMENTS = 20_000
+"""Messages from which on the list of a short prefix takes too long to join."""
+_PAGE = 500
+_ENOUGH = 1_500
+"""Messages with a common prefix after which no older texts are read: candidates are chosen from this many."""
+_MOST_CHARACTERS = 750_000
+"""Text that is read for a common prefix: about 20 ms."""
+_COMMON_SHARE = 0.04
+"""Share of the newest messages below which the posting list is as fast to read as the texts."""
 
 
 @dataclass(slots=True)
-class Held:
-    """A term, how many messages hold it, and their list once it was read."""
+class PostingList:
+    """A term of the question, how many messages contain it, and their ids once they were read."""
 
     text: str
-    expression: str
-    given: float
-    holding: int
-    speaking: int = 0
+    lookup: Lookup
+    weight: float
+    frequency: int
+    speaker_frequency: int = 0
+    """How many messages a person of this name says."""
     ids: list[int] | None = None
-    beside: list[int] | None = None
-    """The messages that hold a rarer term of the question as well, where the whole list would be too long."""
+    partial: list[int] | None = None
+    """The messages that contain a rarer term of the question as well, where the whole list is too long to read."""
     newest: list[int] | None = None
-    """The newest messages that hold it, of a beginning that so many words have that its whole list is not read."""
+    """The newest messages with a short prefix that is too common to read its whole list."""
     names_date: bool = False
     _members: frozenset[int] | None = None
 
     @property
     def members(self) -> frozenset[int]:
-        """Return the messages that hold the term, as far as they were read."""
-        known = self.ids or self.beside or ()
+        """The messages that contain the term, as far as they were read."""
+        known = self.ids or self.partial or ()
         if self._members is None or len(self._members) != len(known):
             self._members = frozenset(known)
         return self._members
 
     @property
-    def strong(self) -> str:
-        """Return the expression that finds the term in short messages only."""
-        return f'"{STRONG}{self.expression[1:]}'  # a prefix stays one
+    def in_short_messages(self) -> Lookup:
+        """What finds the term in short messages only."""
+        match self.lookup:
+            case Word(text):
+                return Word(STRONG + text)
+            case Prefix(text):
+                return Prefix(STRONG + text)
+            case _:
+                raise AssertionError(f"{self.lookup!r} is not a single term")
 
     def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
-        """Return the messages from `first` to `last` that hold the term."""
-        known = self.ids if self.ids is not None else self.beside
+        """Return the messages from `first` to `last` that contain the term."""
+        known = self.ids if self.ids is not None else self.partial
         if known is None:
-            return postings.ids_between(self.expression, first, last)
+            return postings.ids_between(self.lookup, first, last)
         return known[bisect_left(known, first) : bisect_right(known, last)]
 
 
-def held_terms(postings: Postings, query: Query) -> list[Held]:
-    """Return the question's terms that some message holds; a phrase ranks by its words, which are there too."""
-    found: dict[str, Held] = {}
+def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
+    """Return the terms of the question that occur in some message. Phrases rank by their words, which are terms too."""
+    found: dict[Lookup, PostingList] = {}
     for term in query.terms:
-        held = _held(postings, term)
-        if held is None:
+        listed = _look_up(postings, term)
+        if listed is None:
             continue
-        known = found.get(held.expression)
-        if known is None or known.given < held.given:
-            found[held.expression] = held
-    terms = [held for held in found.values() if held.holding or held.speaking]
-    if terms and all(held.speaking for held in terms):
-        # only names were asked for: what these people say counts as well, less than what is said of them
-        terms += [_spoken(postings, held) for held in terms]
-    return [held for held in terms if held.holding or held.speaking]
+        known = found.get(listed.lookup)
+        if known is None or known.weight < listed.weight:
+            found[listed.lookup] = listed
+    terms = [term for term in found.values() if term.frequency or term.speaker_frequency]
+    if terms and all(term.speaker_frequency for term in terms):
+        # the question consists of names: what these people say counts too, less than what is said of them
+        terms += [_spoken_by(postings, term) for term in terms]
+    return [term for term in terms if term.frequency or term.speaker_frequency]
 
 
-def unknown_weight(query: Query, terms: Sequence[Held]) -> float:
-    """Return the given weight of the question's words that no message holds."""
+def unknown_weight(query: Query, terms: Sequence[PostingList]) -> float:
+    """Return the weight of the question's words that no message contains."""
     asked = sum(term.weight for term in query.terms if term.kind is Kind.WORD and WHOLE not in term.text)
-    known = sum(held.given for held in terms if WHOLE not in held.text and not held.text.startswith(SPEAKER))
+    known = sum(term.weight for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER))
     return max(0.0, asked - known)
 
 
-def speakers(terms: Sequence[Held]) -> Held | None:
-    """Return what finds the messages that the people among `terms` say, or None when there are none."""
-    names = [held for held in terms if held.speaking]
+def find_speakers(terms: Sequence[PostingList]) -> PostingList | None:
+    """Return the list of messages said by people whom the question names, or None when it names none."""
+    names = [term for term in terms if term.speaker_frequency]
     if not names:
         return None
-    expression = " OR ".join(quoted(SPEAKER + held.text) for held in names)
-    return Held("", expression, 0.0, sum(held.speaking for held in names))
+    lookup = AnyOf(tuple(Word(SPEAKER + term.text) for term in names))
+    return PostingList("", lookup, 0.0, sum(term.speaker_frequency for term in names))
 
 
-def _held(postings: Postings, term: Term) -> Held | None:
+def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
+    """Return the lookup for words that start with `text`.
+
+    Tokens are stems: `deploy*` must find the token `deploi`, so only the start that text and stem share is used.
+    """
+    stem = analyzer.stem(text)
+    shared = next((place for place in range(min(len(stem), len(text))) if stem[place] != text[place]), len(stem))
+    return Prefix(text[:shared] or text)
+
+
+def _look_up(postings: Postings, term: Term) -> PostingList | None:
     match term.kind:
         case Kind.PHRASE:
             return None
         case Kind.PREFIX:
-            return _prefix(postings, term)
+            return _look_up_prefix(postings, term)
         case Kind.WORD:
-            return _word(postings, term)
+            return _look_up_word(postings, term)
 
 
-def _prefix(postings: Postings, term: Term) -> Held:
-    expression = beginning(postings, term.text)
-    if len(term.text) <= _SHORT_PREFIX and term.text.isascii() and postings.documents > _MANY:
-        # the index would join the lists of thousands of words, to be cut to the newest again
-        newest = newest_beginning(postings, term.text)
+def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
+    lookup = prefix_lookup(postings, term.text)
+    if len(term.text) <= _SHORT_PREFIX and term.text.isascii() and postings.documents > _MANY_DOCUMENTS:
+        # the index would join the lists of thousands of words, only to be cut to the newest again
+        newest = newest_with_prefix(postings, term.text)
         if newest is not None:
-            return Held(term.text, expression, term.weight, PREFIX_LIMIT, newest=newest)
-    ids = postings.newest_ids(expression, PREFIX_LIMIT)
-    return Held(term.text, expression, term.weight, len(ids), ids=ids)
+            return PostingList(term.text, lookup, term.weight, PREFIX_LIMIT, newest=newest)
+    ids = postings.newest_ids(lookup, PREFIX_LIMIT)
+    return PostingList(term.text, lookup, term.weight, len(ids), ids=ids)
 
 
-def _word(postings: Postings, term: Term) -> Held | None:
+def _look_up_word(postings: Postings, term: Term) -> PostingList | None:
     stem = postings.stem(term.text)
     if not stem:
         return None
-    held = Held(term.text, quoted(term.text), term.weight, postings.holding(stem), names_date=term.names_date)
-    held.speaking = postings.holding(postings.stem(SPEAKER + term.text))
-    if held.holding or held.speaking:
-        return held
-    return _otherwise(postings, term, stem) or held
+    listed = PostingList(term.text, Word(term.text), term.weight, postings.frequency(stem), names_date=term.names_date)
+    listed.speaker_frequency = postings.frequency(postings.stem(SPEAKER + term.text))
+    if listed.frequency or listed.speaker_frequency:
+        return listed
+    return _look_up_variants(postings, term, stem) or listed
 
 
-def _otherwise(postings: Postings, term: Term, stem: str) -> Held | None:
-    """Return a term that no message holds as another spelling of it, inside of words, or as a slip."""
-    known = _first_known(postings, term, _other_letters(term.text))
+def _look_up_variants(postings: Postings, term: Term, stem: str) -> PostingList | None:
+    """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
+    known = _first_known(postings, term, _spelling_variants(term.text))
     if known is not None or WHOLE in term.text:
         return known
-    inside = postings.containing(term.text, SUBSTRING_LIMIT)
+    inside = _containing(postings, term.text)
     if inside:
-        return Held(term.text, quoted(term.text), term.weight, len(inside), ids=inside)
-    known = _first_known(postings, term, _hyphenated(term.text))
+        return PostingList(term.text, Word(term.text), term.weight, len(inside), ids=inside)
+    known = _first_known(postings, term, _hyphenations(term.text))
     if known is not None:
         return known
-    spelling = _spelling(postings, stem)
-    if spelling is None:
+    correction = _correct(postings, stem)
+    if correction is None:
         return None
-    return Held(spelling[0], quoted(spelling[0]), term.weight * MISSPELT_WEIGHT, spelling[1])
+    return PostingList(correction[0], Word(correction[0]), term.weight * MISSPELT_WEIGHT, correction[1])
 
 
-def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> Held | None:
+def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> PostingList | None:
     for other in spellings:
-        count = postings.holding(postings.stem(other))
+        count = postings.frequency(postings.stem(other))
         if count:
-            return Held(other, quoted(other), term.weight, count, names_date=term.names_date)
+            return PostingList(other, Word(other), term.weight, count, names_date=term.names_date)
     return None
 
 
-def _other_letters(word: str) -> Iterator[str]:
-    """Yield other ways to write a word: without its hyphen, with ß or ss, ü or ue."""
+def _containing(postings: Postings, text: str) -> list[int]:
+    """Return the newest messages whose text contains `text` anywhere, case ignored."""
+    folded = text.lower()
+    ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
+    texts = postings.texts(ids)
+    return sorted(number for number in ids if folded in texts.get(number, "").lower())
+
+
+def _spelling_variants(word: str) -> Iterator[str]:
+    """Yield other ways to write a word: without its hyphen, with ß or ss, with ü or ue."""
     if WHOLE in word:
         yield word.replace(WHOLE, "")
         return
@@ -167,25 +202,26 @@ def _other_letters(word: str) -> Iterator[str]:
         yield without.replace("ss", "ß")
 
 
-def _hyphenated(word: str) -> Iterator[str]:
-    """Yield a word parted by a hyphen, at every place."""
-    if word.isalpha() and _LEAST_JOINED <= len(word) <= _MOST_JOINED:
+def _hyphenations(word: str) -> Iterator[str]:
+    """Yield the word with a hyphen at every place."""
+    if word.isalpha() and _LEAST_HYPHENATED <= len(word) <= _MOST_HYPHENATED:
         yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
 
 
-def _spoken(postings: Postings, held: Held) -> Held:
-    marked = SPEAKER + held.text
-    return Held(marked, quoted(marked), held.given * SPEAKER_WEIGHT, postings.holding(postings.stem(marked)))
+def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
+    marked = SPEAKER + name.text
+    frequency = postings.frequency(postings.stem(marked))
+    return PostingList(marked, Word(marked), name.weight * SPEAKER_WEIGHT, frequency)
 
 
-def _spelling(postings: Postings, stem: str) -> tuple[str, int] | None:
-    """Return the indexed word that `stem` is most likely a misspelling of, and how many messages hold it."""
+def _correct(postings: Postings, stem: str) -> tuple[str, int] | None:
+    """Return the token that `stem` is most likely a misspelling of, and its frequency."""
     if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
         return None
     close = [
         (distance, -count, word)
-        for word, count in postings.spellings(stem[:_SAME_START])
-        if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edits(stem, word)) <= 1
+        for word, count in postings.vocabulary(stem[:_SAME_START])
+        if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edit_distance(stem, word)) <= 1
     ]
     if not close:
         return None
@@ -193,7 +229,7 @@ def _spelling(postings: Postings, stem: str) -> tuple[str, int] | None:
     return word, -count
 
 
-def edits(left: str, right: str) -> int:
+def edit_distance(left: str, right: str) -> int:
     """Return how many insertions, deletions, replacements or swaps of neighbours turn one word into the other."""
     before: list[int] = []
     row = list(range(len(right) + 1))
@@ -208,34 +244,29 @@ def edits(left: str, right: str) -> int:
     return row[-1]
 
 
-_AT_ONCE = 500
-_ENOUGH = 1_500
-"""So many are all looked at; of more, only some would be."""
-_MOST_CHARACTERS = 750_000
-_COMMON_SHARE = 0.04
-"""Of the newest messages; a beginning that fewer hold has a list that is read as fast."""
+def newest_with_prefix(postings: Postings, prefix: str) -> list[int] | None:
+    """Return those of the newest messages in which a word starts with `prefix`, in order; None where few do.
 
-
-def newest_beginning(postings: Postings, text: str) -> list[int] | None:
-    """Return those of the newest messages in which a word begins with `text`, in order; None where few hold one."""
-    begins = _begins(text.lower())
+    It reads texts. For a very common prefix that is faster than joining the lists of thousands of words.
+    """
+    matches = _prefix_test(prefix.lower())
     found: list[int] = []
     below: int | None = None
     read = characters = 0
     while len(found) < _ENOUGH and characters < _MOST_CHARACTERS:
-        page = postings.said_before(below, _AT_ONCE)
-        found += [number for number, said in page if begins(said.lower())]
+        page = postings.talk_before(below, _PAGE)
+        found += [number for number, text in page if matches(text.lower())]
         read += len(page)
-        characters += sum([len(said) for _, said in page])
+        characters += sum([len(text) for _, text in page])
         if len(found) < _COMMON_SHARE * read:
             return None
-        if len(page) < _AT_ONCE:
+        if len(page) < _PAGE:
             break
         below = page[-1][0]
     return found[:_ENOUGH][::-1]
 
 
-def _begins(text: str) -> Callable[[str], bool]:
-    """Return what tells whether a word of a lower-cased message begins with `text`; most words follow a space."""
-    spaced, anywhere = f" {text}", re.compile(rf"(?<![^\W_]){re.escape(text)}")
-    return lambda said: text in said and (spaced in said or anywhere.search(said) is not None)
+def _prefix_test(prefix: str) -> Callable[[str], bool]:
+    """Return a test for lower-case texts; the plain search for a space and the prefix settles most of them."""
+    spaced, anywhere = f" {prefix}", re.compile(rf"(?<![^\W_]){re.escape(prefix)}")
+    return lambda text: prefix in text and (spaced in text or anywhere.search(text) is not None)

@@ -1,32 +1,75 @@
-"""Lists of the messages that hold a term, read from the word index as cheaply as it allows."""
+"""The search port on SQLite: posting lists from FTS5, metadata from the tables of messages and sessions."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
+from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
+from kept.sessions.search.engine import search
+from kept.sessions.search.postings import (
+    AllOf,
+    AnyOf,
+    Lookup,
+    MessageHead,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    Similarity,
+    Without,
+    Word,
+)
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
-    from kept.sessions.search.features import Asks
+    from kept.sessions.search.candidates import Budget
 
 SQL = statements("kept.sessions.sqlite", "search.sql")
 TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
 _QUERY = 0x0001
+"""FTS5_TOKENIZE_QUERY."""
 _STALE_SHARE = 0.02
-_TRIPLES = 8
+"""Share by which the number of messages may change before cached counts are dropped."""
+_TRIGRAMS = 8
 _NEWEST_ID = 2**62
 _ONE_BYTE = 0x80
 _CACHE_KIB = 32_768
-"""Pages that a connection which searches may keep; SQLite's own 2 MiB holds no common word's list."""
+"""Page cache of a connection that searches; SQLite's default of 2 MiB is smaller than a common word's list."""
+
+
+def find(
+    connection: Connection,
+    request: SearchRequest,
+    *,
+    user: UserId = OWNER,
+    now: float,
+    embed: "Callable[[str], Similarity | None] | None" = None,
+    budget: "Budget | None" = None,
+) -> Found:
+    """Search the sessions of `user`; every read sees the same state of the file."""
+    with _snapshot(connection):
+        catalog = SqliteCatalog(connection, user=user)
+        return search(SqlitePostings(connection), catalog, request, now=now, embed=embed, budget=budget)
+
+
+@contextmanager
+def _snapshot(connection: Connection) -> Iterator[None]:
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail
 
 
 class Tokenize(Protocol):
-    """SQLite's own tokenizer, as the word index uses it."""
+    """An FTS5 tokenizer, as apsw offers it."""
 
     def __call__(
         self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
@@ -35,45 +78,15 @@ class Tokenize(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Remembered:
-    """What one connection learned of its store; counts may lag behind by a small share."""
-
-    tokenize: Tokenize
-    documents: int = 0
-    holding: dict[str, int] = field(default_factory=dict)
-    sessions: int = 0
-
-
-_remembered: WeakKeyDictionary[Connection, _Remembered] = WeakKeyDictionary()
-"""Per connection, because counting a common word reads its whole list."""
-
-
-def quoted(text: str) -> str:
-    """Return `text` as one string of the index's query language."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-class Postings:
-    """The word index as seen by one search."""
+class Fts5Analyzer:
+    """The tokenizer of the word index: Unicode words without diacritics, Porter stems."""
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.documents, self.mean_length = _totals(connection)
-        known = _remembered.get(connection)
-        if known is None:
-            connection.pragma("cache_size", -_CACHE_KIB)
-            known = _remembered[connection] = _Remembered(connection.fts5_tokenizer("porter", list(TOKENIZER)))
-        if abs(self.documents - known.documents) > _STALE_SHARE * known.documents:
-            known.holding.clear()
-            known.sessions = 0
-            known.documents = self.documents
-        self._known = known
-        self._lengths: dict[int, int] = {}
+        self._tokenize: Tokenize = connection.fts5_tokenizer("porter", list(TOKENIZER))
 
-    def stem(self, text: str) -> str:
-        """Return the token under which a word is indexed; empty when it has none."""
-        tokens = self.tokens(text)
+    def stem(self, word: str) -> str:
+        """Return the token of one word; empty when it has none."""
+        tokens = self.tokens(word)
         return tokens[0] if tokens else ""
 
     def tokens(self, text: str) -> list[str]:
@@ -92,20 +105,54 @@ class Postings:
 
     def _tokens(self, text: str) -> list[str]:
         utf8 = text.encode("utf-8", "replace")
-        found = self._known.tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
+        found = self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
         return [token for token in found if isinstance(token, str)]
 
-    def holding(self, stem: str) -> int:
-        """Return how many messages hold the token, as of not long ago."""
-        known = self._known.holding.get(stem)
+
+@dataclass(slots=True)
+class _Statistics:
+    """Cached counts of one connection's store."""
+
+    analyzer: Fts5Analyzer
+    documents: int = 0
+    frequencies: dict[str, int] = field(default_factory=dict)
+    sessions: int = 0
+
+
+_statistics: WeakKeyDictionary[Connection, _Statistics] = WeakKeyDictionary()
+"""Per connection, because FTS5 counts a common word by reading its whole list."""
+
+
+class SqlitePostings:
+    """The word index and the substring index during one search; implements `search.postings.Postings`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.documents, self.mean_length = _totals(connection)
+        known = _statistics.get(connection)
         if known is None:
-            row = self.connection.execute(SQL.holding, (stem,)).fetchone()
-            known = self._known.holding[stem] = row[0] if row and isinstance(row[0], int) else 0
+            connection.pragma("cache_size", -_CACHE_KIB)
+            known = _statistics[connection] = _Statistics(Fts5Analyzer(connection))
+        if abs(self.documents - known.documents) > _STALE_SHARE * known.documents:
+            known.frequencies.clear()
+            known.sessions = 0
+            known.documents = self.documents
+        self._statistics = known
+        self._lengths: dict[int, int] = {}
+        self.tokens = known.analyzer.tokens
+        self.stem = known.analyzer.stem
+
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token; the cached count may lag behind by a small share."""
+        known = self._statistics.frequencies.get(token)
+        if known is None:
+            row = self._connection.execute(SQL.frequency, (token,)).fetchone()
+            known = self._statistics.frequencies[token] = row[0] if row and isinstance(row[0], int) else 0
         return known
 
-    def spellings(self, start: str) -> list[tuple[str, int]]:
-        """Return the indexed tokens that begin with `start`, with the number of messages that hold each."""
-        rows = self.connection.execute(SQL.spellings, (start, start + "\U0010ffff"))
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
+        rows = self._connection.execute(SQL.vocabulary, (start, start + "\U0010ffff"))
         return [
             (term.decode("utf-8", "replace"), count)
             for term, count in rows
@@ -113,57 +160,51 @@ class Postings:
         ]
 
     def mean_session(self) -> float:
-        """Return how many messages a session has on average."""
-        if self._known.sessions == 0:
-            (count,) = self.connection.execute(SQL.session_count).fetchone() or (0,)
-            self._known.sessions = max(1, count if isinstance(count, int) else 0)
-        return self.documents / self._known.sessions
+        """Return the mean number of messages in a session."""
+        if self._statistics.sessions == 0:
+            (count,) = self._connection.execute(SQL.session_count).fetchone() or (0,)
+            self._statistics.sessions = max(1, count if isinstance(count, int) else 0)
+        return self.documents / self._statistics.sessions
 
-    def ids(self, expression: str) -> list[int]:
-        """Return the messages that `expression` matches, in order."""
-        return numbers(self.connection.execute(SQL.ids, (expression,)).fetchall())
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        return _numbers(self._connection.execute(SQL.ids, (match_expression(lookup),)).fetchall())
 
-    def ids_between(self, expression: str, first: int, last: int) -> list[int]:
-        """Return the messages from `first` to `last` that `expression` matches, in order."""
-        return numbers(self.connection.execute(SQL.ids_between, (expression, first, last)).fetchall())
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last` in ascending order."""
+        bindings = (match_expression(lookup), first, last)
+        return _numbers(self._connection.execute(SQL.ids_between, bindings).fetchall())
 
-    def newest_ids(self, expression: str, limit: int, *, below: int | None = None) -> list[int]:
-        """Return the newest messages, older than `below`, that `expression` matches, in order."""
-        older = (expression, _NEWEST_ID if below is None else below, limit)
-        return sorted(numbers(self.connection.execute(SQL.newest_ids, older).fetchall()))
-
-    def containing(self, text: str, limit: int) -> list[int]:
-        """Return the newest messages whose text holds `text` anywhere, case ignored; three characters at least."""
-        folded = text.lower()
-        ids = self.newest_containing(folded, limit)
-        texts = self.texts(ids)
-        return sorted(number for number in ids if folded in texts.get(number, "").lower())
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        bindings = (match_expression(lookup), _NEWEST_ID if below is None else below, limit)
+        return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
-        """Return the newest messages that hold all the letter triples of `text`: more than hold the text itself."""
-        expression = _triples(text)
+        """Return the newest messages that contain trigrams of `text`: more than contain the text itself."""
+        expression = _trigram_expression(text)
         if not expression:
             return []
-        return numbers(self.connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
+        return _numbers(self._connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
 
-    def spelt_between(self, text: str, first: int, last: int) -> set[int]:
-        """Return the messages from `first` to `last` that hold all the letter triples of `text`; all if it has none."""
-        expression = _triples(text)
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that contain trigrams of `text`; all if it has none."""
+        expression = _trigram_expression(text)
         if not expression:
             return set(range(first, last + 1))
-        return set(numbers(self.connection.execute(SQL.substring_ids_between, (expression, first, last)).fetchall()))
+        return set(_numbers(self._connection.execute(SQL.substring_ids_between, (expression, first, last)).fetchall()))
 
-    def said_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
-        """Return what people and models said, the newest first, each with its id."""
-        rows = self.connection.execute(SQL.said_before, (_NEWEST_ID if below is None else below, limit))
-        return [(int(number), str(said)) for number, said in rows]
+    def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
+        """Return id and text of what people and models said, newest first."""
+        rows = self._connection.execute(SQL.talk_before, (_NEWEST_ID if below is None else below, limit))
+        return [(int(number), str(text)) for number, text in rows]
 
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
-        """Return how many words each message has, among others that were asked for before."""
+        """Return the number of words of each message, and of those that were asked for before."""
         unknown = sorted({*ids}.difference(self._lengths))
-        rows = self.connection.execute(SQL.lengths, (json.dumps(unknown),))
+        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),))
         self._lengths |= {
-            number: size[0] if size[0] < _ONE_BYTE else _first_varint(size)
+            number: size[0] if size[0] < _ONE_BYTE else _varints(size)[0]
             for number, size in rows
             if size and isinstance(size, bytes)  # a damaged page may hold anything
         }
@@ -171,72 +212,116 @@ class Postings:
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
-        rows = self.connection.execute(SQL.texts, (json.dumps(list(ids)),))
+        rows = self._connection.execute(SQL.texts, (json.dumps(list(ids)),))
         return {int(number): str(text or "") for number, text in rows}
 
 
-def numbers(rows: Sequence[Sequence[object]]) -> list[int]:
-    """Return the numbers of an answer that holds them in one JSON list: an answer of rows takes seven times as long."""
+class SqliteCatalog:
+    """Messages and sessions that one user may find; implements `search.postings.Catalog`."""
+
+    def __init__(self, connection: Connection, *, user: UserId) -> None:
+        self._connection = connection
+        self._user = user
+        self.has_other_users = connection.execute(SQL.other_user, (user, user)).fetchone() is not None
+
+    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
+        """Return the messages that exist and were not taken back."""
+        rows = self._connection.execute(SQL.heads, (json.dumps(sorted(ids)),))
+        return {number: MessageHead._make(rest) for number, *rest in rows}
+
+    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
+        """Return the user's sessions among these."""
+        rows = self._connection.execute(SQL.sessions, {"ids": json.dumps(list(session_ids)), "user": self._user})
+        return {
+            name: SessionHead(source, project, started or 0.0, last_active or 0.0, count or 0)
+            for name, source, project, started, last_active, count in rows
+        }
+
+    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
+        """Return at most `limit` of the user's sessions that match."""
+        bindings = {
+            "user": self._user,
+            "project": conditions.project,
+            "sources": json.dumps(conditions.sources) if conditions.sources else None,
+            "after": conditions.after,
+            "before": conditions.before,
+            "limit": limit,
+        }
+        return [str(row[0]) for row in self._connection.execute(SQL.filtered_sessions, bindings)]
+
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session; None without messages."""
+        first, last, count = self._connection.execute(SQL.session_span, (session_id, self._user)).fetchone() or (
+            None,
+            None,
+            0,
+        )
+        if not isinstance(first, int) or not isinstance(last, int):
+            return None
+        return first, last, count if isinstance(count, int) else 0
+
+    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+        """Return the messages of each session in ascending order."""
+        rows = self._connection.execute(SQL.ids_by_session, (json.dumps(list(session_ids)),))
+        return {str(name): _numbers([(joined,)]) for name, joined in rows}
+
+    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
+        """Return the messages of one session from `first` to `last` in ascending order."""
+        rows = self._connection.execute(SQL.session_ids_near, (session_id, first, last))
+        return [number for (number,) in rows if isinstance(number, int)]
+
+
+def match_expression(lookup: Lookup) -> str:
+    """Return `lookup` in the query language of FTS5."""
+    match lookup:
+        case Word(text):
+            return _quote(text)
+        case Prefix(text):
+            return _quote(text) + " *"
+        case AllOf(parts):
+            return " AND ".join(f"({match_expression(part)})" for part in parts)
+        case AnyOf(parts):
+            return " OR ".join(f"({match_expression(part)})" for part in parts)
+        case Without(wanted, unwanted):
+            return f"({match_expression(wanted)}) NOT ({match_expression(unwanted)})"
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _trigram_expression(text: str) -> str:
+    """Return the expression for as many trigrams of `text` as tell it from most others."""
+    trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
+    if not trigrams:
+        return ""
+    # every second trigram covers every letter; the caller checks the rest against the text
+    chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
+    return " AND ".join(_quote(trigram) for trigram in dict.fromkeys(chosen))
+
+
+def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
+    """Return the numbers of one JSON array: an answer with a row per number takes seven times as long."""
     joined = rows[0][0] if rows else None
     found: list[int] = json.loads(joined) if isinstance(joined, str) else []
     return found
 
 
-def _triples(text: str) -> str:
-    """Return the expression for letter triples of `text`, as many as tell it from most others."""
-    marks = [text[place : place + 3] for place in range(len(text) - 2)]
-    if not marks:
-        return ""
-    # every second holds every letter, and what stands between two of them is seen in the text
-    chosen = [*marks[:: max(2, len(marks) // _TRIPLES)], marks[-1]]
-    return " AND ".join(quoted(mark) for mark in dict.fromkeys(chosen))
-
-
-def _first_varint(blob: bytes) -> int:
-    number = 0
+def _varints(blob: bytes) -> list[int]:
+    """Return the numbers in a record of FTS5."""
+    numbers: list[int] = []
+    value = 0
     for byte in blob:
-        number = number << 7 | byte & 0x7F
-        if byte < 0x80:
-            break
-    return number
+        value = value << 7 | byte & 0x7F
+        if byte < _ONE_BYTE:
+            numbers.append(value)
+            value = 0
+    return numbers or [value]
 
 
 def _totals(connection: Connection) -> tuple[int, float]:
-    """Return the number of messages and their mean length, which the index keeps in its first record."""
+    """Return the number of messages and their mean length, which FTS5 keeps in its first record."""
     row = connection.execute(SQL.totals).fetchone()
-    numbers: list[int] = []
-    value = 0
-    for byte in row[0] if row else b"":
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            numbers.append(value)
-            value = 0
-    documents = numbers[0] if numbers else 0
+    numbers = _varints(row[0]) if row else [0]
+    documents = numbers[0]
     return documents, (numbers[1] / documents if documents and len(numbers) > 1 else 1.0)
-
-
-def find(connection: Connection, request: SearchRequest, *, user: str, now: float, asks: "Asks | None" = None) -> Found:
-    """Run the ranked search over the user's sessions on one state of the file."""
-    from kept.sessions.search import engine
-
-    with _one_state(connection):
-        # without other users the filter passes everything and would only make the search read more
-        only = None if _is_only_user(connection, user) else user
-        return engine.find(connection, request, user=only, now=now, asks=asks)
-
-
-def _is_only_user(connection: Connection, user: str) -> bool:
-    return connection.execute(SQL.other_user, (user, user)).fetchone() is None
-
-
-@contextmanager
-def _one_state(connection: Connection) -> Iterator[None]:
-    """Let every read inside see the same rows: what one statement allows, another's write must not change."""
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail

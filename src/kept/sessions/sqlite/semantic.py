@@ -29,7 +29,7 @@ LEASE_SECONDS = 180.0
 _QUESTION_CHARACTERS = 2_000
 
 
-class Asked:
+class QuestionVector:
     """One question's vector, held against the messages; where their vectors cannot be read, it knows of none."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Asked:
             return {}
 
 
-class Meaning:
+class SemanticSearch:
     """The vectors of one database and the model that makes them; everything about them that can fail fails here.
 
     `model` builds what embeds messages, `question` what embeds questions (the same model, in more of a hurry).
@@ -91,18 +91,18 @@ class Meaning:
         wait = self._settings.query_timeout if self._settings.provider == "openai" else None
         return CooldownModel(self._question or (lambda: self.model), timeout_seconds=wait, sink=self._sink)
 
-    def asked(self, connection: Connection, text: str) -> Asked | None:
+    def embed_question(self, connection: Connection, text: str) -> QuestionVector | None:
         """Return the question ready to be compared, or None: no vectors, another model's, or no answer in time."""
         if not text.strip():
             return None
         try:
             with explain_sql_errors(self._database.path):
-                return self._asked(connection, text)
+                return self._embed_question(connection, text)
         except Unreadable as error:
             self._say_damaged(error)
             return None
 
-    def _asked(self, connection: Connection, text: str) -> Asked | None:
+    def _embed_question(self, connection: Connection, text: str) -> QuestionVector | None:
         owner = vectors.made_by(connection)
         if owner is None:
             self._say_once("no message has vectors yet")
@@ -122,7 +122,7 @@ class Meaning:
             matrix = self._matrices.setdefault(len(asked), Matrix(len(asked), shelf))
         matrix.follow(connection)
         unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
-        return Asked(connection, matrix, unit, damaged=self._say_damaged)
+        return QuestionVector(connection, matrix, unit, damaged=self._say_damaged)
 
     def _say_damaged(self, error: Unreadable) -> None:
         log.warning("the vectors cannot be read: %s", error)

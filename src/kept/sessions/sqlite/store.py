@@ -22,10 +22,10 @@ from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 
 if TYPE_CHECKING:
-    from kept.sessions.search.features import Likeness
+    from kept.sessions.search.postings import Similarity
     from kept.sessions.sqlite.forgetting import SqliteForgetting
     from kept.sessions.sqlite.keeping import SqliteKeeping
-    from kept.sessions.sqlite.semantic import Meaning
+    from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.transfer import SqliteTransfer
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class SqliteSessionStore:
         user: UserId = OWNER,
         clock: Clock | None = None,
         sink: EventSink = ignore,
-        meaning: "Meaning | None" = None,
+        meaning: "SemanticSearch | None" = None,
     ) -> None:
         if isinstance(database, SessionFile):
             self.file = database
@@ -336,11 +336,13 @@ class SqliteSessionStore:
         with self.database.reading() as connection:
             from kept.sessions.sqlite import postings
 
-            return postings.find(connection, request, user=self.user, now=self.file.now(), asks=self._asks(connection))
+            return postings.find(
+                connection, request, user=self.user, now=self.file.now(), embed=self._embed(connection)
+            )
 
-    def _asks(self, connection: Connection) -> "Callable[[str], Likeness | None] | None":
+    def _embed(self, connection: Connection) -> "Callable[[str], Similarity | None] | None":
         meaning = self.meaning
-        return None if meaning is None else lambda text: meaning.asked(connection, text)
+        return None if meaning is None else lambda text: meaning.embed_question(connection, text)
 
     # parts, each loaded at its first use
 

@@ -6,12 +6,13 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import clean
-from kept.sessions.search.candidates import Budget, Scope, pool
-from kept.sessions.search.conditions import condition, holding
+from kept.sessions.search.candidates import Budget, Scope, find_candidates
+from kept.sessions.search.conditions import compile_condition, find_matching
+from kept.sessions.search.postings import Prefix
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Ranking, term_weights
-from kept.sessions.search.terms import Held, newest_beginning
-from kept.sessions.sqlite.postings import Postings
+from kept.sessions.search.terms import PostingList, newest_with_prefix
+from kept.sessions.sqlite.postings import SqlitePostings
 
 _MESSAGES = 2_400
 
@@ -28,21 +29,21 @@ def postings(store):
     said = [NewMessage(Message(Role.USER, text(number)), 1.0, Origin.PERSON) for number in range(1, _MESSAGES + 1)]
     echo = NewMessage(Message(Role.TOOL, "stone stone", tool_name="session_search", tool_call_id="1"), 1.0, Origin.TOOL)
     store.append(SessionId("a"), [*said, echo])
-    return Postings(store.database.connection)
+    return SqlitePostings(store.database.connection)
 
 
 def test_a_common_beginning_is_read_from_the_newest_texts(postings):
     """What is read from the texts is what the index says of the same messages; echoes of tools are left out."""
-    found = newest_beginning(postings, "st")
+    found = newest_with_prefix(postings, "st")
 
-    assert found == postings.newest_ids('"st" *', _MESSAGES)
+    assert found == postings.newest_ids(Prefix("st"), _MESSAGES)
     assert len(found) == _MESSAGES // 3
 
 
 @pytest.mark.parametrize("beginning", ["zeb", "xq"])
 def test_a_rare_beginning_is_left_to_the_index(postings, beginning):
     """Where few of the newest messages hold it, nothing more is read."""
-    assert newest_beginning(postings, beginning) is None
+    assert newest_with_prefix(postings, beginning) is None
 
 
 def test_filters_are_not_starved_by_the_newest(postings):
@@ -50,8 +51,10 @@ def test_filters_are_not_starved_by_the_newest(postings):
     ranking = Ranking(term_weights([("st", 1.0, 800, 0)], _MESSAGES), mean_length=9.0, mean_session=50.0, unknown=0.0)
 
     def of(**scope):
-        held = Held("st", '"st" *', 1.0, 800, newest=[2_397, 2_400])
-        return {number for _, number in pool(postings, [held], ranking, budget=Budget(), scope=Scope(**scope))}
+        held = PostingList("st", Prefix("st"), 1.0, 800, newest=[2_397, 2_400])
+        return {
+            number for _, number in find_candidates(postings, [held], ranking, budget=Budget(), scope=Scope(**scope))
+        }
 
     assert {2_397, 2_400} <= of() < {2_397, 2_400, *range(2_390, 2_402)}
     assert len(of(is_filtered=True)) > 100
@@ -60,9 +63,9 @@ def test_filters_are_not_starved_by_the_newest(postings):
 
 def test_a_turn_of_speech_is_not_looked_for_to_the_end(postings):
     """A phrase that most messages hold is answered from the newest, and says that older ones were not read."""
-    asked = condition(postings, parse('"of the"', 1.0).condition)
+    asked = compile_condition(postings, parse('"of the"', 1.0).condition)
 
-    found, unread = holding(postings, asked, allowed=None, limit=30_000)
+    found, unread = find_matching(postings, asked, allowed=None, limit=30_000)
 
     assert min(found) > 1
     assert unread >= _MESSAGES - len(found) - 500
@@ -71,8 +74,8 @@ def test_a_turn_of_speech_is_not_looked_for_to_the_end(postings):
 
 def test_a_rare_phrase_of_common_words_is_found_however_old(store, postings):
     """The words are everywhere, the phrase only in the oldest message: every candidate is gone through."""
-    asked = condition(postings, parse(f'"{clean(text(1))}"', 1.0).condition)
-    found, unread = holding(postings, asked, allowed=None, limit=30_000)
+    asked = compile_condition(postings, parse(f'"{clean(text(1))}"', 1.0).condition)
+    found, unread = find_matching(postings, asked, allowed=None, limit=30_000)
 
     assert (found, unread) == ({1}, 0)
     assert [hit.message_id for hit in store.search(SearchRequest('"yard number 7"')).messages] == [7]

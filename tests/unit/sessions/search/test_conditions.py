@@ -11,7 +11,7 @@ from kept.sessions.arguments import Asked
 from kept.sessions.search import candidates, conditions, filters
 from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.discovery import Asker, answer
-from kept.sessions.search.engine import find
+from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0
@@ -76,7 +76,7 @@ def test_a_condition_finds_the_same_however_much_is_read(
         say(store, f"s{number}", [f"{fruit} {number}" for fruit in fruits[number % 4 :]])
 
     few = search(store, query)
-    monkeypatch.setattr(candidates, "_ALL_ASKED", 0)
+    monkeypatch.setattr(candidates, "_ALL_MATCHING", 0)
     connection = store.database.connection
     every = find(connection, SearchRequest(query), now=NOW, budget=EXHAUSTIVE)
 
@@ -107,7 +107,7 @@ def test_inside_a_very_long_session_only_its_own_messages_are_found(
     store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ids are not read one by one; those of others that lie between are left out."""
-    monkeypatch.setattr(filters, "_ONE_BY_ONE", 3)
+    monkeypatch.setattr(filters, "_LISTED", 3)
     say(store, "long", ["kite one", "two", "three"])
     say(store, "other", ["kite between"])
     store.append(SessionId("long"), [NewMessage(Message(Role.USER, "kite last"), NOW, Origin.PERSON)])

@@ -11,7 +11,7 @@ from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.search.candidates import EXHAUSTIVE
-from kept.sessions.search.engine import find
+from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.state import open_state
 
@@ -44,7 +44,8 @@ def say(store: SqliteSessionStore, name: str, texts: Sequence[str], **session: o
 
 
 def search(store: SqliteSessionStore, query: str, **request: object) -> Found:
-    return find(store.database.connection, SearchRequest(query, **request), now=NOW)  # type: ignore[arg-type]
+    asked = SearchRequest(query, **request)  # type: ignore[arg-type]
+    return find(store.database.connection, asked, user=asked.user_id, now=NOW)
 
 
 def best(store: SqliteSessionStore, query: str, **request: object) -> str:

@@ -7,8 +7,8 @@ import pytest
 
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import IndexedText
-from kept.sessions.search.engine import find
 from kept.sessions.sqlite import index
+from kept.sessions.sqlite.postings import find
 from kept.storage.sqlite import Connection
 from kept.storage.state import open_state
 

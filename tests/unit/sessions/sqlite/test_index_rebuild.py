@@ -4,8 +4,8 @@ from kept.core.clock import SystemClock
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
-from kept.sessions.search.engine import find
 from kept.sessions.sqlite import index
+from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0

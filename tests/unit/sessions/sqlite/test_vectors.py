@@ -13,7 +13,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.keeping import Coverage
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import semantic, vectors
-from kept.sessions.sqlite.semantic import Meaning
+from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.sqlite.vector_cache import Matrix, compared
 
@@ -48,7 +48,7 @@ def equip(store, told):
 
     def equip(model=None, *, embed=True, **options):
         settings = EmbeddingSettings(provider="local", **{"background": False, **options})
-        store.meaning = Meaning(store.database, settings, model=lambda: model or Topical(), sink=told.append)
+        store.meaning = SemanticSearch(store.database, settings, model=lambda: model or Topical(), sink=told.append)
         if embed:
             store.meaning.embed_all()
         return store.meaning

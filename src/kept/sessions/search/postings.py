@@ -1,0 +1,203 @@
+"""The port that a database implements so that sessions can be searched: posting lists and metadata.
+
+Everything else in this package is shared by all databases. A message is known by its id; ids grow with time, so
+"newest" means the highest ids, and the messages stored next to one have the ids next to its own.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Messages that contain the token of this word."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Messages that contain a token which starts with the token of this text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Messages that every part matches."""
+
+    parts: tuple["Lookup", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Messages that at least one part matches."""
+
+    parts: tuple["Lookup", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Messages that `wanted` matches and `unwanted` does not."""
+
+    wanted: "Lookup"
+    unwanted: "Lookup"
+
+
+Lookup: TypeAlias = Word | Prefix | AllOf | AnyOf | Without
+"""Which messages to list. A database may answer from its own query language, or combine lists by term itself."""
+
+
+class Analyzer(Protocol):
+    """Turns text into the tokens of the index. Stored text and queries go through the same one."""
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of `text` in order."""
+        ...
+
+    def stem(self, word: str) -> str:
+        """Return the token of one word; empty when it has none."""
+        ...
+
+
+class Postings(Analyzer, Protocol):
+    """The posting lists of all indexed messages, with their statistics and texts.
+
+    Lists and statistics cover every user of the database; `Catalog` decides which messages may be returned.
+    """
+
+    @property
+    def documents(self) -> int:
+        """How many messages are indexed."""
+        ...
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of words in a message."""
+        ...
+
+    def mean_session(self) -> float:
+        """Return the mean number of messages in a session."""
+        ...
+
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token; the count may lag behind the index by a small share."""
+        ...
+
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
+        ...
+
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        ...
+
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last`, both included, in ascending order."""
+        ...
+
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        ...
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that may contain `text` as a substring, case ignored.
+
+        False positives are allowed, misses are not, except that text of fewer than three characters finds nothing.
+        """
+        ...
+
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that may contain `text`; short text excludes none."""
+        ...
+
+    def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
+        """Return id and text of what people and models said, newest first, older than `below` where given."""
+        ...
+
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of words of each message; the mapping may contain other messages as well."""
+        ...
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return the text of each message."""
+        ...
+
+
+class MessageHead(NamedTuple):
+    """A message without its text. A tuple, because a search reads hundreds."""
+
+    session_id: str
+    role: str
+    timestamp: float
+    external_id: str | None
+
+
+class SessionHead(NamedTuple):
+    """What filters and ranking need to know of a session."""
+
+    source: str
+    project: str | None
+    started: float
+    last_active: float
+    message_count: int
+
+
+class SessionFilter(NamedTuple):
+    """Conditions on a session; None and empty match every session."""
+
+    project: str | None = None
+    sources: tuple[str, ...] = ()
+    after: float | None = None
+    """Sessions that were active at this moment or later."""
+    before: float | None = None
+    """Sessions that started before this moment."""
+
+
+class Catalog(Protocol):
+    """Metadata of the messages and sessions that one user may find. It is built for that user.
+
+    Sessions of other users and sessions in the trash do not exist here.
+    """
+
+    @property
+    def has_other_users(self) -> bool:
+        """Whether the database may contain sessions of other users, so that lists must be narrowed first."""
+        ...
+
+    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
+        """Return the messages that exist and were not taken back."""
+        ...
+
+    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
+        """Return the user's sessions among these."""
+        ...
+
+    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
+        """Return at most `limit` of the user's sessions that match."""
+        ...
+
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session; None without messages."""
+        ...
+
+    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+        """Return the messages of each session in ascending order."""
+        ...
+
+    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
+        """Return the messages of one session from `first` to `last`, both included, in ascending order."""
+        ...
+
+
+class Similarity(Protocol):
+    """The vector of one question, compared with the vectors of messages."""
+
+    def nearest(self, allowed: Collection[int] | None) -> Mapping[int, float]:
+        """Return the messages most similar to the question, among `allowed` where that is given."""
+        ...
+
+    def of(self, ids: Iterable[int]) -> Mapping[int, float]:
+        """Return the cosine similarity of each of these messages that has a vector."""
+        ...
