@@ -45,7 +45,7 @@ def say(store: SqliteSessionStore, name: str, texts: Sequence[str], **session: o
 
 def search(store: SqliteSessionStore, query: str, **request: object) -> Found:
     asked = SearchRequest(query, **request)  # type: ignore[arg-type]
-    return find(store.database.connection, asked, user=asked.user_id, now=NOW)
+    return find(store.database.connection, asked, user=store.user, now=NOW)
 
 
 def best(store: SqliteSessionStore, query: str, **request: object) -> str:
