@@ -28,7 +28,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "memory": (("src/kept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
+    "memory": (
+        ("src/kept/memory/*.py",),
+        (
+            "tests/contract/test_memory.py",
+            "tests/unit/memory/test_results.py",
+            "tests/unit/memory/test_undo.py",
+            "tests/unit/memory/test_writer.py",
+            "tests/unit/memory",
+        ),
+    ),
     "storage": (("src/kept/storage/**/*.py",), ("tests/unit/storage",)),
     "security": (("src/kept/security/fence.py", "src/kept/security/secrets.py"), ("tests/unit/security",)),
     "providers": (
@@ -41,7 +50,7 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "context": (("src/kept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
 }
-"""Package → source globs → test paths; the tests that take least time and notice most come first."""
+"""Package → source globs → test paths; the quickest tests come first, because the first failure ends a run."""
 
 SKIPPED_OPERATORS = ("VariableReplacer", "VariableInserter")
 """They need arguments for every single place."""

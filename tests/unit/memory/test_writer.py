@@ -1,0 +1,151 @@
+"""The write cycle: what is checked and recorded in which order, and what a failure leaves behind."""
+
+import pytest
+
+from kept.core.errors import Busy, Reason, Refused, StorageError
+from kept.core.events import MemoryWritten, Warned
+from kept.memory.edits import Add, Author, Change, Remove, Target
+from kept.memory.files import FilePages
+from kept.memory.history import History
+from kept.memory.ledger import SqliteLedger
+from kept.memory.settings import MemorySettings
+from kept.memory.store import MemoryStore, Storage
+
+
+class FailingPages(FilePages):
+    """Page files on a disk that refuses the next replacement."""
+
+    fails = False
+
+    def replace(self, target, text, *, expected):
+        if self.fails:
+            raise StorageError("the disk is full", "make room")
+        super().replace(target, text, expected=expected)
+
+
+class FailingLedger(SqliteLedger):
+    """A ledger that cannot be written."""
+
+    def append(self, *_args, **_options):
+        raise StorageError("the ledger is broken", "mend it")
+
+
+@pytest.fixture
+def failing(folder, clock):
+    heard = []
+    pages = FailingPages(folder)
+    store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")), clock=clock, sink=heard.append)
+    store.heard = heard
+    yield store, pages
+    store.close()
+
+
+def test_a_row_whose_page_could_not_be_written_does_not_count(failing):
+    """The error reaches the caller, no event is sent, and the next write voids the row."""
+    store, pages = failing
+    store.apply("memory", Add("one"))
+    store.heard.clear()
+    pages.fails = True
+
+    with pytest.raises(StorageError, match="disk is full"):
+        store.apply("memory", Add("lost"))
+    assert store.heard == []
+    assert [row.step.after for row in store.ledger.rows()] == ["one", "lost"]
+    assert [row.step.after for row in History(store).rows()] == ["one"]
+    pages.fails = False
+    store.apply("memory", Add("two"))
+    assert [row.step.after for row in store.ledger.rows()] == ["one", "two"]
+    assert store.entries("memory") == ["one", "two"]
+
+
+def test_a_drifted_page_adds_no_rows(store, folder):
+    """Drift is found before the ledger is settled."""
+    store.apply("memory", Add("one"))
+    (folder / "MEMORY.md").write_text("one\n§\nfine\n§§\ntwo")
+
+    assert store.apply("memory", Add("three")).reason is Reason.DRIFT
+    assert [row.step.after for row in store.ledger.rows()] == ["one"]
+
+
+def test_a_page_changed_under_the_lock_by_another_program_is_kept(store, folder):
+    """An editor that knows no lock loses nothing; the caller is asked to try again."""
+    store.apply("memory", Add("one"))
+
+    def decide(page):
+        (folder / "MEMORY.md").write_text("by hand")
+        return Change(("ours",), page.apply(Add("ours")).steps)
+
+    with pytest.raises(Busy, match="another program"):
+        store.write(Target.MEMORY, decide, Author())
+    assert store.entries("memory") == ["by hand"]
+
+
+def test_nothing_to_change_writes_nothing(store, folder):
+    """A duplicate touches neither the file nor the ledger, and sends no event."""
+    store.apply("memory", Add("one"))
+    stamp = (folder / "MEMORY.md").stat().st_mtime_ns
+
+    outcome = store.apply("memory", Add("one"))
+
+    assert outcome.ledger_ids == ()
+    assert (folder / "MEMORY.md").stat().st_mtime_ns == stamp
+    assert len(store.ledger.rows()) == 1
+
+
+def test_archiving_leaves_the_file_alone(store, folder):
+    """A text that only goes to the archive rewrites no page."""
+    store.apply("memory", Add("one"))
+    stamp = (folder / "MEMORY.md").stat().st_mtime_ns
+
+    store.archive(Target.MEMORY, ["old words"], Author())
+
+    assert (folder / "MEMORY.md").stat().st_mtime_ns == stamp
+    assert [row.step.before for row in History(store).archive("old")] == ["old words"]
+
+
+def test_an_edit_without_its_ledger_warns_once(folder, clock):
+    """The page has it, the event names no row, and the warning says what is lost."""
+    heard = []
+    storage = Storage(FilePages(folder), FailingLedger(folder / "ledger.db"))
+    store = MemoryStore(storage, clock=clock, sink=heard.append)
+
+    outcome = store.apply("memory", Add("one"), Author(origin="agent", session_id="s1"))
+
+    assert not isinstance(outcome, Refused)
+    assert outcome.note == "the edit is not in the ledger and cannot be undone: the ledger is broken"
+    (event,) = [event for event in heard if isinstance(event, MemoryWritten)]
+    assert (event.ledger_id, event.origin, event.session_id, event.target) == (None, "agent", "s1", "memory")
+    assert len([event for event in heard if isinstance(event, Warned)]) == 1
+    store.close()
+
+
+def test_every_row_of_a_write_knows_the_stamp_of_the_page_before_it(store, folder):
+    """So that an untouched page can be told from one that was written back by hand."""
+    store.apply("memory", Add("one"))
+    stamp = (folder / "MEMORY.md").stat().st_mtime_ns
+    store.apply("memory", Add("two"))
+
+    assert [row.page_stamp for row in store.ledger.rows()] == [0, stamp]
+
+
+def test_a_lock_is_waited_for_as_long_as_the_settings_say(folder, clock):
+    """Readers do not wait."""
+    store = MemoryStore(folder, MemorySettings(lock_timeout_seconds=0.05), clock=clock)
+    store.apply("memory", Add("one"))
+    with store.pages.lock(Target.MEMORY, timeout_seconds=5):
+        with pytest.raises(Busy):
+            store.apply("memory", Remove("one"))
+        assert store.entries("memory") == ["one"]
+        assert not isinstance(store.apply("user", Add("two")), Refused)
+    store.close()
+
+
+def test_backups_go_by_their_number(store, folder):
+    """The eleventh lets the oldest go, not the one whose name sorts first."""
+    folder.mkdir(parents=True)
+    for number in (5, *range(10, 19)):
+        store.pages.back_up(Target.MEMORY, f"copy {number}".encode(), epoch=number)
+    assert store.pages.back_up(Target.MEMORY, b"new", epoch=10) == "MEMORY.md.bak.19"
+
+    assert sorted(path.name for path in folder.glob("*.bak.*")) == [f"MEMORY.md.bak.{n}" for n in range(10, 20)]
+    assert store.pages.back_up(Target.USER, b"new", epoch=7) == "USER.md.bak.7"
