@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MEND = "run `kept sessions repair`: the file is put aside, and what can be read is brought over"
 
 
-def examined(app: App) -> list[Finding] | None:
+def examine(app: App) -> list[Finding] | None:
     """Return what is wrong with the conversations of this home, None where none was ever stored."""
     from kept.sessions.sqlite.checkup import log_tail
 
@@ -27,7 +27,7 @@ def examined(app: App) -> list[Finding] | None:
         return None
     tail = log_tail(path)  # before anything opens the file
     try:
-        found = app.sessions.keeping.checked()
+        found = app.owner.sessions.keeping.checked()
         if not found and app.database.is_read_only:
             with app.database.writing():  # raises why it cannot be written
                 pass
@@ -37,7 +37,7 @@ def examined(app: App) -> list[Finding] | None:
     return found if tail is None else [tail, *found]
 
 
-def repaired(app: App) -> Repaired | None:
+def repair(app: App) -> Repaired | None:
     """Check the conversations of this home and mend them; None where none was ever stored."""
     from kept.sessions.sqlite.repair import Repair
 

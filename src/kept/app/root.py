@@ -73,6 +73,10 @@ class App:
                 self._spaces[user].listeners.add(self.tell)
         return self._spaces[user]
 
+    def forget_space(self, user: UserId) -> None:
+        """Drop the space of a user whose data was removed; the next caller gets a new, empty one."""
+        self._spaces.pop(user, None)
+
     def caller(
         self,
         user: UserId = OWNER,

@@ -45,6 +45,11 @@ class UserSpace:
         app.on_close(store.close)
         return store
 
+    def close(self) -> None:
+        """Close the files that belong to this user alone; they are opened again when needed."""
+        if "memory" in self.__dict__:
+            self.memory.close()
+
     @cached_property
     def approvals(self) -> Approvals:
         """Memory writes that wait for a person."""

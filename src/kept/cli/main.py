@@ -28,6 +28,7 @@ COMMANDS = {
     "model": "Models: list, choose, test.",
     "profile": "Separate homes for separate lives.",
     "config": "Show and change settings.",
+    "user": "The people who share this home: list, create, export, forget.",
     "export": "Write out everything of one user, as JSONL.",
     "forget": "Remove a conversation, a topic or a user for good.",
     "usage": "Tokens and money by day, model and session.",
@@ -40,7 +41,8 @@ COMMANDS = {
 
 _LINE_CHARS = 66
 """What the list of commands has room for beside a name, in a terminal of 80 columns."""
-_GLOBAL_WITH_VALUE = ("--home", "--profile", "-p")
+_GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile", "--as": "user"}
+"""The options that hold for every command, with the field of the invocation that each sets."""
 
 
 def main() -> None:
@@ -195,6 +197,7 @@ def _globals(
     profile: Annotated[
         str | None, typer.Option("--profile", "-p", help="The profile to use.", autocompletion=completion.profiles)
     ] = None,
+    user: Annotated[str | None, typer.Option("--as", help="Act for this user instead of the owner.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the log and full errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
@@ -216,7 +219,7 @@ def _without_globals(arguments: list[str]) -> list[str]:
             text = value if equals else next(words, None)
             if not text:
                 raise UsageError(f"{name} needs a value", f"write {name} {'FOLDER' if name == '--home' else 'NAME'}")
-            setattr(terminal.invocation, "home" if name == "--home" else "profile", text)
+            setattr(terminal.invocation, _GLOBAL_WITH_VALUE[name], text)
         elif word == "--debug":
             terminal.invocation.debug = True
         else:
@@ -226,7 +229,7 @@ def _without_globals(arguments: list[str]) -> list[str]:
 
 def _owns_option(name: str, before: list[str]) -> bool:
     """Whether the command itself takes this option: `sessions search --profile a,b` opens several homes."""
-    return name != "--home" and before[:2] == ["sessions", "search"]
+    return name in {"--profile", "-p"} and before[:2] == ["sessions", "search"]
 
 
 def _report(error: KeptError) -> None:

@@ -2,19 +2,21 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from kept.app import App, open_app
+from kept.app import App, Caller, open_app
 from kept.config.home import Home, find_home
 from kept.core.clock import parse_moment
 from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
 from kept.core.text import JSON, dumps
+from kept.storage.files import explain_errors
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -29,6 +31,7 @@ class Invocation:
 
     home: str | None = None
     profile: str | None = None
+    user: str | None = None
     debug: bool = False
 
 
@@ -46,6 +49,20 @@ def opened() -> Iterator[App]:
         yield app
     finally:
         app.close()
+
+
+@contextmanager
+def open_caller(user: str | None = None) -> Iterator[Caller]:
+    """Open the app on the chosen home and give a caller: the owner, or the user that `--as` or `user` names."""
+    with opened() as app:
+        owner = app.caller()
+        chosen = user or invocation.user
+        if chosen is None:
+            yield owner
+        else:
+            from kept.operations.users import check_user_id
+
+            yield owner.for_user(check_user_id(chosen))
 
 
 def chosen_home() -> Home:
@@ -104,6 +121,17 @@ def print_json(value: JSON) -> None:
     say(dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
+def write_lines(out: Path, lines: Iterable[str]) -> int:
+    """Write each line into a file that only the person can read; return how many there were."""
+    count = 0
+    with explain_errors("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
+        out.chmod(0o600)
+        for line in lines:
+            file.write(f"{line}\n")
+            count += 1
+    return count
+
+
 def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     """Say what is wrong and what to do next, on stderr, and leave."""
     note(f"kept: {message}")
@@ -112,14 +140,14 @@ def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
-def refuse(refused: Refused, *, as_json: bool) -> NoReturn:
+def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
     """Show a refusal: JSON on stdout where it was asked for, the reason on stderr always."""
     if as_json:
         print_json(refused.as_json())
-    fail(refused.error, refused.remedy)
+    fail(refused.error, refused.remedy, code=code)
 
 
-def confirmed(question: str, *, yes: bool) -> bool:
+def confirm(question: str, *, yes: bool) -> bool:
     """Ask a person; without a terminal only `--yes` counts."""
     if yes:
         return True

@@ -147,6 +147,7 @@ class Reason(StrEnum):
     BATCH = "batch"
     MOVED_ON = "moved_on"
     NOT_ALLOWED = "not_allowed"
+    PRESENT = "present"
     UNAVAILABLE = "unavailable"
 
 

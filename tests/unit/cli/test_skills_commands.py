@@ -65,7 +65,7 @@ def test_doctor_names_what_is_broken(run, home):
 
 
 def test_install_audit_update_and_remove(run, home, tmp_path):
-    """The hub from a folder: shown, confirmed, locked, audited, removed."""
+    """The hub from a folder: shown, confirm, locked, audited, removed."""
     package = tmp_path / "greet"
     package.mkdir()
     (package / "SKILL.md").write_text(SKILL.replace("ship-it", "greet"))

@@ -7,35 +7,28 @@ import pytest
 from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.curation.export import export_user
-from kept.memory.approval import Approvals
+from kept.curation.export import export_lines
 from kept.memory.edits import Add, Author, Target
-from kept.memory.store import MemoryStore
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 
 @pytest.fixture
 def app(tmp_path):
-    """A home with a conversation, a page entry and a waiting write of the owner and of Ann.
-
-    Homes from before users had folders of their own hold such rows in one ledger.
-    """
-    kept = open_app(str(tmp_path / "home"), environ={})
+    """A home with a conversation, a page entry and a pending write of the owner and of Ann."""
+    app = open_app(str(tmp_path / "home"), environ={})
     for user in (OWNER, UserId("ann")):
-        memory = MemoryStore(kept.home.memories, user=user, clock=kept.clock)
-        approvals = Approvals(kept.home.pending / "memory", memory)
-        sessions = kept.sessions.for_user(user)
-        sessions.create(Session(id=f"s-{user}", source="cli", started=1.0))
-        sessions.append(f"s-{user}", [NewMessage(Message(Role.USER, f"words of {user}"), 2.0, Origin.PERSON)])
-        memory.apply("memory", Add(f"a fact of {user}"))
-        approvals.stage(Target.USER, (Add(f"a wish of {user}"),), Author(), why="said in passing")
-        memory.close()
-    yield kept
-    kept.close()
+        space = app.space(user)
+        space.sessions.create(Session(id=f"s-{user}", source="cli", started=1.0))
+        space.sessions.append(f"s-{user}", [NewMessage(Message(Role.USER, f"words of {user}"), 2.0, Origin.PERSON)])
+        space.memory.apply("memory", Add(f"a fact of {user}"))
+        space.approvals.stage(Target.USER, (Add(f"a wish of {user}"),), Author(), why="said in passing")
+    yield app
+    app.close()
 
 
 def lines_of(app, user):
-    return list(export_user(app.sessions, app.memory, app.approvals, user=user))
+    space = app.space(user)
+    return list(export_lines(space.sessions, space.memory, space.approvals))
 
 
 def test_another_user_gets_their_own_and_nothing_else(app):
@@ -50,11 +43,12 @@ def test_another_user_gets_their_own_and_nothing_else(app):
     assert "of owner" not in text
 
 
-def test_the_owner_gets_the_whole_pages(app):
-    """The pages of a home are its owner's, whoever wrote on them."""
-    pages = [line for line in lines_of(app, OWNER) if line.get("type") == "page"]
+def test_the_owner_gets_nothing_of_another_user(app):
+    """The owner's export holds the owner's pages alone."""
+    text = json.dumps(lines_of(app, OWNER))
 
-    assert pages == [{"type": "page", "target": "memory", "entries": ["a fact of owner", "a fact of ann"]}]
+    assert "a fact of owner" in text
+    assert "ann" not in text
 
 
 def test_an_unknown_user_has_nothing(app):

@@ -131,9 +131,11 @@ class Slash:
         if engine is None:
             raise UsageError("without a model there is no context to compress", "connect a model first")
         if rest == "--preview":
-            from kept.cli.commands.sessions_compress import previewed
+            from kept.cli.commands.sessions_upkeep import describe_preview
+            from kept.operations.compaction import CompactionPreview
 
-            say(previewed(engine.preview(conversation.rows_sent), messages=len(conversation.record.rows)))
+            record, found = conversation.record, engine.preview(conversation.rows_sent)
+            say(describe_preview(CompactionPreview(record.session.id, len(record.rows), found)))
             return
         outcome = self.talk.run(self.talk.agent.compress, rest)
         if not outcome.saved:

@@ -6,7 +6,7 @@ import typer
 
 from kept.app import App
 from kept.cli.commands.skills import NameArgument, told
-from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, opened, print_json, refuse, say
 from kept.core.errors import Refused
 from kept.core.text import JSON
 from kept.curation.curator import Curator
@@ -106,7 +106,7 @@ def _carried_out(kept: App, plan_id: str, *, yes: bool, as_json: bool) -> None:
     plan = consolidate.read_plan(editor, plan_id)
     if isinstance(plan, Refused):
         refuse(plan, as_json=as_json)
-    if not confirmed(f"carry out plan {plan_id} ({len(plan.merges)} merges)?", yes=yes):
+    if not confirm(f"carry out plan {plan_id} ({len(plan.merges)} merges)?", yes=yes):
         raise typer.Exit(1)
     done = consolidate.apply(editor, plan, _curator(kept).backups)
     if isinstance(done, Refused):
@@ -184,7 +184,7 @@ def rollback(
 ) -> None:
     """Put every skill back as a backup has it, byte for byte; the present state is backed up first."""
     with opened() as kept:
-        if not confirmed(f"put all skills back as {name or 'the newest backup'} has them?", yes=yes):
+        if not confirm(f"put all skills back as {name or 'the newest backup'} has them?", yes=yes):
             raise typer.Exit(1)
         done = _curator(kept).roll_back(name)
     if as_json:

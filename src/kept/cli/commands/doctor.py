@@ -46,7 +46,7 @@ def doctor(
 
 
 def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
-    from kept.app.health import examined, trial
+    from kept.app.health import examine, trial
     from kept.curation.doctor import Check, Health, conversations, installation, pages, writable
 
     with tempfile.TemporaryDirectory(prefix="kept-doctor-") as folder:
@@ -55,7 +55,7 @@ def _checks(kept: "App", *, offline: bool) -> "Iterator[Check]":
     yield from (Check("configuration", Health.WARNING, warning, "mend or remove it") for warning in kept.warnings)
     yield from _secrets(kept)
     yield from pages(kept.memory, kept.home.pending / "memory")
-    yield from conversations(examined(kept))
+    yield from conversations(examine(kept))
     yield from _vectors(kept, offline=offline)
     yield from _engine(kept)
     yield from _skills(kept)

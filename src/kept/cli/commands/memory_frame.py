@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.terminal import confirmed, note, print_json, refuse, say
+from kept.cli.terminal import confirm, note, print_json, refuse, say
 from kept.cli.text import printable
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Target
@@ -30,7 +30,7 @@ def asked_if_held(
     if not yes and not sys.stdin.isatty():
         return dataclasses.replace(outcome, remedy="give --yes to keep it all the same")
     note(outcome.error)
-    return keep(outcome) if confirmed("Keep it all the same?", yes=yes) else outcome
+    return keep(outcome) if confirm("Keep it all the same?", yes=yes) else outcome
 
 
 def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:

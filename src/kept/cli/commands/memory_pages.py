@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.commands.memory_frame import TargetOption, asked_if_held, pages, show_outcome
-from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, opened, print_json, read_input, refuse, say
 from kept.cli.text import counted, printable
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
@@ -48,7 +48,7 @@ def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> 
         tell(f"{page.value}: nothing to repair")
         return {"success": True, "needed": False}
     tell(_diff(page, proposal))
-    if not confirmed(f"Write this {page.value} page?", yes=yes):
+    if not confirm(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
     done = repair_page(store, page, proposal)
     if isinstance(done, Refused):
@@ -97,7 +97,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
 
     with opened() as kept:
         count = sum(len(kept.memory.page(page).entries) for page in pages(target))
-        if not confirmed(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
+        if not confirm(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
         done = reset_pages(kept.memory, target=target)
         if isinstance(done, Refused):

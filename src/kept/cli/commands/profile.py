@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kept.cli import completion
-from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, invocation, opened, print_json, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, invocation, opened, print_json, say
 from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
 from kept.storage.files import explain_errors, make_folder
@@ -129,7 +129,7 @@ def delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) 
     if name == DEFAULT_PROFILE:
         raise UsageError("the default profile is the home itself", "remove the folder by hand if you mean it")
     home = _existing(root, name)
-    if not confirmed(f"Delete {home.path} with everything in it?", yes=yes):
+    if not confirm(f"Delete {home.path} with everything in it?", yes=yes):
         fail("nothing was changed", code=1)
     if active_profile(root) == name:
         choose_profile(root, DEFAULT_PROFILE)

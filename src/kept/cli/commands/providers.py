@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, refuse, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, opened, print_json, refuse, say
 from kept.core.errors import Refused
 from kept.core.text import JSON
 
@@ -187,5 +187,5 @@ def _offer_packages(found: "Found", *, yes: bool) -> None:
     for hint in manifest.hints:
         note(f"  {hint}")
     wanted = missing(manifest.requirements)
-    if wanted and confirmed(f"Install {', '.join(wanted)}?", yes=yes) and not install(wanted):
+    if wanted and confirm(f"Install {', '.join(wanted)}?", yes=yes) and not install(wanted):
         fail(f"{', '.join(wanted)} could not be installed", "install them by hand, then run setup again", code=69)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kept.cli.terminal import MOST_DAYS, JsonFlag, YesFlag, confirmed, fail, opened, print_json, say
+from kept.cli.terminal import MOST_DAYS, JsonFlag, YesFlag, confirm, fail, opened, print_json, say
 from kept.core.clock import from_epoch, iso
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def outbox(
                 _say_count(count, "due now; the next conversation delivers them", item_id, as_json=as_json)
             case "drop":
                 what = f"write {item_id}" if item_id is not None else f"all writes for {provider or 'every provider'}"
-                if confirmed(f"Give up {what}? They were not delivered.", yes=yes):
+                if confirm(f"Give up {what}? They were not delivered.", yes=yes):
                     count = queue.drop(provider=provider, item_id=item_id)
                     _say_count(count, "dropped", item_id, as_json=as_json)
 

@@ -1,29 +1,40 @@
-"""`kept sessions`: list, read and tidy past conversations."""
+"""`kept sessions`: list, read, organise, import and export past conversations."""
 
-from collections.abc import Sequence
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import Annotated, BinaryIO
 
 import typer
 
-from kept.cli.commands.sessions_audit import show_audit
-from kept.cli.commands.transcript import message_json, say_message, say_session, session_json
-from kept.cli.terminal import MOST, JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, say
-from kept.cli.text import printable
+from kept.cli.commands.transcript import local, say_message, say_session
+from kept.cli.terminal import (
+    MOST,
+    JsonFlag,
+    YesFlag,
+    confirm,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    say,
+    write_lines,
+)
+from kept.cli.text import counted, printable
 from kept.core.errors import UsageError
-from kept.core.ids import MessageId, SessionId, UserId
-from kept.core.messages import Session
-from kept.core.text import JSON
+from kept.core.text import dumps
+from kept.operations import sessions
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")]
+_PROBLEMS_SHOWN = 20
 
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
-    from kept.cli.commands import sessions_care, sessions_compress, sessions_embed, sessions_search, sessions_transfer
+    from kept.cli.commands import sessions_search, sessions_upkeep
 
-    for part in (sessions_search, sessions_transfer, sessions_care, sessions_embed, sessions_compress):
+    for part in (sessions_search, sessions_upkeep):
         part.add_to(app)
     program.add_typer(app, name="sessions")
 
@@ -38,23 +49,24 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List sessions, the last active first."""
-    with opened() as kept:
-        store = kept.sessions if user is None else kept.sessions.for_user(UserId(user))
+    with open_caller(user) as caller:
         if trash:
-            found = store.keeping.trashed()[:limit]
+            found = sessions.list_trash(caller, limit=limit)
         else:
-            found = store.recent(limit=limit, source=source, archived=archived)
-        if as_json:
-            print_json([session_json(session) for session in found])
-            return
-        for session in found:
-            say_session(session, preview="" if session.title else store.preview(session.id))
-        if not found and trash:
-            note("the trash is empty")
-        elif not found and (source is not None or user is not None):
-            note("no session fits")
-        elif not found:
-            note("no sessions: talk with `kept chat`, or bring some with `kept sessions import FILE.jsonl`")
+            found = sessions.list_sessions(caller, limit=limit, source=source, archived=archived)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for session in found.sessions:
+        say_session(session, preview=found.previews.get(session.id, ""))
+    if found.sessions:
+        return
+    if trash:
+        note("the trash is empty")
+    elif source is not None or user is not None:
+        note("no session fits")
+    else:
+        note("no sessions: talk with `kept chat`, or bring some with `kept sessions import FILE.jsonl`")
 
 
 @app.command()
@@ -66,24 +78,32 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a session with its messages, or what external memories were asked and told in it."""
-    with opened() as kept:
-        store = kept.sessions
-        if audit:
-            show_audit(kept, store.resolve(name), as_json=as_json)
-            return
-        session = store.session(store.resolve(name))
-        assert session is not None
-        if first is None and last is None:
-            messages = store.messages(session.id)
-        else:
-            head, tail = store.edges(session.id, first=first or 0, last=last or 0)
-            messages = list({message.id: message for message in [*head, *tail]}.values())
-        if as_json:
-            print_json({"session": session_json(session), "messages": [message_json(message) for message in messages]})
-            return
-        say_session(session)
-        for message in messages:
-            say_message(message)
+    if audit:
+        _show_calls(name, as_json=as_json)
+        return
+    with open_caller() as caller:
+        found = sessions.show_session(caller, name, first=first, last=last)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say_session(found.session)
+    for message in found.messages:
+        say_message(message)
+
+
+def _show_calls(name: str, *, as_json: bool) -> None:
+    """Print one line per call: provider, call, time, duration, outcome and bytes, never any text."""
+    with open_caller() as caller:
+        found = sessions.list_provider_calls(caller, name)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for call in found.calls:
+        what = printable(f"{call.provider} {call.call}")
+        took = f"{call.seconds * 1000:.0f} ms"
+        say(f"{local(call.started)}  {what:32} {took:>9}  {call.outcome}  {call.bytes_out:,} out, {call.bytes_in:,} in")
+    if not found.calls:
+        note("no external memory was asked or told anything in this session")
 
 
 @app.command()
@@ -93,27 +113,25 @@ def scroll(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the messages around one; go on with the first or last id shown."""
-    with opened() as kept:
-        around = kept.sessions.window(MessageId(message), before=window, after=window)
-        if as_json:
-            shown: list[JSON] = [{**message_json(one), "anchor": one.id == message} for one in around]
-            print_json({"session_id": around[0].session_id, "messages": shown})
-            return
-        say(f"session {printable(around[0].session_id)}")
-        for one in around:
-            say_message(one, mark=">" if one.id == message else " ")
+    with open_caller() as caller:
+        found = sessions.scroll(caller, message, window=window)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say(f"session {printable(found.session_id)}")
+    for one in found.messages:
+        say_message(one, mark=">" if one.id == message else " ")
 
 
 @app.command()
 def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.")], as_json: JsonFlag = False) -> None:
     """Give a session a title; a taken one gets ` #N`."""
-    with opened() as kept:
-        session_id = kept.sessions.resolve(name)
-        given = kept.sessions.rename(session_id, title)
-        if as_json:
-            print_json({"session_id": session_id, "title": given})
-        else:
-            say(printable(f"{session_id}  {given}"))
+    with open_caller() as caller:
+        renamed = sessions.rename_session(caller, name, title)
+    if as_json:
+        print_json(renamed.as_json())
+    else:
+        say(printable(f"{renamed.session_id}  {renamed.title}"))
 
 
 @app.command()
@@ -123,12 +141,12 @@ def archive(
     as_json: JsonFlag = False,
 ) -> None:
     """Hide a conversation from lists; search still finds it."""
-    with opened() as kept:
-        changed = kept.sessions.keeping.archive(kept.sessions.resolve(name), archived=not undo)
-        if as_json:
-            print_json({"sessions": list(changed), "archived": not undo})
-        else:
-            say(f"{'shown again' if undo else 'archived'}: {', '.join(changed)}")
+    with open_caller() as caller:
+        changed = sessions.archive_session(caller, name, archived=not undo)
+    if as_json:
+        print_json(changed.as_json())
+    else:
+        say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
 
 
 @app.command()
@@ -138,35 +156,94 @@ def delete(
     as_json: JsonFlag = False,
 ) -> None:
     """Move conversations to the trash; `restore` brings them back for `sessions.trash_days` days."""
-    with opened() as kept:
-        ids = [kept.sessions.resolve(name) for name in names]
-        if not confirmed(f"move {', '.join(ids)} to the trash?", yes=yes):
+    with open_caller() as caller:
+        ids = sessions.resolve_sessions(caller, names)
+        if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
             fail("nothing was deleted")
-        gone = kept.sessions.keeping.delete(ids)
-        if as_json:
-            print_json({"deleted": list(gone), "restorable_days": kept.settings.sessions.trash_days})
-        else:
-            say(f"in the trash for {kept.settings.sessions.trash_days} days: {', '.join(gone)}")
+        deleted = sessions.delete_sessions(caller, ids)
+    if as_json:
+        print_json(deleted.as_json())
+    else:
+        say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
 
 
 @app.command()
 def restore(name: Name, as_json: JsonFlag = False) -> None:
     """Bring a deleted conversation back."""
-    with opened() as kept:
-        keeping = kept.sessions.keeping
-        back = keeping.restore(_in_trash(keeping.trashed(), name))
-        if as_json:
-            print_json({"restored": list(back)})
+    with open_caller() as caller:
+        restored = sessions.restore_session(caller, name)
+    if as_json:
+        print_json(restored.as_json())
+    else:
+        say(f"restored: {', '.join(restored.sessions)}")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="A JSONL file with one message per line; - reads it.")],
+    source: Annotated[str, typer.Option("--source", help="The source of lines that name none.")] = "import:jsonl",
+    as_json: JsonFlag = False,
+) -> None:
+    """Take conversations in; lines that are stored already add nothing, bad ones are named and skipped."""
+    with open_caller() as caller:
+        if file == "-":
+            done = sessions.import_sessions(caller, sys.stdin.buffer, source=source)
         else:
-            say(f"restored: {', '.join(back)}")
+            path = Path(file)
+            with _open_file(path) as lines:
+                done = sessions.import_sessions(caller, lines, source=source, total=_count_lines(path))
+    _show_import(done, as_json=as_json)
+    if done.failed:
+        raise typer.Exit(1)
 
 
-def _in_trash(trashed: Sequence[Session], name: str) -> SessionId:
-    """Return the deleted session that a person means, or raise UsageError."""
-    found = [one.id for one in trashed if name in (one.id, one.title)]
-    found = found or [one.id for one in trashed if name and one.id.startswith(name)]
-    if len(found) > 1:
-        raise UsageError(f"{name!r} could be {', '.join(found[:5])}", "give the whole id")
-    if not found:
-        raise UsageError(f"the trash holds no session {name!r}", "`kept sessions list --trash` shows what it holds")
-    return found[0]
+def _show_import(done: sessions.Imported, *, as_json: bool) -> None:
+    report = done.report
+    for number, why in report.problems[:_PROBLEMS_SHOWN]:
+        note(f"line {number}: {why}")
+    if report.bad > _PROBLEMS_SHOWN:
+        note(f"and {counted(report.bad - _PROBLEMS_SHOWN, 'more bad line')}")
+    if as_json:
+        print_json(done.as_json())
+    else:
+        forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
+        bad = f"; {counted(report.bad, 'bad line')} skipped" if report.bad else ""
+        new = f"{counted(report.messages, 'message')} in {counted(report.sessions, 'new session')}"
+        say(f"{new}; {report.known:,} known already{forgotten}{bad}")
+    if done.vectors_waiting:
+        waiting = counted(done.vectors_waiting, "message")
+        note(f"{waiting} without vectors, found by their words alone; run: kept sessions embed")
+
+
+def _open_file(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", "give a JSONL file") from error
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+@app.command()
+def export(
+    names: Annotated[list[str] | None, typer.Argument(help="Sessions; without any, all.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "--output", "-o", help="Write to this file.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
+    with open_caller(user) as caller:
+        lines = (dumps(line) for line in sessions.export_sessions(caller, names or (), raw=raw))
+        if out is None:
+            for line in lines:
+                say(line)
+            return
+        count = write_lines(out, lines)
+    if as_json:
+        print_json({"file": str(out), "lines": count})
+    else:
+        note(f"{counted(count, 'line')} in {out}")

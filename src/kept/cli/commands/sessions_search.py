@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kept.app import App
-from kept.cli.commands.transcript import highlighted, local, message_json
+from kept.cli.commands.transcript import highlighted, local
 from kept.cli.terminal import MOST, JsonFlag, fail, moment, note, opened, print_json, say
 from kept.cli.text import indented, printable
 from kept.config.settings import nearest as nearest_word
@@ -19,6 +19,7 @@ from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Role
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON, dumps
+from kept.operations.sessions import message_json
 from kept.sessions.ports import Sessions
 from kept.sessions.recall import said
 from kept.sessions.search.discovery import nearest, unchecked, why

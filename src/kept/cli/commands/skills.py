@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, YesFlag, confirmed, fail, note, opened, print_json, read_input, refuse, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, opened, print_json, read_input, refuse, say
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
 from kept.skills.changes import Author, Changed, Create, Delete, Edit
@@ -186,7 +186,7 @@ def delete(
         if not purge:
             told(editor.apply(Delete(name), PERSON), as_json=as_json)
             return
-        if not confirmed(f"remove {name!r} and every version of it for good?", yes=yes):
+        if not confirm(f"remove {name!r} and every version of it for good?", yes=yes):
             raise typer.Exit(1)
         told(editor.purge(name), as_json=as_json)
 

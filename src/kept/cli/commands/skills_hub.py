@@ -7,7 +7,7 @@ import typer
 
 from kept.app import App
 from kept.cli.commands.skills import NameArgument, told
-from kept.cli.terminal import JsonFlag, YesFlag, confirmed, note, opened, print_json, refuse, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, note, opened, print_json, refuse, say
 from kept.core.errors import Refused
 from kept.core.text import JSON
 
@@ -100,7 +100,7 @@ def _placed(hub: "Hub", prepared: "Prepared", *, category: str, force: bool, yes
     blocked = prepared.policy is Policy.BLOCK and not (force and not prepared.network)
     # a caution is the person's own decision: --yes alone, as scripts give it, does not make it
     agreed = yes and (force or prepared.policy is Policy.ALLOW)
-    if not blocked and not confirmed(f"install {prepared.package.name!r}?", yes=agreed):
+    if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed):
         raise typer.Exit(1)
     told(hub.install(prepared, category=category, force=force), as_json=as_json)
 

@@ -1,0 +1,231 @@
+"""`kept sessions prune | stats | reindex | optimize | repair | embed | compress`: looking after the store."""
+
+from typing import Annotated
+
+import typer
+
+from kept.cli.commands.transcript import local
+from kept.cli.terminal import (
+    MOST,
+    MOST_DAYS,
+    JsonFlag,
+    YesFlag,
+    confirm,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    refuse,
+    say,
+)
+from kept.cli.text import counted, printable
+from kept.core.errors import Refused
+from kept.core.text import JSON
+from kept.operations import compaction, upkeep
+from kept.sessions.health import Repaired
+
+_PARTS = {
+    "tables": "and indexes, bytes",
+    "growth": "month, messages, bytes of text",
+    "biggest": "session, title, messages, bytes of text",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to their group."""
+    for command in (prune, stats, reindex, optimize, repair, embed, compress):
+        app.command()(command)
+
+
+def prune(
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, max=MOST_DAYS, help="Idle for more than so many days.")
+    ] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
+    max_mb: Annotated[
+        float | None, typer.Option("--max-mb", min=0, max=MOST, help="The oldest, until the text fits.")
+    ] = None,
+    empty_trash: Annotated[bool, typer.Option("--empty-trash", help="Remove what is in the trash for good.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
+    with open_caller() as caller:
+        plan = upkeep.plan_prune(caller, days=days, source=source, max_megabytes=max_mb)
+        chosen = plan.sessions.sessions
+        if not as_json:
+            _show_plan(plan)
+        if dry_run:
+            if as_json:
+                print_json(plan.as_json())
+            else:
+                note(
+                    f"would go: {counted(len(chosen), 'session')}, {counted(plan.sessions.text_bytes, 'byte')} of text"
+                )
+            return
+        if chosen and not confirm(f"move {counted(len(chosen), 'session')} to the trash?", yes=yes):
+            fail("nothing was pruned")
+        report = upkeep.prune(caller, plan, empty_trash=empty_trash)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        moved = counted(len(chosen), "session")
+        say(f"{moved} moved to the trash; {report.removed.sessions:,} removed from it for good")
+
+
+def _show_plan(plan: upkeep.PrunePlan) -> None:
+    for session in plan.sessions.sessions:
+        active = local(session.last_active or session.started)
+        messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+        say(f"{printable(session.id)}  {active}  {messages}  {printable(session.title or '(no title)')}")
+
+
+def stats(as_json: JsonFlag = False) -> None:
+    """Show counts, sizes by table and index, growth, and the biggest sessions."""
+    with open_caller() as caller:
+        measured = upkeep.measure_store(caller)
+    found = measured.as_json()
+    if as_json:
+        print_json(found)
+        return
+    for name in ("path", "sessions", "in_trash", "messages", "text_bytes", "file_bytes"):
+        value = found[name]
+        say(f"{name:<12} {value:,}" if isinstance(value, int) else f"{name:<12} {value}")
+    say(f"{'vectors':<12} {_describe(measured.vectors)}")
+    for name, columns in _PARTS.items():
+        say(f"{name} ({columns})")
+        part = found[name]
+        rows = part.items() if isinstance(part, dict) else part
+        assert not isinstance(rows, (str, int, float, type(None)))
+        for row in rows:
+            values = row.values() if isinstance(row, dict) else row
+            assert not isinstance(values, (str, int, float, type(None)))
+            say("  " + "  ".join(_cell(one) for one in values))
+
+
+def _cell(value: JSON) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "(no title)" if value is None else printable(str(value))
+
+
+def _describe(vectors: upkeep.Vectors) -> str:
+    found = vectors.coverage
+    if found.model is None:
+        return "off" if vectors.provider == "off" else "none yet: `kept sessions embed` makes them"
+    return f"{found.model}, {found.covered:,} messages, {found.waiting:,} wait"
+
+
+def reindex(as_json: JsonFlag = False) -> None:
+    """Build the search index anew from the stored messages; others may read and write meanwhile."""
+    with open_caller() as caller:
+        done = upkeep.rebuild_index(caller)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        say(f"{counted(done.indexed, 'message')} indexed")
+
+
+def optimize(
+    vacuum: Annotated[bool, typer.Option("--vacuum", help="Also give free pages back; others wait meanwhile.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Merge the index and shorten the log, in small steps."""
+    with open_caller() as caller:
+        done = upkeep.optimize(caller, vacuum=vacuum).as_json()
+    if as_json:
+        print_json(done)
+    else:
+        say(f"{done['bytes_before']:,} bytes before, {done['bytes_after']:,} now")
+
+
+def repair(as_json: JsonFlag = False) -> None:
+    """Check the store and mend it: the index anew, or a damaged file put aside and its rows brought over."""
+    with open_caller() as caller:
+        report = upkeep.repair_sessions(caller)
+    if isinstance(report, Refused):
+        refuse(report, as_json=False, code=2)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _show_repair(report)
+    if report.left:
+        raise typer.Exit(74)
+
+
+def _show_repair(report: Repaired) -> None:
+    for finding in report.found:
+        say(f"found: {finding.what}")
+    for done in report.done:
+        say(f"done: {done}")
+    if report.salvaged is not None:
+        for table, count in report.salvaged.rows.items():
+            lost = report.salvaged.lost.get(table, 0)
+            say(f"  {table}: {count:,} rows brought over{f', {lost:,} could not be read' if lost else ''}")
+    for finding in report.left:
+        say(f"still wrong: {finding.what}")
+    if not report.found:
+        say("nothing is wrong")
+
+
+def embed(
+    anew: Annotated[bool, typer.Option("--anew", help="Throw the vectors away first and make all of them.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make the vectors that are missing, newest first; stopped at any moment, the next run goes on from there."""
+    with open_caller() as caller:
+        done = upkeep.embed_messages(caller, anew=anew)
+    if isinstance(done, Refused):
+        refuse(done, as_json=False, code=2)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        say(f"{done.made:,} messages got vectors; {_describe(done.vectors)}")
+
+
+def compress(
+    name: Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")],
+    focus: Annotated[str, typer.Option("--focus", help="What the summary should give most room to.")] = "",
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would be summarised.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Summarise the older part of a session; every message stays stored and searchable."""
+    if preview:
+        _preview(name, as_json=as_json)
+        return
+    with open_caller() as caller:
+        done = compaction.compress_session(caller, name, focus=focus)
+    if isinstance(done, Refused):
+        refuse(done, as_json=False, code=2)
+    if as_json:
+        print_json(done.as_json())
+    if done.why is not None:
+        note(f"nothing was changed: {done.why}")
+        raise typer.Exit(1 if done.failed else 0)
+    if not as_json:
+        sizes = f"{done.tokens_before:,} tokens became {done.tokens_after:,}"
+        say(f"{sizes}; the conversation continues in {done.session_id}")
+
+
+def _preview(name: str, *, as_json: bool) -> None:
+    with open_caller() as caller:
+        found = compaction.preview_session(caller, name)
+    if isinstance(found, Refused):
+        refuse(found, as_json=False, code=2)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        say(describe_preview(found))
+
+
+def describe_preview(found: compaction.CompactionPreview) -> str:
+    """Return in words what a compaction would do."""
+    preview = found.preview
+    if preview is None:
+        return f"{found.messages} messages; nothing lies between the protected head and tail"
+    shown = ", ".join(f"#{row.id}" for row in preview.covered[:8]) + (" …" if len(preview.covered) > 8 else "")
+    return (
+        f"{len(preview.covered)} of {found.messages} messages would be summarised: {shown}\n"
+        f"about {preview.tokens_before:,} tokens would become at most {preview.tokens_at_most:,}"
+    )

@@ -1,0 +1,286 @@
+"""Past conversations: list, read, rename, archive, delete, restore, import, export, compress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.clock import from_epoch, iso
+from kept.core.errors import UsageError
+from kept.core.ids import MessageId, SessionId
+from kept.sessions.recall import said, when
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.messages import Session, StoredMessage
+    from kept.core.text import JSON
+    from kept.providers.audit import CallRecord
+    from kept.sessions.transfer import ImportReport
+
+
+@dataclass(frozen=True, slots=True)
+class SessionList:
+    """Sessions in the order to show them; untitled ones with the beginning of what was said."""
+
+    sessions: tuple[Session, ...]
+    previews: dict[SessionId, str]
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per session."""
+        return [session_json(session) for session in self.sessions]
+
+
+def list_sessions(caller: Caller, *, limit: int = 20, source: str | None = None, archived: bool = False) -> SessionList:
+    """Return the sessions that were last active, newest first."""
+    store = caller.space.sessions
+    found = store.recent(limit=limit, source=source, archived=archived)
+    return SessionList(tuple(found), {one.id: store.preview(one.id) for one in found if not one.title})
+
+
+def list_trash(caller: Caller, *, limit: int = 20) -> SessionList:
+    """Return the deleted sessions that can still be restored, the latest first."""
+    return SessionList(tuple(caller.space.sessions.keeping.trashed()[:limit]), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A session with its messages."""
+
+    session: Session
+    messages: tuple[StoredMessage, ...]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the session and its messages."""
+        return {
+            "session": session_json(self.session),
+            "messages": [message_json(message) for message in self.messages],
+        }
+
+
+def show_session(caller: Caller, name: str, *, first: int | None = None, last: int | None = None) -> Transcript:
+    """Return a session with all its messages, or only the first and last ones."""
+    store = caller.space.sessions
+    session = store.session(store.resolve(name))
+    assert session is not None
+    if first is None and last is None:
+        messages = store.messages(session.id)
+    else:
+        head, tail = store.edges(session.id, first=first or 0, last=last or 0)
+        messages = list({message.id: message for message in [*head, *tail]}.values())
+    return Transcript(session, tuple(messages))
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCalls:
+    """The calls that external memories received in a session, never any text."""
+
+    session_id: SessionId
+    calls: tuple[CallRecord, ...]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return one object per call."""
+        rows: list[JSON] = [
+            {
+                "provider": call.provider,
+                "call": call.call,
+                "time": iso(from_epoch(call.started)),
+                "seconds": round(call.seconds, 4),
+                "outcome": call.outcome,
+                "bytes_out": call.bytes_out,
+                "bytes_in": call.bytes_in,
+            }
+            for call in self.calls
+        ]
+        return {"session_id": self.session_id, "calls": rows}
+
+
+def list_provider_calls(caller: Caller, name: str) -> ProviderCalls:
+    """Return what external memories were asked and told in a session."""
+    session_id = caller.space.sessions.resolve(name)
+    return ProviderCalls(session_id, tuple(caller.space.audit.of_session(session_id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The messages around one message of a session."""
+
+    anchor: MessageId
+    messages: tuple[StoredMessage, ...]
+
+    @property
+    def session_id(self) -> SessionId:
+        """Return the session that they are from."""
+        return self.messages[0].session_id
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the messages, the anchor marked."""
+        shown: list[JSON] = [{**message_json(one), "anchor": one.id == self.anchor} for one in self.messages]
+        return {"session_id": self.session_id, "messages": shown}
+
+
+def scroll(caller: Caller, message_id: int, *, window: int = 5) -> Window:
+    """Return `window` messages on each side of one; raises NotFound for an unknown id."""
+    anchor = MessageId(message_id)
+    return Window(anchor, tuple(caller.space.sessions.window(anchor, before=window, after=window)))
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The title that a session got."""
+
+    session_id: SessionId
+    title: str
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the id and the title."""
+        return {"session_id": self.session_id, "title": self.title}
+
+
+def rename_session(caller: Caller, name: str, title: str) -> Renamed:
+    """Give a session a title; one that is taken gets ` #N`."""
+    caller.require(Scope.WRITE)
+    store = caller.space.sessions
+    session_id = store.resolve(name)
+    return Renamed(session_id, store.rename(session_id, title))
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The sessions of a conversation that were hidden from lists, or shown again."""
+
+    sessions: tuple[SessionId, ...]
+    archived: bool
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the ids and whether they are hidden now."""
+        return {"sessions": list(self.sessions), "archived": self.archived}
+
+
+def archive_session(caller: Caller, name: str, *, archived: bool = True) -> Archived:
+    """Hide a conversation from lists, or show it again; search finds it either way."""
+    caller.require(Scope.WRITE)
+    store = caller.space.sessions
+    return Archived(tuple(store.keeping.archive(store.resolve(name), archived=archived)), archived)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The sessions that were moved to the trash."""
+
+    sessions: tuple[SessionId, ...]
+    restorable_days: float
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the ids and how long they can be restored."""
+        return {"deleted": list(self.sessions), "restorable_days": self.restorable_days}
+
+
+def resolve_sessions(caller: Caller, names: Sequence[str]) -> list[SessionId]:
+    """Return the ids that a person means by ids, beginnings of ids or titles; raises for what fits none."""
+    return [caller.space.sessions.resolve(name) for name in names]
+
+
+def delete_sessions(caller: Caller, names: Sequence[str]) -> Deleted:
+    """Move conversations to the trash."""
+    caller.require(Scope.WRITE)
+    gone = caller.space.sessions.keeping.delete(resolve_sessions(caller, names))
+    return Deleted(tuple(gone), caller.app.settings.sessions.trash_days)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The sessions that came back from the trash."""
+
+    sessions: tuple[SessionId, ...]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the ids."""
+        return {"restored": list(self.sessions)}
+
+
+def restore_session(caller: Caller, name: str) -> Restored:
+    """Bring a deleted conversation back; `name` is an id, the beginning of one, or a title."""
+    caller.require(Scope.WRITE)
+    keeping = caller.space.sessions.keeping
+    return Restored(tuple(keeping.restore(_find_in_trash(keeping.trashed(), name))))
+
+
+def _find_in_trash(trashed: Sequence[Session], name: str) -> SessionId:
+    found = [one.id for one in trashed if name in (one.id, one.title)]
+    found = found or [one.id for one in trashed if name and one.id.startswith(name)]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} could be {', '.join(found[:5])}", "give the whole id")
+    if not found:
+        raise UsageError(f"the trash holds no session {name!r}", "`kept sessions list --trash` shows what it holds")
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import took in, and how many messages wait for their vectors."""
+
+    report: ImportReport
+    vectors_waiting: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether there were lines and none of them could be used."""
+        report = self.report
+        return bool(report.bad and not report.messages and not report.known and not report.forgotten)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts and the bad lines."""
+        return {**self.report.as_json(), "vectors_waiting": self.vectors_waiting}
+
+
+def import_sessions(caller: Caller, lines: Iterable[bytes], *, source: str, total: int | None = None) -> Imported:
+    """Take conversations in; lines that are stored already add nothing, bad ones are reported and skipped."""
+    from kept.operations.upkeep import count_waiting_vectors
+
+    caller.require(Scope.WRITE)
+    report = caller.space.sessions.transfer.imported(lines, source=source, total=total)
+    return Imported(report, count_waiting_vectors(caller) if report.messages else 0)
+
+
+def export_sessions(caller: Caller, names: Sequence[str] = (), *, raw: bool = False) -> Iterator[dict[str, JSON]]:
+    """Yield the lines of the named sessions, or of all: one for each session, then one per message."""
+    store = caller.space.sessions
+    chosen: list[SessionId | None] = [*resolve_sessions(caller, names)] if names else [None]
+    for session_id in chosen:
+        yield from store.transfer.exported(session_id=session_id, raw=raw)
+
+
+def session_json(session: Session) -> dict[str, JSON]:
+    """Return a session as programs get it."""
+    return {
+        "session_id": session.id,
+        "title": session.title,
+        "source": session.source,
+        "user_id": session.user_id,
+        "project": session.project,
+        "model": session.model,
+        "started": when(session.started),
+        "last_active": when(session.last_active or session.started),
+        "ended": None if session.ended is None else when(session.ended),
+        "end_reason": session.end_reason,
+        "archived": session.archived,
+        "message_count": session.message_count,
+        "parent_session_id": session.parent_session_id,
+        "link": session.link.value if session.link else None,
+    }
+
+
+def message_json(message: StoredMessage) -> dict[str, JSON]:
+    """Return a message as programs get it; the text that was sent to the model is never in it."""
+    return {
+        "id": message.id,
+        "session_id": message.session_id,
+        "role": message.message.role.value,
+        "content": said(message),
+        "timestamp": when(message.timestamp),
+        "state": message.state.value,
+        "external_id": message.external_id,
+    }

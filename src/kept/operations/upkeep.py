@@ -1,0 +1,223 @@
+"""Looking after the session store: prune, statistics, search index, vectors, repair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.errors import KeptError, Reason, Refused, StorageError, UsageError
+from kept.core.events import Warned
+from kept.operations.sessions import session_json
+from kept.sessions.keeping import Pruned, Removed
+
+if TYPE_CHECKING:
+    from kept.app.caller import Caller
+    from kept.core.ids import SessionId
+    from kept.core.text import JSON
+    from kept.sessions.health import Repaired
+    from kept.sessions.keeping import Coverage
+
+_MEGABYTE = 1_000_000
+_NO_VECTORS = Refused(
+    Reason.DISABLED,
+    "vectors are off: sessions.embeddings.provider is not set",
+    "run: kept config set sessions.embeddings.provider local",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """The sessions that a prune would move to the trash."""
+
+    sessions: Pruned
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the plan as the answer to a dry run."""
+        return {
+            "sessions": [session_json(session) for session in self.sessions.sessions],
+            "text_bytes": self.sessions.text_bytes,
+            "dry_run": True,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What a prune moved to the trash, and what left the trash for good."""
+
+    plan: PrunePlan
+    deleted: tuple[SessionId, ...]
+    removed: Removed
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the plan with what was done."""
+        removed = self.removed
+        return {
+            **self.plan.as_json(),
+            "dry_run": False,
+            "deleted": list(self.deleted),
+            "removed": {"sessions": removed.sessions, "messages": removed.messages, "blobs": removed.blobs},
+        }
+
+
+def plan_prune(
+    caller: Caller, *, days: float | None = None, source: str | None = None, max_megabytes: float | None = None
+) -> PrunePlan:
+    """Return the idle sessions; without any condition those older than `sessions.retention_days`."""
+    if math.isnan(days or 0.0) or math.isnan(max_megabytes or 0.0):
+        raise UsageError("nan is not a number to compare with", "write it like --days 90 or --max-mb 500")
+    is_asked = days is not None or max_megabytes is not None or source is not None
+    idle = days if is_asked else caller.app.settings.sessions.retention_days
+    if not is_asked and idle is None:
+        return PrunePlan(Pruned())
+    most = None if max_megabytes is None else int(max_megabytes * _MEGABYTE)
+    return PrunePlan(caller.space.sessions.keeping.prunable(days=idle, source=source, most_bytes=most))
+
+
+def prune(caller: Caller, plan: PrunePlan, *, empty_trash: bool = False) -> PruneReport:
+    """Move the planned sessions to the trash, and remove what was in the trash for too long."""
+    caller.require(Scope.WRITE)
+    keeping = caller.space.sessions.keeping
+    deleted = keeping.delete([session.id for session in plan.sessions.sessions])
+    return PruneReport(plan, tuple(deleted), keeping.sweep(days=0 if empty_trash else None))
+
+
+def sweep_trash(caller: Caller) -> None:
+    """Remove what was in the trash for too long; a store that cannot be written is left alone."""
+    try:
+        caller.space.sessions.keeping.sweep()
+    except StorageError:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """How many messages have vectors, and from which model."""
+
+    provider: str
+    coverage: Coverage
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts."""
+        found = self.coverage
+        return {
+            "provider": self.provider,
+            "model": found.model,
+            "covered": found.covered,
+            "waiting": found.waiting,
+            "share": round(found.share, 4) if found.model is not None else 0.0,
+        }
+
+
+def count_vectors(caller: Caller) -> Vectors:
+    """Return how many messages have vectors."""
+    return Vectors(caller.app.settings.sessions.embeddings.provider, caller.space.sessions.keeping.coverage())
+
+
+def count_waiting_vectors(caller: Caller) -> int:
+    """Return how many messages wait for vectors; none do while vectors are off."""
+    return 0 if caller.app.meaning is None else caller.space.sessions.keeping.coverage().waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """How many messages got vectors."""
+
+    made: int
+    vectors: Vectors
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts."""
+        return {"made": self.made, **self.vectors.as_json()}
+
+
+def embed_messages(caller: Caller, *, anew: bool = False) -> Embedded | Refused:
+    """Make the vectors that are missing, newest first; a later call continues where this one was stopped."""
+    caller.require(Scope.ADMIN)
+    semantic = caller.app.meaning
+    if semantic is None:
+        return _NO_VECTORS
+    made = semantic.embed_all(anew=anew)
+    return Embedded(made, count_vectors(caller))
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Counts and sizes of the store, growth by month, the biggest sessions."""
+
+    store: dict[str, JSON]
+    vectors: Vectors
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return all figures."""
+        return {**self.store, "vectors": self.vectors.as_json()}
+
+
+def measure_store(caller: Caller) -> Statistics:
+    """Return the figures of the whole file."""
+    caller.require(Scope.ADMIN)
+    return Statistics(caller.space.sessions.keeping.stats(), count_vectors(caller))
+
+
+@dataclass(frozen=True, slots=True)
+class Reindexed:
+    """How many messages are in the new index."""
+
+    indexed: int
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the count."""
+        return {"indexed": self.indexed}
+
+
+def rebuild_index(caller: Caller) -> Reindexed:
+    """Rebuild the search index from the stored messages; others may read and write meanwhile."""
+    caller.require(Scope.ADMIN)
+    return Reindexed(caller.space.sessions.keeping.reindex())
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """The size of the file before and after."""
+
+    figures: dict[str, JSON]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the sizes."""
+        return dict(self.figures)
+
+
+def optimize(caller: Caller, *, vacuum: bool = False) -> Optimized:
+    """Merge the index and shorten the write-ahead log, in small steps."""
+    caller.require(Scope.ADMIN)
+    return Optimized(caller.space.sessions.keeping.optimize(vacuum=vacuum))
+
+
+def repair_sessions(caller: Caller) -> Repaired | Refused:
+    """Check the store and repair it: a rebuilt index, or a damaged file set aside and its rows copied over."""
+    from kept.app.health import repair
+
+    caller.require(Scope.ADMIN)
+    report = repair(caller.app)
+    if report is None:
+        return Refused(
+            Reason.NO_MATCH, "there is no session store to repair", "it is made when the first session is stored"
+        )
+    if report.done and not report.left:
+        report.done += _rebuild_vectors(caller)
+    return report
+
+
+def _rebuild_vectors(caller: Caller) -> list[str]:
+    """Make the vectors that a repair could not copy; if the model does not answer they are left for later."""
+    waiting = count_waiting_vectors(caller)
+    if not waiting or caller.app.meaning is None:
+        return []
+    try:
+        return [f"{caller.app.meaning.embed_all():,} messages got vectors"]
+    except KeptError as error:
+        caller.space.listeners(
+            Warned(f"{waiting:,} messages without vectors: {error.message}", "run: kept sessions embed")
+        )
+        return []

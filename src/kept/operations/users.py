@@ -1,0 +1,117 @@
+"""The users of a home: list, create, export and forget them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.clock import iso
+from kept.core.errors import NotFound, Reason, Refused, UsageError
+from kept.core.ids import OWNER, UserId
+from kept.core.text import dumps
+from kept.storage.files import make_folder, read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kept.app.caller import Caller
+    from kept.core.text import JSON
+
+_CARD = "user.json"
+"""The file in a user's folder that holds the id as it was given: the folder's name may be a shortened form."""
+_MOST_CHARACTERS = 200
+_ALL = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user with the number of their conversations."""
+
+    id: UserId
+    created: str | None
+    sessions: int
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the user."""
+        return {"user_id": self.id, "created": self.created, "sessions": self.sessions}
+
+
+def list_users(caller: Caller) -> list[User]:
+    """Return the owner and everyone who has a folder or a conversation here, by id."""
+    caller.require(Scope.ADMIN)
+    created = _created(caller)
+    stored = caller.space.sessions.users() if caller.app.home.database.exists() else []
+    others = sorted({*created, *stored} - {OWNER})
+    return [
+        User(user, created.get(user), _count_sessions(caller, user) if user in stored else 0)
+        for user in (OWNER, *others)
+    ]
+
+
+def _count_sessions(caller: Caller, user: UserId) -> int:
+    return len(caller.app.space(user).sessions.recent(limit=_ALL, archived=True))
+
+
+def _created(caller: Caller) -> dict[UserId, str]:
+    """Return the users who have a folder, with the time it was made."""
+    found: dict[UserId, str] = {}
+    users = caller.app.home.users
+    for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
+        with suppress(ValueError, KeyError, TypeError):
+            written = json.loads(read_bytes(card) or b"")
+            found[UserId(str(written["id"]))] = str(written["created"])
+    return found
+
+
+def create_user(caller: Caller, user_id: str) -> User | Refused:
+    """Make a user with a folder of their own; one who exists already is refused."""
+    caller.require(Scope.ADMIN)
+    user = check_user_id(user_id)
+    home = caller.app.home.for_user(user)
+    if user == OWNER or (home.own / _CARD).exists():
+        return Refused(Reason.PRESENT, f"the user {user!r} exists already", "`kept user list` shows all users")
+    make_folder(home.own)
+    created = iso(caller.app.clock.now())
+    write_atomically(home.own / _CARD, (dumps({"id": user, "created": created}) + "\n").encode())
+    return User(user, created, 0)
+
+
+def check_user_id(text: str) -> UserId:
+    """Return the id, or raise UsageError for one that cannot be kept."""
+    if not text.strip() or len(text) > _MOST_CHARACTERS or any(ord(each) < 32 for each in text):
+        raise UsageError(
+            f"{text[:40]!r} cannot be a user id", f"use 1 to {_MOST_CHARACTERS} printable characters, like alice"
+        )
+    return UserId(text.strip())
+
+
+@dataclass(slots=True)
+class UserExport:
+    """Everything of one user as JSON lines; `counts` is complete when all lines were read."""
+
+    user: UserId
+    lines: Iterator[dict[str, JSON]]
+    counts: Counter[str]
+
+
+def export_user(caller: Caller) -> UserExport:
+    """Return everything of the caller's user: conversations, pages, edits, pending writes; NotFound for nothing."""
+    from kept.curation.export import export_lines
+
+    space = caller.space
+    lines = export_lines(space.sessions, space.memory, space.approvals)
+    first = next(lines, None)
+    if first is None:
+        raise NotFound(f"nothing of a user {caller.user!r} is kept here", "`kept user list` shows the users")
+    counts: Counter[str] = Counter()
+
+    def count() -> Iterator[dict[str, JSON]]:
+        for line in (first, *lines):
+            counts[str(line.get("type", "message"))] += 1
+            yield line
+
+    return UserExport(caller.user, count(), counts)
