@@ -1,20 +1,27 @@
-"""A query answered with the sessions that say most about it, one per conversation."""
+"""The one search of every surface: the conversations that answer a question best, or why there are none."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
-from kept.core.ids import SessionId
+from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session, StoredMessage
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
-from kept.sessions.arguments import Asked
+from kept.sessions.arguments import Asked, Sort
 from kept.sessions.budget import Caps, fitted
 from kept.sessions.ports import Readable
 from kept.sessions.recall import Passage, index_shown, passage, passage_shown, when
 from kept.sessions.search.snippets import Marker
 
 CANDIDATES = 40
-"""Sessions asked for before one is kept per conversation and, with `sort`, the order is changed."""
+"""Sessions that are ranked at least where the order is by time, and at most four times the limit otherwise."""
+OVERSAMPLING = 4
+"""Sessions ranked for each conversation wanted: a long conversation has many, of which only the best one counts."""
+NEAREST = 3
+_NOT_GOOD_ENOUGH = (
+    "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,30 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
+class Match:
+    """One conversation that was found, with its best message."""
+
+    session: Session
+    """The session of the conversation that contains the message."""
+    message: StoredMessage
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """The answer to a question, the same for every surface."""
+
+    matches: tuple[Match, ...]
+    """One match per conversation in the final order; inside a single session, one per message."""
+    found: Found
+    """The ranked sessions and messages of which the matches are the best; there may be more than were asked for."""
+    nearest: tuple[Session, ...] = ()
+    """Where no match is good enough: the sessions that come closest."""
+    reason: str | None = None
+    """Why there are no matches."""
+
+
+@dataclass(frozen=True, slots=True)
 class Discovery:
     """What a query found, ready to be shown."""
 
@@ -32,20 +63,70 @@ class Discovery:
     passages: tuple[Passage, ...]
 
 
-def discover(store: Readable, asked: Asked, asker: Asker) -> Discovery:
-    """Run the search and read the passages of the best sessions."""
-    found = store.search(_request(asked, asker))
-    if found.abstained:
-        return Discovery(found, ())
-    matches = _matches(store, found, asked)
-    passages = (passage(store, match, window=asked.window) for match in _ordered(matches, asked)[: asked.limit])
-    return Discovery(found, tuple(one for one in passages if one is not None))
+def find_conversations(store: Readable, request: SearchRequest, *, sort: Sort | None = None) -> Conversations:
+    """Return the conversations that answer `request` best, at most `request.limit`.
+
+    The sessions of one lineage (compressions and branches) are one conversation and count once.
+    """
+    wide = replace(request, limit=_oversampled(request.limit, sort))
+    found = store.search(wide)
+    matches = () if found.abstained else _matches(store, found, request, sort=sort)
+    if matches:
+        return Conversations(matches, found)
+    if found.sessions:
+        reason = (
+            "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
+        )
+        return Conversations((), found, tuple(nearest(store, found)), reason)
+    return Conversations((), found, (), why(store, request, found))
+
+
+def _oversampled(limit: int, sort: Sort | None) -> int:
+    return max(limit, CANDIDATES if sort is not None else min(CANDIDATES, OVERSAMPLING * limit))
+
+
+def _matches(store: Readable, found: Found, request: SearchRequest, *, sort: Sort | None) -> tuple[Match, ...]:
+    matches = _inside(store, found) if request.session_id is not None else _by_lineage(store, found)
+    if sort is None:
+        return tuple(islice(matches, request.limit))
+    by_time = sorted(matches, key=lambda match: match.message.timestamp, reverse=sort == "newest")
+    return tuple(by_time[: request.limit])
+
+
+def _inside(store: Readable, found: Found) -> Iterator[Match]:
+    for hit in found.messages:
+        match = _match(store, hit.session_id, hit.message_id, hit.score)
+        if match is not None:
+            yield match
+
+
+def _by_lineage(store: Readable, found: Found) -> Iterator[Match]:
+    """Yield the best session of each lineage."""
+    lineage = store.lineage()
+    seen: set[SessionId] = set()
+    for hit in found.sessions:
+        root = lineage.root(hit.session_id)
+        match = _match(store, hit.session_id, hit.best_message_id, hit.score) if root not in seen else None
+        if match is not None:
+            seen.add(root)
+            yield match
+
+
+def _match(store: Readable, session_id: SessionId, message_id: MessageId, score: float) -> Match | None:
+    """Return the match, or None when it was removed since the search."""
+    session, message = store.session(session_id), store.message(message_id)
+    return None if session is None or message is None else Match(session, message, score)
+
+
+def _discovery(store: Readable, conversations: Conversations, asked: Asked) -> Discovery:
+    passages = (passage(store, match.message, window=asked.window) for match in conversations.matches)
+    return Discovery(conversations.found, tuple(one for one in passages if one is not None))
 
 
 def _request(asked: Asked, asker: Asker) -> SearchRequest:
     return SearchRequest(
         query=asked.query or "",
-        limit=CANDIDATES if asked.sort is not None else min(CANDIDATES, 4 * asked.limit),
+        limit=asked.limit,
         after=asked.after,
         before=asked.before,
         roles=asked.roles,
@@ -56,35 +137,12 @@ def _request(asked: Asked, asker: Asker) -> SearchRequest:
     )
 
 
-def _matches(store: Readable, found: Found, asked: Asked) -> list[StoredMessage]:
-    if asked.session_id is not None:
-        inside = [store.message(hit.message_id) for hit in found.messages]
-        return [message for message in inside if message is not None]
-    lineage = store.lineage()
-    seen: set[SessionId] = set()
-    matches: list[StoredMessage] = []
-    for hit in found.sessions:
-        root = lineage.root(hit.session_id)
-        message = store.message(hit.best_message_id) if root not in seen else None
-        if message is not None:
-            seen.add(root)
-            matches.append(message)
-        if len(matches) == asked.limit and asked.sort is None:
-            break
-    return matches
-
-
-def _ordered(matches: list[StoredMessage], asked: Asked) -> Sequence[StoredMessage]:
-    if asked.sort is None:
-        return matches
-    return sorted(matches, key=lambda match: match.timestamp, reverse=asked.sort == "newest")
-
-
 def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON]:
     """Return the answer of the discover mode, inside its budget."""
-    discovery = discover(store, asked, asker)
+    conversations = find_conversations(store, _request(asked, asker), sort=asked.sort)
+    discovery = _discovery(store, conversations, asked)
     if not discovery.passages:
-        return {**_nothing(store, _request(asked, asker), discovery.found), **_unchecked(discovery.found)}
+        return {**_nothing(conversations), **_unchecked(discovery.found)}
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
     return dict(fitted(render, start, budget=budget, is_full=asked.detail == "full"))
@@ -110,7 +168,7 @@ def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps]
 
 
 def _unchecked(found: Found) -> dict[str, JSON]:
-    """Say that an explicit query may hold for messages that were too many to be read."""
+    """Say how many messages may match an explicit query too, but were too many to test."""
     if not found.unchecked:
         return {}
     return {"unchecked": f"{unchecked(found)}: narrow it with after and before, or add a rarer word"}
@@ -121,23 +179,20 @@ def unchecked(found: Found) -> str:
     return f"at least {found.unchecked:,} older messages may match as well and were not read"
 
 
-def _nothing(store: Readable, request: SearchRequest, found: Found) -> dict[str, JSON]:
+def _nothing(conversations: Conversations) -> dict[str, JSON]:
     value: dict[str, JSON] = {"success": True, "mode": "discover", "results": [], "count": 0}
-    if not found.sessions:
-        return {**value, "reason": why(store, request, found)}
-    near: list[JSON] = [
-        {"session_id": session.id, "title": session.title, "when": when(session.started)}
-        for session in nearest(store, found)
-    ]
-    reason = "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
-    return {**value, "reason": reason, "nearest": near}
-
-
-NEAREST = 3
+    if conversations.reason is not None:
+        value["reason"] = conversations.reason
+    if conversations.nearest:
+        value["nearest"] = [
+            {"session_id": session.id, "title": session.title, "when": when(session.started)}
+            for session in conversations.nearest
+        ]
+    return value
 
 
 def nearest(store: Readable, found: Found) -> list[Session]:
-    """Return the sessions that came nearest, one per conversation, the best first."""
+    """Return the sessions that come closest, one per conversation, best first."""
     lineage = store.lineage()
     roots: dict[SessionId, SessionId] = {}
     for hit in found.sessions:
@@ -147,7 +202,7 @@ def nearest(store: Readable, found: Found) -> list[Session]:
 
 
 def why(store: Readable, request: SearchRequest, found: Found) -> str:
-    """Say why nothing was found; a search without the filters tells what they took away."""
+    """Say why nothing was found; a search without the filters shows what they exclude."""
     filters = _filters(request)
     if filters:
         free = replace(request, sources=(), roles=(), project=None, after=None, before=None, session_id=None)
@@ -176,7 +231,7 @@ def _filters(request: SearchRequest) -> list[str]:
 
 
 def _hits(found: Found, most: int) -> str:
-    """Return how many messages hold what was asked, in words; those that only stand beside one do not count."""
+    """Return the number of hits in words; neighbours of hits do not count."""
     count = sum(1 for one in found.messages if one.parts.get("words") or one.parts.get("meaning"))
     more = " or more" if len(found.messages) >= most else ""
     return f"{count} hit{'' if count == 1 and not more else 's'}{more}"
