@@ -8,10 +8,12 @@ import anyio
 import pytest
 
 from kept.agent.agent import Opening
+from kept.agent.compact import LEASE_SECONDS
 from kept.app import open_app
 from kept.context.outcome import Compaction, Unchanged, Why
 from kept.core.messages import Message, NewMessage, Origin, Role
 from kept.llm.scripted import Says
+from kept.testing.clock import FixedClock
 from kept.testing.loopback import Hangs
 from kept.testing.loopback_openai import LoopbackOpenAI
 
@@ -50,9 +52,9 @@ def config(home):
 
 
 @contextmanager
-def talking(home, server, **opening):
+def talking(home, server, clock=None, **opening):
     """Open a conversation as a process of its own would."""
-    app = open_app(str(home), environ={"HOME": str(home.parent), **server.environment})
+    app = open_app(str(home), environ={"HOME": str(home.parent), **server.environment}, clock=clock)
     try:
         yield app.agent(Opening(**opening), model_name="openai/loopback")
     finally:
@@ -209,3 +211,73 @@ def test_a_summary_by_a_slow_model_is_still_waited_for(home, config):
     with LoopbackOpenAI(endpoint(lambda: slow)) as server, talking(home, server) as agent:
         say(agent, *(f"question {number}" for number in range(6)))
         assert isinstance(anyio.run(agent.compress), Compaction)
+
+
+def test_a_compaction_that_outlasts_its_lease_leaves_the_work_to_the_new_holder(home, config):
+    """A second process takes the expired lease while the summary is written: the first one changes nothing."""
+    clock = FixedClock()
+
+    def summary():
+        clock.forward(seconds=LEASE_SECONDS + 1)
+        other = open_app(str(home), environ={"HOME": str(home.parent)}, clock=clock)
+        assert other.sessions.lease(f"compact:{agent.conversation.root}", holder="other", seconds=LEASE_SECONDS)
+        other.close()
+        return SUMMARY
+
+    with LoopbackOpenAI(endpoint(summary)) as server, talking(home, server, clock) as agent:
+        say(agent, *(f"question {number}" for number in range(6)))
+        before = (agent.session.id, texts(agent))
+
+        outcome = anyio.run(agent.compress)
+
+        assert (type(outcome), outcome.reason) == (Unchanged, Why.NOTHING_TO_COMPRESS)
+        assert (agent.session.id, texts(agent)) == before
+
+
+def test_two_processes_compact_a_conversation_once(home, config):
+    """A second process takes the expired lease and compacts to the end: the first one follows it."""
+    clock = FixedClock()
+    compact_once = []
+
+    def summary():
+        if compact_once:
+            clock.forward(seconds=LEASE_SECONDS + 1)
+            assert isinstance(anyio.run(compact_once.pop().compress), Compaction)
+        return SUMMARY
+
+    with (
+        LoopbackOpenAI(endpoint(summary)) as server,
+        talking(home, server, clock) as first,
+        LoopbackOpenAI(endpoint()) as other,
+    ):
+        say(first, *(f"question {number}" for number in range(6)))
+        with talking(home, other, clock, resume=first.session.id) as second:
+            compact_once.append(second)
+
+            outcome = anyio.run(first.compress)
+
+            assert (type(outcome), outcome.reason) == (Unchanged, Why.NOTHING_TO_COMPRESS)
+            assert first.session.id == second.session.id
+            assert texts(first) == texts(second)
+            assert sum("[CONTEXT COMPACTION" in text for text in texts(first)) == 1
+
+
+def test_of_two_processes_one_waits_while_the_other_compacts(home, config):
+    """While the lease is held, a second compaction asks no model and changes nothing."""
+    outcomes = []
+
+    def summary():
+        outcomes.append(anyio.run(second.compress))
+        return SUMMARY
+
+    with (
+        LoopbackOpenAI(endpoint(summary)) as server,
+        talking(home, server) as first,
+        LoopbackOpenAI(endpoint()) as other,
+    ):
+        say(first, *(f"question {number}" for number in range(6)))
+        with talking(home, other, resume=first.session.id) as second:
+            assert isinstance(anyio.run(first.compress), Compaction)
+
+            assert [(type(one), one.reason) for one in outcomes] == [(Unchanged, Why.COOLING_DOWN)]
+            assert other.bodies == []

@@ -42,7 +42,11 @@ def compact(
     try:
         outcome = _catch_up(record) or _try_compress(parts, record, request)
         if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
+            # writing the summary outlasted the lease, and another process has it now
             outcome = Unchanged((), Why.NOTHING_TO_COMPRESS, "another process began to compact this conversation")
+        elif not isinstance(outcome, Unchanged):
+            # the lease may have been taken, used and given back while the summary was written
+            outcome = _catch_up(record) or outcome
         _store_outcome(parts, record, outcome, rebuild)
         record.note(root, "context", parts.engine.state())
     finally:

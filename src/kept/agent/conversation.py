@@ -167,11 +167,13 @@ class Conversation:
 
     def record_write(self, event: Event) -> None:
         """Take down what this conversation's turn or review wrote to the pages."""
+        if event.session_id not in self.lineage:
+            return  # another conversation of this user, in this process
         match event:
             case MemoryWritten(origin="background_review") | MemoryStaged(origin="background_review"):
                 if self.review_sink is not None:
                     self.review_sink(event)
-            case MemoryWritten(after=str(after), session_id=session_id) if session_id == self.record.session.id:
+            case MemoryWritten(after=str(after)):
                 if self.current is not None and self.parts.model is not None:
                     self.current.saved.append(SavedEntry(event.ledger_id, event.target, after))
             case _:
