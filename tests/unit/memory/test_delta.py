@@ -54,3 +54,41 @@ def test_what_does_not_fit_is_counted():
     text = notice([], [f"entry number {number} " + "x" * 150 for number in range(8)])
 
     assert text.splitlines()[-1].startswith("- and ")
+
+
+def test_a_notice_fills_its_room_to_the_last_character():
+    """One change that just fits is whole; one character more is cut, marked, and nothing is counted."""
+    head = len("Curated memory changed since this conversation began:\n- memory: now also: ")
+    fits, over = notice([], ["x" * (600 - head)]), notice([], ["x" * (601 - head)])
+
+    assert (len(fits), fits.endswith("x")) == (600, True)
+    assert over.endswith("x…")
+    assert "more change" not in over
+    assert len(over) <= 600
+
+
+def test_what_is_left_out_is_counted_with_the_line_that_was_cut():
+    """A cut line of forty characters or less is not shown, and counts among the rest."""
+    text = notice([], ["a" * 300, "b" * 300, "c"])
+    assert text.splitlines()[-1] == "- and 2 more changes"
+    assert text.splitlines()[-2].endswith("b…")
+
+    text = notice([], ["a" * 480, "b" * 300])
+    assert [len(line) for line in text.splitlines()] == [53, 500, len("- and 1 more change")]
+    assert text.endswith("- and 1 more change")
+
+
+def test_both_pages_are_told():
+    """Each line names its page; an entry whose rules a person allowed on that page is shown."""
+    rules = frozenset({"exfil_prose", "forget_context", "prompt_injection"})
+    text = delta_notice(
+        {Target.MEMORY: ["gone"], Target.USER: []},
+        {Target.MEMORY: [POISON], Target.USER: [POISON]},
+        own={},
+        allowed=lambda target, entry: rules if target is Target.USER else frozenset(),
+    )
+
+    lines = text.splitlines()[1:]
+    assert "[BLOCKED:" in lines[0]
+    assert lines[1] == "- memory: no longer: gone"
+    assert lines[2] == f"- user: now also: {POISON}"

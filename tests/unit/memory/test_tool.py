@@ -246,3 +246,77 @@ def test_the_schema_is_stable():
     assert reading.parameters["properties"]["action"]["enum"] == ["add", "replace", "remove", "read", "search"]
     assert plain.parameters["required"] == ["target"]
     assert plain.description == reading.description
+
+
+def test_edits_of_a_call_carry_its_session_and_group(make_tool):
+    """The group of the context where there is one, a new one where there is none."""
+    tool = make_tool()
+    sent = {"target": "memory", "action": "add"}
+    tool.call({**sent, "content": "a"}, ToolContext(session_id="s1", group_id="review", origin="background_review"))
+    tool.call({**sent, "content": "b"}, ToolContext())
+
+    first, second = tool._store.ledger.rows()
+    assert (first.session_id, first.group_id, first.origin) == ("s1", "review", "background_review")
+    assert (second.session_id, second.origin) == (None, "agent")
+    assert second.group_id
+
+
+@pytest.mark.parametrize("old_text", ["absent", "same"])
+def test_every_kind_of_consolidation_is_counted(call, old_text):
+    """No match and several matches are attempts alike, and both show the page."""
+    call(operations=[{"action": "add", "content": "same one"}, {"action": "add", "content": "same two"}])
+    answers = [call(action="remove", old_text=old_text) for _ in range(4)]
+
+    assert ["done" in answer for answer in answers] == [False, False, False, True]
+    assert "later turn" in answers[3]["remedy"]
+    assert answers[0]["current_entries"] == ["same one", "same two"]
+    assert answers[0]["usage"] == "0% — 19/2,200 chars"
+
+
+def test_another_session_begins_its_own_count(call):
+    """The turn of one conversation is not the turn of another."""
+    for _ in range(4):
+        call(ToolContext(session_id="s1"), action="remove", old_text="absent")
+
+    assert "done" not in call(ToolContext(session_id="s2"), action="remove", old_text="absent")
+
+
+def test_the_archive_shows_twenty_texts_at_most(make_tool):
+    """Newest first, of the page that was named."""
+    tool = make_tool(read_action=True)
+    for number in range(22):
+        for action, key in (("add", "content"), ("remove", "old_text")):
+            tool.call({"target": "memory", "action": action, key: f"fact {number:02}"}, ToolContext())
+
+    answer = tool.call({"target": "memory", "action": "search", "content": "fact"}, ToolContext())
+    assert answer == {"success": True, "target": "memory", "archived": [f"fact {n:02}" for n in range(21, 1, -1)]}
+    assert tool.call({"target": "user", "action": "search", "content": ""}, ToolContext())["archived"] == []
+
+
+def test_reading_gives_the_live_page(make_tool):
+    """Without a message: nothing was done."""
+    tool = make_tool(read_action=True)
+    tool.call({"target": "user", "action": "add", "content": "Name: Kim"}, ToolContext())
+
+    answer = tool.call({"target": "user", "action": "read"}, ToolContext())
+    assert (answer["entries"], answer["entry_count"], answer["used_chars"]) == (["Name: Kim"], 1, 9)
+    assert "message" not in answer
+
+
+def test_one_page_is_enough(make_tool):
+    """With one page off the tool works for the other and says what switches the page on."""
+    tool = make_tool(memory_enabled=False)
+
+    assert tool.call({"target": "user", "action": "add", "content": "x"}, ToolContext())["success"]
+    answer = tool.call({"target": "memory", "action": "add", "content": "x"}, ToolContext())
+    assert (answer["reason"], "done" in answer) == ("disabled", False)
+
+
+def test_the_tool_runs_one_call_at_a_time(make_tool):
+    """Edits of one answer are made in order, and the schema follows the settings."""
+    tool = make_tool(read_action=True).tool()
+
+    assert not tool.parallel
+    assert "read" in tool.schema.parameters["properties"]["action"]["enum"]
+    assert tool.schema.parameters["properties"]["operations"]["items"]["required"] == ["action"]
+    assert (tool.schema.name, tool.schema.toolset) == ("memory", "memory")
