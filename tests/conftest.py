@@ -1,14 +1,16 @@
-"""What every test shares: a home of its own, no network, no keys, and the heavy rounds only on request."""
+"""Shared by all tests: a home of its own, no network, no keys; heavy and speed tests only on request."""
 
 import ipaddress
 import os
 import socket
+import threading
 import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
+SPEED = os.environ.get("KEPT_SPEED") == "1"
 _KEY_WORDS = ("API_KEY", "_TOKEN", "_SECRET")
 
 settings.register_profile(
@@ -22,12 +24,13 @@ settings.load_profile("heavy" if HEAVY else "kept")
 
 
 def pytest_collection_modifyitems(items):
-    if HEAVY:
-        return
-    skip = pytest.mark.skip(reason="full-size form: set KEPT_HEAVY=1 (make test-heavy)")
+    heavy = pytest.mark.skip(reason="full-size form: set KEPT_HEAVY=1 (make test-heavy)")
+    speed = pytest.mark.skip(reason="measures time, so it needs an idle machine: set KEPT_SPEED=1 (make test-speed)")
     for item in items:
-        if "heavy" in item.keywords:
-            item.add_marker(skip)
+        if "heavy" in item.keywords and not HEAVY:
+            item.add_marker(heavy)
+        if "speed" in item.keywords and not SPEED:
+            item.add_marker(speed)
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +41,14 @@ def clean_environment(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     monkeypatch.setenv("KEPT_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def released():
+    """Ends every hang when the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 @pytest.fixture

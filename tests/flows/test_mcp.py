@@ -43,7 +43,7 @@ def close_issue(number: int) -> str:
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def slow() -> str:
     """Take long."""
-    time.sleep(30)
+    time.sleep(110)
     return "late"
 
 
@@ -153,7 +153,7 @@ def test_a_server_that_is_silent_or_dies_is_an_answer(kept, tracker):
 
     assert ran.code == 0, ran.err
     assert ran.json["answer"] == "done"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 90
     late, dead, *_ = said(server)
     assert late["success"] is dead["success"] is False
     assert "tracker" in late["error"]

@@ -128,6 +128,7 @@ def test_an_order_to_forget_names_the_commands(assistant, memory):
     assert memory.entries(Target.USER) == ["my email is ana@example.org"]
 
 
+@pytest.mark.speed
 def test_a_megabyte_is_not_read_as_a_question(assistant):
     """A long paste costs no more than a long question."""
     assistant.reply("Remember that I deploy on Fridays")

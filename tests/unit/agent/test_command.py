@@ -36,10 +36,10 @@ def test_what_stays_in_the_background_holds_nobody(tmp_path):
     """A command that leaves a process behind is over when the command is."""
     began = time.monotonic()
 
-    ended = run("sleep 30 & echo done", tmp_path)
+    ended = run("sleep 90 & echo done", tmp_path)
 
     assert (ended.output, ended.exit_code) == ("done\n", 0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 45
 
 
 def test_a_late_command_ends_with_all_it_started(tmp_path):

@@ -44,6 +44,7 @@ def test_any_text_can_be_estimated(text: str):
     assert text_tokens(text) >= 0
 
 
+@pytest.mark.speed
 def test_estimating_is_fast():
     """At least 20 MB of mixed text are estimated per second."""
     text = "The café costs 12 € — 你好, 🎉!\n" * 150_000

@@ -183,6 +183,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.speed
 def test_hostile_text_takes_bounded_time(unit: str) -> None:
     """No rule backtracks: four times the text takes about four times the time."""
     small, large = (unit * (size // len(unit.encode())) for size in (50_000, 200_000))

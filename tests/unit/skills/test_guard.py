@@ -163,6 +163,7 @@ def test_no_finding_quotes_a_secret():
         "r 401 rm -rf " * 40000,
     ],
 )
+@pytest.mark.speed
 def test_a_large_file_is_scanned_in_bounded_time(text):
     """No rule backtracks without end on text made to hurt it: time grows with the size, not faster."""
     start = time.process_time()
@@ -175,6 +176,7 @@ def test_a_large_file_is_scanned_in_bounded_time(text):
 @pytest.mark.parametrize(
     "text", ["r'" + "|" * 500000, "override " * 90000 + "opacity: 0 ", "tell error but still " * 40000]
 )
+@pytest.mark.speed
 def test_a_large_text_is_scanned_in_bounded_time(text):
     """The same holds for prose, which the threat scanner reads as well."""
     start = time.process_time()

@@ -39,7 +39,7 @@ def test_a_living_holder_is_named(holder, tmp_path):
 
     assert f"process {holder.pid}" in caught.value.message
     assert caught.value.remedy
-    assert 0.1 <= time.monotonic() - start < 2
+    assert 0.1 <= time.monotonic() - start < 9
 
 
 def test_a_dead_holder_frees_it(holder, tmp_path):

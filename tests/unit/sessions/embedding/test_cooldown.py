@@ -53,11 +53,11 @@ def test_a_failing_model_is_left_alone_and_told_of_once():
 def test_a_slow_model_is_not_waited_for():
     """The search goes on after the set time, though the answer never comes."""
     never = threading.Event()
-    asked, _, told, _ = question_model(lambda: never.wait(30), timeout_seconds=0.05)
+    asked, _, told, _ = question_model(lambda: never.wait(90), timeout_seconds=0.05)
     start = time.monotonic()
 
     assert asked.vector("q") is None
 
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 45
     assert "0.05 s" in told[0].message
     never.set()
