@@ -10,7 +10,7 @@ class TestHolographic(ProviderContract):
         return HolographicProvider()
 
     def known(self, provider, text):
-        return provider._store.find(text, user_id="owner") is not None
+        return provider._store.find(text) is not None
 
 
 class TestRecording(ProviderContract):

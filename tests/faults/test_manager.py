@@ -59,8 +59,8 @@ def leave_the_program():
 def a_whole_life(bench, provider, healthy):
     """Run every boundary once, as the agent does; return what was recalled and answered."""
     ledger = ListedLedger()
-    around = bench.surroundings(several=True, ledger=ledger)
-    manager = bench.manager(provider, healthy, surroundings=around, **QUICK)
+    context = bench.context(several=True, ledger=ledger)
+    manager = bench.manager(provider, healthy, context=context, **QUICK)
     manager.system_prompt_block()
     recalled = manager.recall("q", session_id="s1", turn=1)
     answers = [tool.call({"query": "q"}, ToolContext(session_id="s1")) for tool in manager.tools()]

@@ -252,8 +252,8 @@ class AgentBuilder:
             plugins=self._app.home.plugins,
             database=self._app.database,
             settings=self._app.settings.providers,
-            surroundings=ManagerContext(
-                context=context,
+            context=ManagerContext(
+                start=context,
                 clock=self._app.clock,
                 sink=self._space.listeners,
                 ledger=PageLedger(self._space.memory, self._space.sessions_or_none()),

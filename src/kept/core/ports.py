@@ -43,6 +43,21 @@ class UnitOfWork(Protocol):
         ...
 
 
+class Database(Protocol):
+    """A database that a tier keeps rows in, without knowing its driver."""
+
+    def reading(self) -> AbstractContextManager[UnitOfWork]:
+        """Open a unit of work for reads."""
+        ...
+
+    def writing(self) -> AbstractContextManager[UnitOfWork]:
+        """Open one write transaction, committed at the end or rolled back as a whole.
+
+        A write transaction that is already open on this thread is joined, so that several tiers commit together.
+        """
+        ...
+
+
 class ChatModel(Protocol):
     """Answers a request as a stream whose last item is the whole response.
 

@@ -1,4 +1,4 @@
-"""The record of provider calls: whom, what kind, when, how long, with what outcome; never any text."""
+"""The record of one user's provider calls: who, what, when, how long and the outcome; never any text."""
 
 import logging
 import threading
@@ -9,23 +9,25 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from kept.core.errors import StorageError
-from kept.core.ports import Clock
+from kept.core.ids import UserId
+from kept.core.ports import Clock, Database
 from kept.core.threads import start_thread
+from kept.providers.outbox import lane_name
 from kept.storage.sql import statements
-from kept.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
 
 _SQL = statements("kept.providers", "audit.sql")
 _FLUSH_SECONDS = 12.0
-"""Longer than the database waits for another writer: what was handed over is written, however busy the machine is."""
+"""Longer than the database waits for another writer, so that records survive a busy machine."""
 _BATCH = 500
 _SECONDS_PER_DAY = 86_400
+_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a provider has been; times are epoch seconds."""
+    """The recent successes and failures of a provider; times are epoch seconds."""
 
     failures: int = 0
     """Failures since the last success."""
@@ -45,52 +47,52 @@ class CallRecord:
     started: float
     seconds: float
     outcome: str
-    """`ok`, `raised Type`, `timeout`, `garbage` or `too large`."""
+    """`ok`, `raised Type`, `refused`, `timeout` or `garbage`."""
     bytes_out: int
     bytes_in: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderStats:
-    """What the calls of one provider add up to."""
+    """Totals over the calls of one provider."""
 
     provider: str
     calls: int
     failures: int
     recalls: int
     hits: int
-    """Recalls that brought text."""
+    """Recalls that returned text."""
     recall_p50_ms: float
     recall_p95_ms: float
     bytes_out: int
     bytes_in: int
     recalled_tokens: int
-    """What its recalled text cost in the prompts, estimated at four bytes per token."""
+    """The estimated cost of recalled text in prompts, at four bytes per token."""
 
 
 _Entry: TypeAlias = CallRecord | tuple[str, Health] | threading.Event | None
-"""What the writer is given: a record, a state of health, someone who waits, or the end."""
+"""An entry for the writer thread: a record, a provider's health, a waiting `flush`, or the end."""
 
 
 class Audit:
-    """Keeps call records and the health of providers in the shared database.
+    """Stores call records and the health of providers for one user.
 
-    Records are handed over at once and written by one daemon thread, so that neither a turn nor a
-    provider's thread waits for the disk.
+    One daemon thread writes them, so that neither a turn nor a provider's thread waits for the disk.
     """
 
-    def __init__(self, database: Database, *, clock: Clock, keep_days: int = 90) -> None:
+    def __init__(self, database: Database, *, user: UserId, clock: Clock, keep_days: int = 90) -> None:
+        self.user = user
         self._database = database
         self._keep_days = keep_days
         self._clock = clock
         self._inbox: SimpleQueue[_Entry] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._is_closed = False
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
 
     def add(self, record: CallRecord, health: Health) -> None:
-        """Keep a record, and how its provider is after it; a call that ends after `close` leaves none."""
-        with self._guard:
+        """Store a record and the provider's health after the call; a call that ends after `close` leaves none."""
+        with self._lock:
             if self._is_closed:
                 return
             self._inbox.put(record)
@@ -99,15 +101,15 @@ class Audit:
                 self._writer = start_thread(self._write_all, name="kept-audit")
 
     def flush(self) -> None:
-        """Wait until everything handed over is written, unless the database refuses."""
+        """Wait until everything added so far is written, unless the database refuses."""
         if self._writer is not None:
             written = threading.Event()
             self._inbox.put(written)
             written.wait(_FLUSH_SECONDS)
 
     def close(self) -> None:
-        """Write what was handed over and take no more; comes before the database is closed."""
-        with self._guard:
+        """Write what was added and accept no more; call it before the database is closed."""
+        with self._lock:
             self._is_closed = True
             self._inbox.put(None)
         if self._writer is not None:
@@ -116,45 +118,46 @@ class Audit:
     def of_session(self, session_id: str) -> list[CallRecord]:
         """Return the calls of one session, oldest first."""
         with self._database.reading() as unit:
-            rows = unit.execute(_SQL.of_session, {"session_id": session_id})
-            return [CallRecord(*row) for row in rows]
+            rows = unit.execute(_SQL.of_session, {"user": self.user, "session_id": session_id})
+            return [CallRecord(*row) for row in rows]  # type: ignore[arg-type] # columns as in CallRecord
 
     def health(self, provider: str) -> Health:
-        """Return how `provider` was when it was last called, in whatever process."""
+        """Return the health of `provider` after its last call, in whichever process that was."""
         with self._database.reading() as unit:
-            for row in unit.execute(_SQL.health, {"provider": provider}):
-                return Health(*row)
+            for row in unit.execute(_SQL.health, {"user": self.user, "lane": lane_name(provider, self.user)}):
+                return Health(*row)  # type: ignore[arg-type] # columns as in Health
         return Health()
 
     def stats(self, *, days: float) -> list[ProviderStats]:
-        """Return what the calls of the last days add up to, one line per provider."""
+        """Return totals over the last `days`, one line per provider."""
         since = self._clock.now().timestamp() - days * _SECONDS_PER_DAY
         by_provider: dict[str, list[tuple[object, ...]]] = {}
         with self._database.reading() as unit:
-            for provider, *rest in unit.execute(_SQL.since, {"since": since}):
+            for provider, *rest in unit.execute(_SQL.since, {"user": self.user, "since": since}):
                 by_provider.setdefault(str(provider), []).append(tuple(rest))
         return [_summarize(provider, rows) for provider, rows in sorted(by_provider.items())]
 
     def prune(self) -> None:
-        """Forget records that are older than they are kept."""
+        """Delete expired records; this is maintenance of the whole file, for all users."""
         with self._database.writing() as unit:
             unit.execute(_SQL.prune, {"before": self._clock.now().timestamp() - self._keep_days * _SECONDS_PER_DAY})
 
     def resume(self, provider: str | None = None) -> None:
-        """End the pause of a provider, or of all: a person says that it is well again."""
+        """End the pause of a provider, or of all, because a person says that it works again."""
+        lane = None if provider is None else lane_name(provider, self.user)
         with self._database.writing() as unit:
-            unit.execute(_SQL.resume, {"provider": provider})
+            unit.execute(_SQL.resume, {"user": self.user, "lane": lane})
 
     def forget(self, session_id: str) -> int:
         """Delete the records of a session; return how many."""
         with self._database.writing() as unit:
-            return len(list(unit.execute(_SQL.forget, {"session_id": session_id})))
+            return len(list(unit.execute(_SQL.forget, {"user": self.user, "session_id": session_id})))
 
     def _write_all(self) -> None:
         try:
             self.prune()
         except StorageError:
-            log.warning("old provider calls could not be forgotten", exc_info=True)
+            log.warning("expired provider calls could not be deleted", exc_info=True)
         while True:
             batch = self._next_batch()
             try:
@@ -168,7 +171,7 @@ class Audit:
                 return
 
     def _next_batch(self) -> list[_Entry]:
-        """Wait for something to write, and take what else is there."""
+        """Wait for an entry, and return it with all that are queued behind it."""
         batch = [self._inbox.get()]
         with suppress(Empty):
             while len(batch) < _BATCH:
@@ -180,11 +183,12 @@ class Audit:
         with self._database.writing() as unit:
             for each in batch:
                 if isinstance(each, CallRecord):
-                    unit.execute(_SQL.add, asdict(each))
+                    unit.execute(_SQL.add, {"user": self.user, **asdict(each)})
                 elif isinstance(each, tuple):
                     newest[each[0]] = each[1]
             for provider, health in newest.items():
-                unit.execute(_SQL.set_health, {"provider": provider, **asdict(health)})
+                named = {"user": self.user, "lane": lane_name(provider, self.user)}
+                unit.execute(_SQL.set_health, {**named, **asdict(health)})
 
 
 def _summarize(provider: str, rows: list[tuple[object, ...]]) -> ProviderStats:
@@ -200,11 +204,11 @@ def _summarize(provider: str, rows: list[tuple[object, ...]]) -> ProviderStats:
         failures=sum(call["outcome"] != "ok" for call in calls),
         recalls=len(recalls),
         hits=sum(_amount(call["bytes_in"]) > 0 for call in recalls),
-        recall_p50_ms=_at(seconds, 0.50) * 1000,
-        recall_p95_ms=_at(seconds, 0.95) * 1000,
+        recall_p50_ms=_percentile(seconds, 0.50) * 1000,
+        recall_p95_ms=_percentile(seconds, 0.95) * 1000,
         bytes_out=int(sum(_amount(call["bytes_out"]) for call in calls)),
         bytes_in=int(sum(_amount(call["bytes_in"]) for call in calls)),
-        recalled_tokens=int(recalled / 4),
+        recalled_tokens=int(recalled / _BYTES_PER_TOKEN),
     )
 
 
@@ -213,5 +217,5 @@ def _amount(value: object) -> float:
     return float(value)
 
 
-def _at(ordered: list[float], share: float) -> float:
+def _percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

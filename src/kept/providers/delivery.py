@@ -1,4 +1,4 @@
-"""The courier: takes one provider's writes from the outbox and delivers them in order."""
+"""The delivery worker: takes one provider's writes from the outbox and delivers them in order."""
 
 import logging
 import random
@@ -15,26 +15,31 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 300.0
-_LOOK_AGAIN_SECONDS = 30.0
+_LEAST_JITTER = 0.75
+"""Delays are shortened by up to a quarter, so that processes that failed together do not retry together."""
+_POLL_SECONDS = 30.0
+"""How often an idle worker looks for writes that another process queued."""
 _LEASE_MARGIN_SECONDS = 30.0
+"""How much longer than one delivery the lease of a lane lasts."""
 _HELD_SECONDS = 2.0
+"""How long to wait when another worker holds the lane."""
 _PAUSED_SECONDS = 5.0
+"""How long to wait when the provider is paused or an earlier call hangs; no attempt is counted."""
 
 
 class DeliveryWorker:
-    """A daemon thread that drains one lane; delivered means that the hook returned without raising."""
+    """A daemon thread that drains one lane; a write is delivered when its hook returns without raising."""
 
     def __init__(
         self,
-        guarded: GuardedProvider,
+        guard: GuardedProvider,
         outbox: Outbox,
         *,
-        lane: str,
         timeout_seconds: float,
         prepare: Callable[[], bool],
     ) -> None:
-        self._guard = guarded
-        self._lane = lane
+        self._guard = guard
+        self._provider = guard.name
         self._holder = new_holder()
         self._outbox = outbox
         self._timeout_seconds = timeout_seconds
@@ -46,18 +51,18 @@ class DeliveryWorker:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Look at the queue now; the thread begins with the first call."""
+        """Check the queue now; the first call starts the thread."""
         with self._changed:
             self._woken = True
             self._stuck = False
             self._changed.notify_all()
             if self._thread is None and not self._stopping:
-                self._thread = start_thread(self._run, name=f"kept-outbox-{self._lane}")
+                self._thread = start_thread(self._run, name=f"kept-outbox-{self._provider}")
 
     def wait_for(self, session_id: str, *, seconds: float) -> bool:
-        """Wait until nothing of the session waits, for a while, and not when the head cannot go out now."""
+        """Wait until no write of the session is queued; give up early if the head cannot be delivered now."""
         deadline = time.monotonic() + seconds
-        while self._outbox.waiting(self._lane, session_id):
+        while self._outbox.waiting(self._provider, session_id):
             with self._changed:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._stuck or self._thread is None:
@@ -66,7 +71,7 @@ class DeliveryWorker:
         return True
 
     def stop(self) -> None:
-        """End the thread after the delivery that is under way, and let other processes drain the lane."""
+        """End the thread after the current delivery, and let other processes drain the lane."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -77,10 +82,10 @@ class DeliveryWorker:
         while not self._stopping:
             try:
                 pause = self._step()
-            except Exception:  # background task: the queue is durable, so the next look goes on where this one broke
+            except Exception:  # background task: the queue is durable, so the next step continues where this one broke
                 level = logging.DEBUG if self._stopping else logging.WARNING
-                log.log(level, "the outbox of %s cannot be used", self._lane, exc_info=True)
-                pause = _LOOK_AGAIN_SECONDS
+                log.log(level, "the outbox of %s cannot be used", self._provider, exc_info=True)
+                pause = _POLL_SECONDS
             with self._changed:
                 self._stuck = pause > 0 and not self._woken
                 self._changed.notify_all()
@@ -90,33 +95,18 @@ class DeliveryWorker:
         self._release_lane()
 
     def _step(self) -> float:
-        """Deliver the head if it is due; return how long to wait before the next look."""
-        head = self._outbox.head(self._lane)
+        """Deliver the head if it is due; return how many seconds to wait before the next step."""
+        head = self._outbox.head(self._provider)
         if head is None:
-            return _LOOK_AGAIN_SECONDS
+            return _POLL_SECONDS
         if not self._guard.ready and not self._prepare():
-            return _LOOK_AGAIN_SECONDS
-        held_seconds = self._timeout_seconds + _LEASE_MARGIN_SECONDS
-        item = self._outbox.take(self._lane, holder=self._holder, seconds=held_seconds)
+            return _POLL_SECONDS
+        lease_seconds = self._timeout_seconds + _LEASE_MARGIN_SECONDS
+        item = self._outbox.take(self._provider, holder=self._holder, seconds=lease_seconds)
         if item is None:
             due_in = head.not_before - self._outbox.now()
-            return min(_LOOK_AGAIN_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
+            return min(_POLL_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
         return self._record_outcome(item, self._deliver(item))
-
-    def _record_outcome(self, item: Item, outcome: Outcome) -> float:
-        match outcome:
-            case Answered():
-                self._outbox.delivered(item)
-                return 0.0
-            case failed if not failed.attempted:
-                return _PAUSED_SECONDS
-            case failed if failed.permanent:
-                self._outbox.refused(item, failed.error)
-                return 0.0
-            case failed:
-                delay = _retry_delay(item.attempts)
-                self._outbox.failed(item, failed.error, retry_after_seconds=delay)
-                return delay
 
     def _deliver(self, item: Item) -> Outcome:
         args, keywords = _arguments(item)
@@ -124,30 +114,48 @@ class DeliveryWorker:
             item.hook, *args, session_id=item.session_id, timeout_seconds=self._timeout_seconds, **keywords
         )
 
+    def _record_outcome(self, item: Item, outcome: Outcome) -> float:
+        """Update the queue after a delivery; return how many seconds to wait before the next step."""
+        match outcome:
+            case Answered():
+                self._outbox.mark_delivered(item)
+                return 0.0
+            case failed if not failed.attempted:
+                return _PAUSED_SECONDS
+            case failed if failed.permanent:
+                self._outbox.set_aside(item, failed.error)
+                return 0.0
+            case failed:
+                delay = retry_delay(item.attempts)
+                self._outbox.mark_failed(item, failed.error, retry_after_seconds=delay)
+                return delay
+
     def _release_lane(self) -> None:
         try:
-            self._outbox.release(self._lane, holder=self._holder)
+            self._outbox.release(self._provider, holder=self._holder)
         except Exception:  # background task: the database may be closed already
-            log.debug("the lease of %s was not given back; it runs out", self._lane, exc_info=True)
+            log.debug("the lease of %s was not released; it expires by itself", self._provider, exc_info=True)
 
 
-def _retry_delay(attempts: int) -> float:
+def retry_delay(attempts: int) -> float:
+    """Return how many seconds to wait after one more failure: 1, 2, 4 … up to 300, less jitter."""
     longest = min(_LAST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0 ** min(attempts, 20))
-    return longest * random.uniform(0.75, 1.0)
+    return longest * random.uniform(_LEAST_JITTER, 1.0)
 
 
 def _arguments(item: Item) -> tuple[tuple[JSON, ...], Mapping[str, JSON]]:
-    """Return the positional and keyword arguments that the item's hook is called with."""
-    told = item.payload
+    """Return the positional and keyword arguments for the item's hook."""
+    payload = item.payload
     key: Mapping[str, JSON] = {"idempotency_key": item.idempotency_key}
     match item.hook:
         case "sync_turn":
-            return (told["user"], told["assistant"]), {"messages": told["messages"], **key}
+            return (payload["user"], payload["assistant"]), {"messages": payload["messages"], **key}
         case "on_memory_write":
-            return (told["action"], told["target"], told["content"]), {"metadata": told["metadata"], **key}
+            content = (payload["action"], payload["target"], payload["content"])
+            return content, {"metadata": payload["metadata"], **key}
         case "on_delegation":
-            return (told["task"], told["result"]), {"child_session_id": told["child_session_id"], **key}
+            return (payload["task"], payload["result"]), {"child_session_id": payload["child_session_id"], **key}
         case "on_session_end":
-            return (told["messages"],), key
+            return (payload["messages"],), key
         case unknown:
             raise AssertionError(unknown)

@@ -1,4 +1,4 @@
-"""The manager: the life of the chosen providers, and what they are asked; a turn is safe from all of them."""
+"""The manager: starts the chosen providers, calls their hooks and protects turns from their failures."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,34 +9,40 @@ from typing import Literal
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError
 from kept.core.events import Warned, ignore
-from kept.core.ports import EventSink
+from kept.core.ids import UserId
+from kept.core.ports import Database, EventSink
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
 from kept.providers.audit import Audit, Health
 from kept.providers.base import BUILTIN, MemoryProvider, Messages, StartContext
-from kept.providers.content import RECALL_SCHEMA, RECALL_TOOL, clean_messages, failure, is_search, merge_texts
+from kept.providers.content import (
+    RECALL_SCHEMA,
+    RECALL_TOOL,
+    clean_messages,
+    failure,
+    is_search,
+    merge_texts,
+)
 from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
 from kept.providers.loading import load
 from kept.providers.outbox import Outbox
-from kept.providers.registry import ManagerContext, RegisteredProvider, Registry, remove_taken_tools
+from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import Writes
 from kept.security.fence import sanitize_context, unwrapped
 from kept.storage.files import make_folder
-from kept.storage.sqlite import Database
-from kept.storage.state import STATE_NAME, open_state
 
 log = logging.getLogger(__name__)
 
 _MAX_BLOCK_CHARS = 8_000
 
 Switch = Literal["new", "reset", "resume", "branch", "compression"]
-"""Why a conversation goes on under another id, or after a compaction in place under the same one."""
+"""Why a conversation continues under another id, or after a compaction in place under the same one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """How a registered provider stands."""
+    """The state of a registered provider."""
 
     name: str
     ready: bool
@@ -46,26 +52,25 @@ class ProviderStatus:
 
 
 class ProviderManager:
-    """The providers of one agent in one session after another."""
+    """The providers of one agent and one user, over one session after another."""
 
-    def __init__(
-        self, outbox: Outbox, audit: Audit, *, surroundings: ManagerContext, settings: ProviderSettings
-    ) -> None:
-        self._outbox = outbox
-        self._audit = audit
-        self._around = surroundings
+    def __init__(self, database: Database, *, context: ManagerContext, settings: ProviderSettings) -> None:
+        user = UserId(context.start.user_id)
+        self._outbox = Outbox(database, user=user, clock=context.clock, limit=settings.outbox_limit)
+        self._audit = Audit(database, user=user, clock=context.clock, keep_days=settings.audit_days)
+        self._context = context
         self._settings = settings
         self._registry = Registry(settings)
-        self.writes = Writes(self._registry, outbox, surroundings=surroundings)
-        """What the providers are told."""
+        self.writes = Writes(self._registry, self._outbox, context=context)
+        """Everything that providers are told through the outbox."""
         self._is_started = False
-        self._is_shut = False
+        self._is_shut_down = False
 
     def register(self, provider: MemoryProvider) -> bool:
-        """Take a provider in; False, with a warning, when its place or its name is taken."""
+        """Add a provider; return False, with a warning, if its name or the only external place is taken."""
         name, taken = provider.name, self.providers
         external = [each for each in taken if each != BUILTIN]
-        if name in taken or (name != BUILTIN and external and not self._around.several):
+        if name in taken or (name != BUILTIN and external and not self._context.several):
             self._warn(
                 f"the memory provider {name!r} was not registered beside {external}",
                 "one external provider is used at a time; memory.provider may list several to use together",
@@ -76,9 +81,11 @@ class ProviderManager:
             limit=self._settings.breaker_failures,
             pause_seconds=self._settings.breaker_pause_seconds,
         )
-        crew, around = self._registry.threads, self._around
-        guarded = GuardedProvider(provider, breaker=breaker, crew=crew, audit=self._audit, clock=around.clock)
-        self._registry.add(RegisteredProvider(guarded, self._outbox, context=around.context, settings=self._settings))
+        guard = GuardedProvider(
+            provider, breaker=breaker, threads=self._registry.threads, audit=self._audit, clock=self._context.clock
+        )
+        context = self._context.start
+        self._registry.add(RegisteredProvider(guard, self._outbox, context=context, settings=self._settings))
         return True
 
     @property
@@ -87,77 +94,77 @@ class ProviderManager:
         return self._registry.names
 
     def start(self, session_id: str) -> None:
-        """Initialise every provider at once, and begin to deliver what still waits for them."""
+        """Initialise all providers at once, and start to deliver what is queued for them."""
         self._is_started = True
-        self._registry.enter(session_id)
-        self._registry.start_all(RegisteredProvider.start_up)
+        self._registry.enter_session(session_id)
+        self._registry.start_all(RegisteredProvider.start)
         for each in self._registry:
             if each.problem:
-                what = f"the memory provider {each.name!r} is not in use: {each.problem}"
-                self._warn(what, "`kept providers status` says more")
+                problem = f"the memory provider {each.name!r} is not in use: {each.problem}"
+                self._warn(problem, "`kept providers status` says more")
         self.writes.mirror()
         self.writes.wake()
 
     def start_for_tools(self, session_id: str) -> None:
-        """Start, unless that was done, and let what waits arrive first: for a single call outside a conversation."""
+        """Start, unless that was done, and deliver queued writes first: for a tool call outside a conversation."""
         if not self._is_started:
             self.start(session_id)
             self.writes.wait_for("", seconds=self._settings.switch_wait_seconds)
 
     def status(self) -> list[ProviderStatus]:
-        """Return how every registered provider stands."""
+        """Return the state of every registered provider."""
         waiting = {lane.provider: lane.waiting for lane in self._outbox.lanes()}
         return [
             ProviderStatus(
                 name=each.name,
                 ready=each.guard.ready,
                 health=each.guard.breaker.health,
-                waiting=waiting.get(each.lane, 0),
+                waiting=waiting.get(each.name, 0),
                 problem=each.problem,
             )
             for each in self._registry
         ]
 
     def tools(self) -> Sequence[Tool]:
-        """Return the providers' tools; with several providers one neutral search stands for theirs.
+        """Return the providers' tools; with several providers one neutral search replaces their own.
 
-        May be asked before `start`, so that a prompt can be built for a session that does not exist yet.
+        Works before `start`, so that a prompt can be built for a session that does not exist yet.
         """
         self._registry.start_all(RegisteredProvider.declare)
-        remove_taken_tools(self._registry, {*self._around.reserved_tools, RECALL_TOOL})
+        self._registry.remove_taken_tools({*self._context.reserved_tools, RECALL_TOOL})
         tools = [tool for each in self._registry for tool in each.tools]
-        if not self._around.several or not tools:
+        if not self._context.several or not tools:
             return tools
         own = [tool for tool in tools if not is_search(tool.schema)]
         return [Tool(RECALL_SCHEMA, self._recall_tool), *own]
 
     def system_prompt_block(self) -> str:
-        """Return what the providers put into the system prompt."""
+        """Return the providers' text for the system prompt."""
         texts = _texts(self._registry.ask_all("system_prompt_block", expects=str))
+        # cut before the fence is removed: the search for it must not read megabytes
         blocks = [unwrapped(text[: 4 * _MAX_BLOCK_CHARS]).strip()[:_MAX_BLOCK_CHARS] for text in texts]
         return "\n\n".join(block for block in blocks if block)
 
     def recall(self, message: str, *, session_id: str, turn: int, context: Mapping[str, JSON] | None = None) -> str:
-        """Begin the turn for every provider and return what they recall, merged under one budget.
+        """Announce the turn to every provider and return what they recall, merged under one budget.
 
-        Waits no longer than the prefetch time-out, and drops what comes after a session switch.
+        Waits no longer than the prefetch time-out. An answer that arrives after a session switch is dropped.
         """
-        texts = self._registry.recalled(sanitize_context(message), turn=turn, context=context or {})
-        return self._merge_recalled(texts) if session_id == self._registry.session_id else ""
+        texts = self._registry.recall(sanitize_context(message), turn=turn, context=context or {})
+        return self._merge(texts) if session_id == self._registry.session_id else ""
 
     def pre_compress(self, messages: Messages) -> str:
-        """Let every provider save what matters before a compaction; return their words for the summary."""
-        return self._merge_recalled(
-            _texts(self._registry.ask_all("on_pre_compress", clean_messages(messages), expects=str))
-        )
+        """Let every provider save what matters before a compaction; return their text for the summary."""
+        return self._merge(_texts(self._registry.ask_all("on_pre_compress", clean_messages(messages), expects=str)))
 
     def switch_session(self, new_id: str, reason: Switch, *, parent: str | None = None) -> None:
-        """Hear that the conversation goes on under `new_id`; its parent is the session that is left, unless given.
+        """Tell the providers that the conversation continues under `new_id`.
 
-        Before it, `writes.commit` was called for a session that is left for a new one or for its compacted child.
+        The parent is the session that is left, unless given. For a session that ends or is compacted into
+        a child, call `writes.queue_session_end` first.
         """
         left = self._registry.session_id
-        self._registry.enter(new_id)
+        self._registry.enter_session(new_id)
         if left != new_id:
             self.writes.wait_for(left, seconds=self._settings.switch_wait_seconds)
         self._registry.ask_all(
@@ -169,10 +176,10 @@ class ProviderManager:
         )
 
     def shutdown(self) -> None:
-        """Wait a little for what is queued, then close every provider, the last one first."""
-        if self._is_shut:
+        """Wait briefly for queued writes, then shut the providers down, the last one first."""
+        if self._is_shut_down:
             return
-        self._is_shut = True
+        self._is_shut_down = True
         if self.providers:
             self.writes.mirror()
         self.writes.wait_for(self._registry.session_id, "", seconds=self._settings.switch_wait_seconds)
@@ -183,7 +190,7 @@ class ProviderManager:
         self._audit.flush()
 
     def close(self) -> None:
-        """Shut down if that was not done, and end the record of calls; comes before the database is closed."""
+        """Shut down if that was not done, and close the record of calls; call it before the database is closed."""
         self.shutdown()
         self._registry.threads.close()
         self._audit.close()
@@ -194,13 +201,9 @@ class ProviderManager:
             return failure("give `query`: what to look for, in plain words")
         outcomes = self._registry.ask_all("prefetch", query, session_id=context.session_id or None, expects=str)
         failed = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
-        return {
-            "success": True,
-            "recalled": self._merge_recalled(_texts(outcomes)),
-            **({"failed": failed} if failed else {}),
-        }
+        return {"success": True, "recalled": self._merge(_texts(outcomes)), **({"failed": failed} if failed else {})}
 
-    def _merge_recalled(self, texts: Sequence[str]) -> str:
+    def _merge(self, texts: Sequence[str]) -> str:
         limit = self._settings.recall_max_chars
         if any(len(text) > limit for text in texts):
             log.warning("recalled text was cut to %d characters", limit)
@@ -208,38 +211,7 @@ class ProviderManager:
 
     def _warn(self, message: str, remedy: str) -> None:
         log.warning("%s; %s", message, remedy)
-        self._around.sink(Warned(message, remedy))
-
-
-def _texts(outcomes: Sequence[Outcome]) -> list[str]:
-    return [str(outcome.value or "") for outcome in outcomes if isinstance(outcome, Answered)]
-
-
-def manager_on(
-    database: Database, *, surroundings: ManagerContext, settings: ProviderSettings | None = None
-) -> ProviderManager:
-    """Return a manager whose outbox and health live in `database`."""
-    chosen, clock = settings or ProviderSettings(), surroundings.clock
-    return ProviderManager(
-        Outbox(database, clock=clock, limit=chosen.outbox_limit),
-        Audit(database, clock=clock, keep_days=chosen.audit_days),
-        surroundings=surroundings,
-        settings=chosen,
-    )
-
-
-def open_providers(
-    folder: Path | str,
-    *,
-    context: StartContext | None = None,
-    settings: ProviderSettings | None = None,
-    sink: EventSink = ignore,
-) -> ProviderManager:
-    """Return a manager whose outbox and health live in `<folder>/state.db`; register providers, then start it."""
-    home = Path(folder).absolute()
-    make_folder(home)
-    around = ManagerContext(context=context or StartContext(kept_home=str(home)), clock=SystemClock(), sink=sink)
-    return manager_on(open_state(home / STATE_NAME, sink=sink), surroundings=around, settings=settings)
+        self._context.sink(Warned(message, remedy))
 
 
 def chosen_names(setting: str | Sequence[str] | None) -> list[str]:
@@ -254,18 +226,44 @@ def open_manager(
     plugins: Path,
     database: Database,
     settings: ProviderSettings,
-    surroundings: ManagerContext,
+    context: ManagerContext,
     environ: Mapping[str, str],
 ) -> ProviderManager | None:
-    """Return a manager over the chosen providers; one that cannot be loaded is said loudly, and None means none."""
+    """Return a manager with the chosen providers, or None if none is chosen or usable.
+
+    A provider that cannot be loaded is reported as a warning.
+    """
     names = chosen_names(setting)
     if not names:
         return None
-    around = replace(surroundings, several=len(names) > 1)
-    manager = manager_on(database, surroundings=around, settings=settings)
+    manager = ProviderManager(database, context=replace(context, several=len(names) > 1), settings=settings)
     for name in names:
         try:
             manager.register(load(name, plugins, environ))
         except KeptError as error:
-            surroundings.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
+            context.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
     return manager if manager.providers else None
+
+
+def open_providers(
+    folder: Path | str,
+    *,
+    context: StartContext | None = None,
+    settings: ProviderSettings | None = None,
+    sink: EventSink = ignore,
+) -> ProviderManager:
+    """Return a manager that keeps its data in `<folder>/state.db`; register providers, then start it."""
+    from kept.storage.state import STATE_NAME, open_state
+
+    home = Path(folder).absolute()
+    make_folder(home)
+    start = context or StartContext(kept_home=str(home))
+    return ProviderManager(
+        open_state(home / STATE_NAME, sink=sink),
+        context=ManagerContext(start=start, clock=SystemClock(), sink=sink),
+        settings=settings or ProviderSettings(),
+    )
+
+
+def _texts(outcomes: Sequence[Outcome]) -> list[str]:
+    return [str(outcome.value or "") for outcome in outcomes if isinstance(outcome, Answered)]

@@ -1,4 +1,4 @@
-"""The outbox: a durable queue of writes to providers, strictly in order for each of them."""
+"""The outbox: a durable queue of one user's writes to providers, in strict order for each provider."""
 
 import json
 import logging
@@ -10,28 +10,26 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kept.core.ids import random_hex
-from kept.core.ports import Clock, UnitOfWork
+from kept.core.ids import OWNER, UserId, random_hex
+from kept.core.ports import Clock, Database, UnitOfWork
 from kept.core.text import JSON, dumps
 from kept.storage.files import is_alive
 from kept.storage.sql import statements
-from kept.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
 
 Hook = Literal["sync_turn", "on_memory_write", "on_delegation", "on_session_end"]
 
+NEVER = 1e15
+"""The next attempt, in epoch seconds, of a write that was set aside: later than any real moment."""
+
 _SQL = statements("kept.providers", "outbox.sql")
 _MAX_ERROR_CHARS = 300
 
 
-NEVER = 1e15
-"""The next attempt of a write that is set aside: later than any moment."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Something that a provider is to be told; the same key is never queued twice at once."""
+    """A call of a hook that is to be delivered; a key that is already queued is not queued again."""
 
     hook: Hook
     session_id: str
@@ -41,7 +39,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A write that waits."""
+    """A queued write."""
 
     id: int
     provider: str
@@ -57,50 +55,66 @@ class Item:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the provider said that it will never take it."""
+        """Whether the provider said that it will never accept this write."""
         return self.not_before >= NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How the queue of one provider stands."""
+    """The state of one provider's queue."""
 
     provider: str
-    waiting: int
-    oldest: float | None
-    delivered: int
-    dropped: int
+    waiting: int = 0
+    oldest: float | None = None
+    delivered: int = 0
+    dropped: int = 0
     refused: int = 0
-    """Writes that the provider will never take; they are kept aside and hold nothing up."""
+    """Writes that the provider will never accept; they are set aside and block nothing."""
+
+
+def lane_name(provider: str, user: UserId) -> str:
+    """Return the name under which a user's queue for a provider is stored.
+
+    The owner's lanes carry the plain provider name, as they did before there were other users.
+    """
+    return provider if user == OWNER else f"{provider}/{user}"
 
 
 class Outbox:
-    """The queue in the shared database; many may fill it, and one at a time drains a lane.
+    """The queues of one user; any process may add to them, and one worker at a time drains a lane.
 
-    A lane belongs to one provider and one user: what it holds is delivered by a manager that was
-    started for that user.
+    Every read and write is limited to the rows of `user`. Delivering for several users takes one outbox each.
     """
 
-    def __init__(self, database: Database, *, clock: Clock, limit: int = 10_000) -> None:
+    def __init__(self, database: Database, *, user: UserId, clock: Clock, limit: int = 10_000) -> None:
+        self.user = user
         self._database = database
         self._clock = clock
         self._limit = limit
 
+    def now(self) -> float:
+        """Return the current time in epoch seconds."""
+        return self._clock.now().timestamp()
+
+    def unit(self) -> AbstractContextManager[UnitOfWork]:
+        """Open a unit of work on the queue's database, or join the one that is open on this thread."""
+        return self._database.writing()
+
     def enqueue(self, unit: UnitOfWork, provider: str, writes: Sequence[Write]) -> None:
-        """Add `writes` inside the caller's unit of work, so that they commit with what they tell of."""
-        _run(unit, _SQL.make_lane, provider=provider)
+        """Add `writes` in the caller's unit of work, so that they commit together with what they report."""
+        self._run(unit, _SQL.make_lane, provider)
         for write in writes:
-            _run(
+            self._run(
                 unit,
                 _SQL.enqueue,
-                provider=provider,
+                provider,
                 session_id=write.session_id,
                 hook=write.hook,
                 payload=dumps(write.payload),
                 idempotency_key=write.idempotency_key,
                 created=self.now(),
             )
-        self._keep_bounded(unit, provider)
+        self._enforce_limit(unit, provider)
 
     def add(self, provider: str, writes: Sequence[Write]) -> None:
         """Add `writes` in a unit of work of their own, or in the one that is open on this thread."""
@@ -108,133 +122,136 @@ class Outbox:
             self.enqueue(unit, provider, writes)
 
     def take(self, provider: str, *, holder: str, seconds: float) -> Item | None:
-        """Return the oldest write if it is due and nobody else drains its lane; hold that for `seconds`."""
+        """Lease the lane for `seconds` and return its oldest write, if it is due and nobody else holds the lane."""
         head = self.head(provider)
         if head is None or head.not_before > self.now():
-            return None
+            return None  # checked without a write transaction first: an idle worker must not lock the database
         with self._database.writing() as unit:
-            if not self._hold(unit, provider, holder=holder, until=self.now() + seconds):
+            if not self._lease(unit, provider, holder=holder, until=self.now() + seconds):
                 return None
-            return _first_item(_run(unit, _SQL.head, provider=provider, never=NEVER))
+            return self._head(unit, provider)
 
     def release(self, provider: str, *, holder: str) -> None:
-        """Let others drain the lane."""
+        """Give the lease back, so that another worker can drain the lane."""
         with self._database.writing() as unit:
-            _run(unit, _SQL.release, provider=provider, holder=holder)
+            self._run(unit, _SQL.release, provider, holder=holder)
 
-    def delivered(self, item: Item) -> None:
-        """Take a delivered write out of the queue."""
+    def mark_delivered(self, item: Item) -> None:
+        """Remove a delivered write from the queue and count it."""
         with self._database.writing() as unit:
-            _run(unit, _SQL.delete, id=item.id)
-            _run(unit, _SQL.count_delivered, provider=item.provider)
+            if self._run(unit, _SQL.delete, id=item.id):
+                self._run(unit, _SQL.count_delivered, item.provider)
 
-    def failed(self, item: Item, error: str, *, retry_after_seconds: float) -> None:
-        """Keep a write for a later attempt; what is behind it waits too."""
+    def mark_failed(self, item: Item, error: str, *, retry_after_seconds: float) -> None:
+        """Keep a write for a later attempt; the writes behind it wait too."""
         with self._database.writing() as unit:
             not_before = self.now() + retry_after_seconds
-            _run(unit, _SQL.failed, id=item.id, not_before=not_before, error=error[:_MAX_ERROR_CHARS])
+            self._run(unit, _SQL.postpone, id=item.id, not_before=not_before, error=error[:_MAX_ERROR_CHARS])
 
-    def refused(self, item: Item, error: str) -> None:
-        """Set a write aside that will never be taken: what is behind it goes on, and a person may retry or drop it."""
+    def set_aside(self, item: Item, error: str) -> None:
+        """Keep a write that the provider will never accept, without blocking the ones behind it.
+
+        It stays listed, so that a person can retry or drop it.
+        """
         with self._database.writing() as unit:
-            _run(unit, _SQL.failed, id=item.id, not_before=NEVER, error=error[:_MAX_ERROR_CHARS])
-        log.warning("provider %s refused write %d for good: %s", item.provider, item.id, error)
+            self._run(unit, _SQL.postpone, id=item.id, not_before=NEVER, error=error[:_MAX_ERROR_CHARS])
+        log.warning("provider %s rejected write %d permanently: %s", item.provider, item.id, error)
 
     def head(self, provider: str) -> Item | None:
-        """Return the write that goes out next."""
+        """Return the write that is delivered next."""
         with self._database.reading() as unit:
-            return _first_item(_run(unit, _SQL.head, provider=provider, never=NEVER))
+            return self._head(unit, provider)
 
     def items(self, provider: str | None = None, *, limit: int = 100) -> list[Item]:
-        """Return what waits, in order."""
+        """Return the queued writes in order, of one provider or of all."""
         with self._database.reading() as unit:
-            return [_item(row) for row in _run(unit, _SQL.items, provider=provider, limit=limit)]
+            return [_item(row) for row in self._run(unit, _SQL.items, provider, limit=limit)]
 
     def waiting(self, provider: str, session_id: str) -> int:
-        """Return how many writes of one session wait."""
+        """Return how many writes of one session are queued."""
         with self._database.reading() as unit:
-            return _number(_run(unit, _SQL.waiting_of_session, provider=provider, session_id=session_id, never=NEVER))
+            rows = self._run(unit, _SQL.waiting_of_session, provider, session_id=session_id, never=NEVER)
+            return _number(rows)
 
     def lanes(self) -> list[Lane]:
-        """Return how the queue of every provider stands."""
+        """Return the state of every queue, also of providers that are no longer in use."""
         with self._database.reading() as unit:
-            return [Lane(*row) for row in _run(unit, _SQL.lanes, never=NEVER)]  # type: ignore[arg-type] # columns as in Lane
+            return [
+                Lane(_provider(lane), *counts)  # type: ignore[arg-type] # columns as in Lane
+                for lane, *counts in self._run(unit, _SQL.lanes, never=NEVER)
+            ]
 
     def retry(self, *, provider: str | None = None, item_id: int | None = None) -> int:
-        """Make waiting writes due now; return how many."""
+        """Make queued writes due now; return how many."""
         with self._database.writing() as unit:
-            return len(_run(unit, _SQL.retry, provider=provider, id=item_id))
+            return len(self._run(unit, _SQL.retry, provider, id=item_id))
 
     def drop(self, *, provider: str | None = None, item_id: int | None = None) -> int:
-        """Take writes out undelivered, and count them; return how many."""
+        """Remove undelivered writes and count them as dropped; return how many."""
         with self._database.writing() as unit:
-            dropped = [str(lane) for (lane,) in _run(unit, _SQL.drop, provider=provider, id=item_id)]
-            for lane, count in Counter(dropped).items():
-                _run(unit, _SQL.count_dropped, provider=lane, count=count)
+            dropped = [_provider(lane) for (lane,) in self._run(unit, _SQL.drop, provider, id=item_id)]
+            for name, count in Counter(dropped).items():
+                self._run(unit, _SQL.count_dropped, name, count=count)
             return len(dropped)
 
     def forget(self, unit: UnitOfWork, session_id: str) -> int:
-        """Delete what waits of a session that is being forgotten; return how many."""
-        return len(_run(unit, _SQL.forget, session_id=session_id))
+        """Delete the queued writes of a session that is being forgotten; return how many."""
+        return len(self._run(unit, _SQL.forget, session_id=session_id))
 
     def cursor(self, unit: UnitOfWork, provider: str) -> int | None:
-        """Return the last ledger id that was queued for `provider`, None when there was none yet."""
-        _run(unit, _SQL.make_lane, provider=provider)
-        return _cursor(unit, provider)
+        """Return the last ledger id that was queued for `provider`, or None if there is none yet."""
+        for (value,) in self._run(unit, _SQL.cursor, provider):
+            return value if isinstance(value, int) else None
+        return None
 
     def cursor_of(self, provider: str) -> int | None:
-        """Return the same outside a unit of work."""
+        """Return the same as `cursor`, without a unit of work."""
         with self._database.reading() as unit:
-            return _cursor(unit, provider)
+            return self.cursor(unit, provider)
 
     def set_cursor(self, unit: UnitOfWork, provider: str, ledger_id: int) -> None:
-        """Remember the last ledger id that was queued for `provider`."""
-        _run(unit, _SQL.set_cursor, provider=provider, ledger_id=ledger_id)
+        """Store the last ledger id that was queued for `provider`."""
+        self._run(unit, _SQL.make_lane, provider)
+        self._run(unit, _SQL.set_cursor, provider, ledger_id=ledger_id)
 
-    def unit(self) -> AbstractContextManager[UnitOfWork]:
-        """Open a unit of work on the queue's database, or join the one that is open on this thread."""
-        return self._database.writing()
+    def _head(self, unit: UnitOfWork, provider: str) -> Item | None:
+        rows = self._run(unit, _SQL.head, provider, never=NEVER)
+        return _item(rows[0]) if rows else None
 
-    def _keep_bounded(self, unit: UnitOfWork, provider: str) -> None:
-        over = _number(_run(unit, _SQL.count, provider=provider)) - self._limit
+    def _enforce_limit(self, unit: UnitOfWork, provider: str) -> None:
+        over = _number(self._run(unit, _SQL.count, provider)) - self._limit
         if over <= 0:
             return
-        _run(unit, _SQL.drop_oldest, provider=provider, count=over)
-        _run(unit, _SQL.count_dropped, provider=provider, count=over)
+        self._run(unit, _SQL.drop_oldest, provider, count=over)
+        self._run(unit, _SQL.count_dropped, provider, count=over)
         log.warning("the outbox of %s is full: its %d oldest writes were dropped", provider, over)
 
-    def _hold(self, unit: UnitOfWork, provider: str, *, holder: str, until: float) -> bool:
-        for other, ends in _run(unit, _SQL.lane, provider=provider):
+    def _lease(self, unit: UnitOfWork, provider: str, *, holder: str, until: float) -> bool:
+        for other, ends in self._run(unit, _SQL.lease, provider):
             assert isinstance(ends, float | int)
             if isinstance(other, str) and other != holder and ends > self.now() and not _has_ended(other):
                 return False
-        _run(unit, _SQL.lease, provider=provider, holder=holder, until=until)
+        self._run(unit, _SQL.set_lease, provider, holder=holder, until=until)
         return True
 
-    def now(self) -> float:
-        """Return the present moment in epoch seconds."""
-        return self._clock.now().timestamp()
+    def _run(
+        self, unit: UnitOfWork, sql: str, provider: str | None = None, **bindings: object
+    ) -> list[tuple[object, ...]]:
+        """Run a statement for this user; `provider` becomes the name of this user's lane."""
+        lane = None if provider is None else lane_name(provider, self.user)
+        named = {"user": self.user, "lane": lane, **bindings}
+        return list(unit.execute(sql, named))
 
 
 def new_holder() -> str:
-    """Return a name for whoever drains a lane; it tells which process of which machine that is."""
+    """Return a unique name for a worker, with the machine and the process it runs in."""
     return f"{socket.gethostname()}:{os.getpid()}:{random_hex(4)}"
 
 
 def _has_ended(holder: str) -> bool:
-    """Whether the holder was a process of this machine that has ended; its lease need not run out first."""
-    host, _, rest = holder.rpartition(":")[0].rpartition(":")
-    return host == socket.gethostname() and rest.isdigit() and not is_alive(int(rest))
-
-
-def _cursor(unit: UnitOfWork, provider: str) -> int | None:
-    for (value,) in _run(unit, _SQL.cursor, provider=provider):
-        return value if isinstance(value, int) else None
-    return None
-
-
-def _run(unit: UnitOfWork, sql: str, **bindings: object) -> list[tuple[object, ...]]:
-    return list(unit.execute(sql, bindings))
+    """Whether the holder was a process of this machine that has ended; its lease need not expire first."""
+    host, _, pid = holder.rpartition(":")[0].rpartition(":")
+    return host == socket.gethostname() and pid.isdigit() and not is_alive(int(pid))
 
 
 def _number(rows: Sequence[tuple[object, ...]]) -> int:
@@ -243,11 +260,11 @@ def _number(rows: Sequence[tuple[object, ...]]) -> int:
     return value
 
 
-def _first_item(rows: Sequence[tuple[object, ...]]) -> Item | None:
-    return _item(rows[0]) if rows else None
+def _provider(lane: object) -> str:
+    return str(lane).partition("/")[0]
 
 
 def _item(row: tuple[object, ...]) -> Item:
-    identity, provider, session_id, hook, payload, *rest = row
+    identity, lane, session_id, hook, payload, *rest = row
     assert isinstance(payload, str)
-    return Item(identity, provider, session_id, hook, json.loads(payload), *rest)  # type: ignore[arg-type] # columns as in Item
+    return Item(identity, _provider(lane), session_id, hook, json.loads(payload), *rest)  # type: ignore[arg-type] # columns as in Item

@@ -8,6 +8,7 @@ from typing import Any
 
 from kept.core.clock import SystemClock
 from kept.core.events import Event
+from kept.core.ids import OWNER, UserId
 from kept.providers.audit import Audit
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
 from kept.providers.manager import ProviderManager
@@ -30,35 +31,40 @@ class ListedLedger:
 
 
 class Bench:
-    """Opens the state database of a home and makes managers there."""
+    """Opens the state database of a home and creates managers on it."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.database = open_state(home / "state.db")
-        self.outbox = Outbox(self.database, clock=SystemClock())
-        self.audit = Audit(self.database, clock=SystemClock())
+        self.outbox = self.outbox_of(OWNER)
+        self.audit = self.audit_of(OWNER)
         self.events: list[Event] = []
         self._managers: list[ProviderManager] = []
 
-    def surroundings(self, **changes: Any) -> ManagerContext:
-        """Return what a manager here works in."""
-        context = StartContext(kept_home=str(self.home))
-        usual = ManagerContext(context=context, clock=SystemClock(), sink=self.events.append)
+    def outbox_of(self, user: UserId) -> Outbox:
+        """Return the outbox of a user."""
+        return Outbox(self.database, user=user, clock=SystemClock())
+
+    def audit_of(self, user: UserId) -> Audit:
+        """Return the record of a user's provider calls; managers write to records of their own."""
+        return Audit(self.database, user=user, clock=SystemClock())
+
+    def context(self, *, user: UserId = OWNER, **changes: Any) -> ManagerContext:
+        """Return the context of a manager on this bench."""
+        start = StartContext(kept_home=str(self.home), user_id=user)
+        usual = ManagerContext(start=start, clock=SystemClock(), sink=self.events.append)
         return replace(usual, **changes)
 
     def manager(
         self,
         *providers: MemoryProvider,
-        surroundings: ManagerContext | None = None,
+        context: ManagerContext | None = None,
         session_id: str = "s1",
         **settings: Any,
     ) -> ProviderManager:
         """Return a started manager with `providers`."""
         manager = ProviderManager(
-            self.outbox,
-            self.audit,
-            surroundings=surroundings or self.surroundings(),
-            settings=ProviderSettings(**settings),
+            self.database, context=context or self.context(), settings=ProviderSettings(**settings)
         )
         self._managers.append(manager)
         for provider in providers:
@@ -73,10 +79,9 @@ class Bench:
         manager.writes.after_turn(turn)
 
     def close(self) -> None:
-        """Shut every manager down."""
+        """Close every manager and the database."""
         for manager in self._managers:
-            manager.shutdown()
-        self.audit.close()
+            manager.close()
         self.database.close()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kept.app import open_app
-from kept.core.ids import SessionId
+from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.curation.forget import Forgetting
 from kept.memory.edits import Add, Author, Remove, Replace, Target
@@ -21,7 +21,7 @@ def kept(home):
 
 @pytest.fixture
 def outbox(kept):
-    return Outbox(kept.database, clock=kept.clock)
+    return Outbox(kept.database, user=OWNER, clock=kept.clock)
 
 
 @pytest.fixture

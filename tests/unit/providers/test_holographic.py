@@ -292,7 +292,7 @@ def test_a_new_vector_length_is_applied_to_all_facts(filled, tmp_path):
     again = HolographicProvider()
     again.initialize("s2", kept_home=str(tmp_path))
 
-    assert {len(vector) for _, vector in again._store.vectors(user_id="owner", min_trust=0, limit=100)} == {256}
+    assert {len(vector) for _, vector in again._store.vectors(min_trust=0, limit=100)} == {256}
     assert contents(use(again, action="search", query="invoces foldr"))[0] == FACTS[4]
     again.shutdown()
 

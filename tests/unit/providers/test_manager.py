@@ -78,7 +78,7 @@ def test_a_fence_that_a_provider_returns_is_taken_off(bench, caplog):
     )
 
     assert manager.recall("q", session_id="s1", turn=1) == "likes tea"
-    assert "recording: prefetch returned a fence of its own" in caplog.text
+    assert "recording: prefetch returned its own fence" in caplog.text
 
 
 def test_a_finished_turn_is_synced_and_the_next_recall_warmed(bench):
@@ -118,7 +118,7 @@ def test_memory_writes_are_mirrored_in_order(bench):
     ]
     ledger = ListedLedger()
     provider = RecordingProvider()
-    manager = bench.manager(provider, surroundings=bench.surroundings(ledger=ledger))
+    manager = bench.manager(provider, context=bench.context(ledger=ledger))
     ledger.rows = rows
     manager.writes.mirror_soon()
 
@@ -134,10 +134,10 @@ def test_memory_writes_are_mirrored_in_order(bench):
 def test_writes_of_another_process_are_caught_up_at_start(bench):
     """What was written while no manager ran is mirrored by the next one."""
     ledger = ListedLedger()
-    bench.manager(RecordingProvider(), surroundings=bench.surroundings(ledger=ledger)).shutdown()
+    bench.manager(RecordingProvider(), context=bench.context(ledger=ledger)).shutdown()
     ledger.rows = [LedgerRow(ledger_id=7, action="add", target="memory", before=None, after="x", origin="cli")]
     provider = RecordingProvider()
-    bench.manager(provider, surroundings=bench.surroundings(ledger=ledger))
+    bench.manager(provider, context=bench.context(ledger=ledger))
 
     eventually(lambda: provider.told("on_memory_write"))
 
@@ -145,15 +145,15 @@ def test_writes_of_another_process_are_caught_up_at_start(bench):
 def test_nothing_is_written_outside_primary_contexts(bench):
     """A scheduled run may recall, but leaves no trace in a provider."""
     provider = RecordingProvider(recalled="known")
-    around = bench.surroundings(
-        context=StartContext(kept_home=str(bench.home), agent_context="cron"),
+    context = bench.context(
+        start=StartContext(kept_home=str(bench.home), agent_context="cron"),
         ledger=ListedLedger(
             [
                 LedgerRow(ledger_id=1, action="add", target="user", before=None, after="a", origin="agent"),
             ]
         ),
     )
-    manager = bench.manager(provider, surroundings=around)
+    manager = bench.manager(provider, context=context)
     bench.settle(manager, turn())
     manager.writes.queue_session_end("s1", MESSAGES)
     manager.shutdown()
@@ -200,7 +200,7 @@ def test_a_slow_provider_takes_no_time_from_the_next(bench):
     slow, slower = RecordingProvider("slow"), RecordingProvider("slower", tools=())
     slow.faults["on_pre_compress"] = lambda: time.sleep(0.9)
     slower.faults["on_pre_compress"] = lambda: time.sleep(1.0)
-    manager = bench.manager(slow, slower, surroundings=bench.surroundings(several=True), prefetch_timeout_seconds=1.7)
+    manager = bench.manager(slow, slower, context=bench.context(several=True), prefetch_timeout_seconds=1.7)
 
     words = manager.pre_compress(MESSAGES)
 
@@ -246,7 +246,7 @@ def test_providers_shut_down_in_reverse_order(bench):
     one, two = RecordingProvider("one"), RecordingProvider("two", tools=())
     one.faults["shutdown"] = lambda: order.append("one")
     two.faults["shutdown"] = lambda: order.append("two")
-    bench.manager(one, two, surroundings=bench.surroundings(several=True)).shutdown()
+    bench.manager(one, two, context=bench.context(several=True)).shutdown()
 
     assert order == ["two", "one"]
 
@@ -277,7 +277,7 @@ def test_tools_are_routed_with_their_session(bench):
 def test_tools_are_known_before_the_session_begins(bench):
     """A prompt can be built first; a tool that is called too early answers why it cannot run."""
     provider = RecordingProvider()
-    manager = ProviderManager(bench.outbox, bench.audit, surroundings=bench.surroundings(), settings=ProviderSettings())
+    manager = ProviderManager(bench.database, context=bench.context(), settings=ProviderSettings())
     manager.register(provider)
 
     (tool,) = manager.tools()
@@ -294,7 +294,7 @@ def test_core_names_cannot_be_taken(bench, caplog):
     """A provider's `memory` tool is skipped with a warning, and so is a duplicate."""
     manager = bench.manager(
         RecordingProvider(tools=("memory", "memory_recall", "mine", "mine")),
-        surroundings=bench.surroundings(reserved_tools=frozenset({"memory"})),
+        context=bench.context(reserved_tools=frozenset({"memory"})),
     )
 
     assert [tool.schema.name for tool in manager.tools()] == ["mine"]
@@ -305,7 +305,7 @@ def test_several_providers_share_one_neutral_search(bench):
     """Their own search tools give way, and recall is merged without duplicates."""
     one = RecordingProvider("one", recalled="- likes tea\n- has a dog", tools=("one_search", "one_add"))
     two = RecordingProvider("two", recalled="Likes tea.\nlives in Rome", tools=("two_recall",))
-    manager = bench.manager(one, two, surroundings=bench.surroundings(several=True))
+    manager = bench.manager(one, two, context=bench.context(several=True))
     tools = {tool.schema.name: tool for tool in manager.tools()}
 
     answer = tools["memory_recall"].call({"query": "me"}, ToolContext(session_id="s1"))
@@ -343,7 +343,7 @@ def test_stats_add_up_hits_and_latency(bench):
     manager.recall("one", session_id="s1", turn=1)
     provider.recalled = ""
     manager.recall("two", session_id="s1", turn=2)
-    bench.audit.flush()
+    manager.shutdown()
 
     (stats,) = bench.audit.stats(days=1)
     assert (stats.recalls, stats.hits, stats.failures) == (2, 1, 0)
@@ -378,7 +378,7 @@ def test_records_are_kept_for_a_while_and_forgotten_with_their_session(bench):
     """Old ones go by themselves, those of a forgotten session at once."""
     manager = bench.manager(RecordingProvider(recalled="x"))
     manager.recall("q", session_id="s1", turn=1)
-    bench.audit.flush()
+    manager.shutdown()
     with bench.database.writing() as unit:
         unit.execute("UPDATE provider_calls SET started = 1 WHERE call = 'prefetch'")
     bench.audit.prune()

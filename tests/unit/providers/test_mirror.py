@@ -2,6 +2,7 @@
 
 import pytest
 
+from kept.core.ids import UserId
 from kept.providers.base import LedgerRow
 from kept.providers.writes import Mirror, current_entries
 from kept.testing.provider_bench import ListedLedger
@@ -28,45 +29,47 @@ def ledger():
     return ListedLedger(ROWS[:1])
 
 
-def told(bench, lane="p"):
+def told(outbox):
     return [
         (item.payload["action"], item.payload["content"], item.payload["metadata"]["before"])
-        for item in bench.outbox.items(lane)
+        for item in outbox.items("p")
     ]
 
 
 def test_every_later_write_is_queued_once(bench, ledger):
     """The cursor moves with the queue; catching up twice adds nothing."""
     mirror = Mirror(bench.outbox, ledger)
-    mirror.catch_up(["p"], user_id="owner")
+    mirror.catch_up(["p"])
     ledger.rows = ROWS
-    mirror.catch_up(["p"], user_id="owner")
-    mirror.catch_up(["p"], user_id="owner")
+    mirror.catch_up(["p"])
+    mirror.catch_up(["p"])
 
-    assert told(bench) == [("add", "a", None), ("add", "b", None), ("replace", "c", "a"), ("remove", "b", "b")]
+    assert told(bench.outbox) == [("add", "a", None), ("add", "b", None), ("replace", "c", "a"), ("remove", "b", "b")]
 
 
 def test_a_new_provider_gets_what_stands_not_what_was_removed(bench):
     """A removed entry is never sent to a provider that came after its removal."""
-    Mirror(bench.outbox, ListedLedger(ROWS)).catch_up(["p"], user_id="owner")
+    Mirror(bench.outbox, ListedLedger(ROWS)).catch_up(["p"])
 
-    assert told(bench) == [("add", "c", None)]
+    assert told(bench.outbox) == [("add", "c", None)]
 
 
 def test_a_write_of_another_user_stays_in_its_lane(bench):
     """What a manager mirrors belongs to the user it was started for."""
     rows = [row(1, "add", None, "mine"), row(2, "add", None, "hers", user_id="anna")]
-    mirror = Mirror(bench.outbox, ListedLedger(rows))
-    mirror.catch_up(["p"], user_id="owner")
-    mirror.catch_up(["p/anna"], user_id="anna")
+    ledger = ListedLedger(rows)
+    anna = bench.outbox_of(UserId("anna"))
+    Mirror(bench.outbox, ledger).catch_up(["p"])
+    Mirror(anna, ledger).catch_up(["p"])
 
-    assert told(bench, "p") == [("add", "mine", None)]
-    assert told(bench, "p/anna") == [("add", "hers", None)]
+    assert told(bench.outbox) == [("add", "mine", None)]
+    assert told(anna) == [("add", "hers", None)]
+    assert [item.idempotency_key for item in anna.items()] == ["ledger:anna:2"]
 
 
 def test_metadata_names_the_write(bench):
     """A provider can recognise a delivery it had before."""
-    Mirror(bench.outbox, ListedLedger(ROWS[:1])).catch_up(["p"], user_id="owner")
+    Mirror(bench.outbox, ListedLedger(ROWS[:1])).catch_up(["p"])
 
     (item,) = bench.outbox.items("p")
     assert item.idempotency_key == "ledger:1"

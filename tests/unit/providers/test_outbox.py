@@ -2,6 +2,7 @@
 
 import pytest
 
+from kept.core.ids import OWNER
 from kept.providers.outbox import Outbox, Write, new_holder
 from kept.storage.state import open_state
 from kept.testing.clock import FixedClock
@@ -15,7 +16,7 @@ def clock():
 @pytest.fixture
 def outbox(tmp_path, clock):
     database = open_state(tmp_path / "state.db")
-    yield Outbox(database, clock=clock, limit=5)
+    yield Outbox(database, user=OWNER, clock=clock, limit=5)
     database.close()
 
 
@@ -32,7 +33,7 @@ def test_writes_go_out_in_the_order_they_came(outbox):
 
     first = outbox.take("a", holder=holder, seconds=60)
     again = outbox.take("a", holder=holder, seconds=60)
-    outbox.delivered(first)
+    outbox.mark_delivered(first)
     second = outbox.take("a", holder=holder, seconds=60)
 
     assert first == again
@@ -66,7 +67,7 @@ def test_a_failed_write_blocks_its_lane_until_it_is_due(outbox, clock):
     outbox.add("a", [write(1), write(2)])
     outbox.add("b", [write(1)])
     holder = new_holder()
-    outbox.failed(outbox.take("a", holder=holder, seconds=60), "down", retry_after_seconds=10)
+    outbox.mark_failed(outbox.take("a", holder=holder, seconds=60), "down", retry_after_seconds=10)
 
     blocked = outbox.take("a", holder=holder, seconds=60)
     other = outbox.take("b", holder=holder, seconds=60)
@@ -113,7 +114,7 @@ def test_a_full_lane_drops_its_oldest_with_a_warning_and_a_count(outbox, caplog)
 def test_retry_and_drop_by_hand(outbox, clock):
     """A person can make writes due again, or give them up."""
     outbox.add("a", [write(1), write(2)])
-    outbox.failed(outbox.take("a", holder="h", seconds=60), "down", retry_after_seconds=1000)
+    outbox.mark_failed(outbox.take("a", holder="h", seconds=60), "down", retry_after_seconds=1000)
 
     assert outbox.take("a", holder="h", seconds=60) is None
     assert outbox.retry(provider="a") == 2

@@ -7,6 +7,7 @@ import typer
 
 from kept.cli.terminal import MOST_DAYS, JsonFlag, YesFlag, confirm, fail, opened, print_json, say
 from kept.core.clock import from_epoch, iso
+from kept.core.ids import OWNER
 
 if TYPE_CHECKING:
     from kept.app import App
@@ -40,7 +41,7 @@ def outbox(
                 _list(queue, provider, as_json=as_json)
             case "retry":
                 count = queue.retry(provider=provider, item_id=item_id)
-                Audit(kept.database, clock=kept.clock).resume(provider)
+                Audit(kept.database, user=OWNER, clock=kept.clock).resume(provider)
                 _say_count(count, "due now; the next conversation delivers them", item_id, as_json=as_json)
             case "drop":
                 what = f"write {item_id}" if item_id is not None else f"all writes for {provider or 'every provider'}"
@@ -57,7 +58,7 @@ def stats(
     from kept.providers.audit import Audit
 
     with opened() as kept:
-        found = Audit(kept.database, clock=kept.clock).stats(days=days)
+        found = Audit(kept.database, user=OWNER, clock=kept.clock).stats(days=days)
     if as_json:
         print_json([{**asdict(one), "hit_rate": one.hits / one.recalls if one.recalls else None} for one in found])
         return
@@ -75,7 +76,7 @@ def stats(
 def _queue(kept: "App") -> "Outbox":
     from kept.providers.outbox import Outbox
 
-    return Outbox(kept.database, clock=kept.clock)
+    return Outbox(kept.database, user=OWNER, clock=kept.clock)
 
 
 def _list(queue: "Outbox", provider: str | None, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from kept.cli.terminal import JsonFlag, opened, print_json, say
 from kept.core.clock import from_epoch, iso
+from kept.core.ids import OWNER
 from kept.core.text import JSON
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def status_of(kept: "App") -> "Status":
         home=kept.home.path,
         plugins=kept.home.plugins,
         environ=kept.environ,
-        outbox=Outbox(kept.database, clock=kept.clock),
-        audit=Audit(kept.database, clock=kept.clock),
+        outbox=Outbox(kept.database, user=OWNER, clock=kept.clock),
+        audit=Audit(kept.database, user=OWNER, clock=kept.clock),
     )
 
 

@@ -1,4 +1,4 @@
-"""The holographic provider: the memory that works without a server, a model or a key."""
+"""The holographic provider: a memory for facts that needs no server, model or key."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 
 from kept.core.clock import SystemClock
 from kept.core.errors import ProviderError
+from kept.core.ids import OWNER, UserId
 from kept.core.ports import Clock
 from kept.core.text import JSON, dumps
 from kept.providers.base import MemoryAction, MemoryProvider, Messages, ProviderCommand
@@ -20,138 +21,13 @@ from kept.security.secrets import redact
 NAME = "holographic"
 DATABASE = "holographic.db"
 
-_RECALLED = 5
+_RECALLED_FACTS = 5
 _LEAST_SHARE = 0.2
-"""How much of a message's weight a fact must hold to be recalled unasked."""
+"""The share of the message's term weight that a fact must contain to be recalled."""
 _LEAST_SCORE = 0.4
-"""The share of the best fact's score that a fact must reach to be recalled beside it."""
+"""The share of the best score that a fact must reach to be recalled too."""
 
-
-class HolographicProvider(MemoryProvider):
-    """Facts in `<home>/holographic.db`; each user sees their own."""
-
-    def __init__(self, *, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._settings = HolographicSettings()
-        self._store: FactStore | None = None
-        self._user_id = "owner"
-        self._writable = True
-        self._session_id = ""
-
-    @property
-    def name(self) -> str:
-        """Return `holographic`."""
-        return NAME
-
-    def is_available(self) -> bool:
-        """Tell that it needs nothing."""
-        return True
-
-    def initialize(self, session_id: str, **context: Any) -> None:
-        """Open the store of the home and the user that `context` names."""
-        home = Path(context["kept_home"])
-        self._settings = load_settings(HolographicSettings, home, NAME)
-        self._user_id = context.get("user_id") or "owner"
-        self._writable = context.get("agent_context", "primary") == "primary"
-        self._session_id = session_id
-        self._store = FactStore(home / DATABASE, clock=self._clock, dim=self._settings.hrr_dim)
-
-    def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
-        """Return `fact_store` and `fact_feedback`."""
-        return schemas()
-
-    def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
-        """Run one of the two tools."""
-        return dumps(self._tools().run(name, args, session_id=context.get("session_id") or self._session_id))
-
-    def system_prompt_block(self) -> str:
-        """Say that the store is there, and how full it is when the session begins."""
-        count = self._open_store().count(user_id=self._user_id)
-        known = f"{count} facts are" if count != 1 else "1 fact is"
-        return f"Fact store: {known} kept for this person. Look them up and add to them with fact_store."
-
-    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - facts are of all sessions
-        """Return the five facts that answer the message best, if they answer it at all."""
-        from kept.providers.holographic.search import FactSearch  # a chat is ready sooner: nothing is asked yet
-
-        hits = FactSearch(self._open_store(), self._settings, user_id=self._user_id).search(query, limit=_RECALLED)
-        if not hits or max(hit.share for hit in hits) < _LEAST_SHARE:
-            return ""
-        floor = _LEAST_SCORE * hits[0].score
-        return "\n".join(f"- {' '.join(hit.fact.text.split())}" for hit in hits if hit.score >= floor)
-
-    def on_session_switch(self, new_id: str, **_context: Any) -> None:
-        """Remember which session facts come from."""
-        self._session_id = new_id
-
-    def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
-        """Take over what the person stated, where that is switched on."""
-        if not self._settings.auto_extract or not self._writable:
-            return
-        store = self._open_store()
-        for text in stated_facts(messages):
-            if not scan(text).findings:
-                trust = self._settings.default_trust
-                store.add(redact(text), user_id=self._user_id, trust=trust, source="extracted", session_id=session_id)
-
-    def on_memory_write(
-        self,
-        action: MemoryAction,
-        target: str,  # noqa: ARG002 - the port's signature
-        content: str,
-        metadata: Mapping[str, JSON] | None = None,
-    ) -> None:
-        """Follow a write to the pages; a fact is the same whichever page it stands on."""
-        if not self._writable:
-            return
-        known = metadata or {}
-        ledger_id, before = known.get("ledger_id"), known.get("before")
-        self._open_store().mirror(
-            action,
-            content,
-            ledger_id=ledger_id if isinstance(ledger_id, int) else None,
-            user_id=self._user_id,
-            before=before if isinstance(before, str) else "",
-            trust=self._settings.default_trust,
-        )
-
-    def shutdown(self) -> None:
-        """Close the store."""
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-
-    def get_config_schema(self) -> Sequence[Mapping[str, JSON]]:
-        """Return the fields that setup asks for."""
-        return questions(HolographicSettings, QUESTIONS)
-
-    def get_status(self, *, kept_home: str = "") -> Mapping[str, JSON]:
-        """Return how many facts there are; the home is needed only before it is initialised."""
-        store, place = self._store, Path(kept_home, DATABASE)
-        if store is None and not (kept_home and place.is_file()):
-            return {"facts": 0}
-        opened = store or FactStore(place, clock=self._clock, dim=self._settings.hrr_dim)
-        try:
-            count = opened.count(user_id=self._user_id)
-        finally:
-            if store is None:
-                opened.close()
-        return {"facts": count}
-
-    def get_commands(self) -> Sequence[ProviderCommand]:
-        """Return `facts` and `contradictions`."""
-        return commands(lambda arguments: self._tools().run("fact_store", arguments, session_id=self._session_id))
-
-    def _tools(self) -> FactTools:
-        return FactTools(self._open_store(), self._settings, user_id=self._user_id, writable=self._writable)
-
-    def _open_store(self) -> FactStore:
-        if self._store is None:
-            raise ProviderError("the holographic provider is not initialised", "start it through the manager")
-        return self._store
-
-
-MAX_FACTS = 20
+_MAX_STATED = 20
 _MAX_CHARS = 300
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 _STATED = re.compile(
@@ -166,14 +42,139 @@ _STATED = re.compile(
 _LEAD = re.compile(r"^(?:please\s+)?(?:remember|note|keep in mind) that\s+", re.IGNORECASE)
 
 
+class HolographicProvider(MemoryProvider):
+    """Facts in `<home>/holographic.db`; each user sees their own."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._settings = HolographicSettings()
+        self._store: FactStore | None = None
+        self._writable = True
+        self._session_id = ""
+
+    @property
+    def name(self) -> str:
+        """Return `holographic`."""
+        return NAME
+
+    def is_available(self) -> bool:
+        """Return True: it needs nothing."""
+        return True
+
+    def initialize(self, session_id: str, **context: Any) -> None:
+        """Open the fact store for the home and the user in `context`."""
+        home = Path(context["kept_home"])
+        self._settings = load_settings(HolographicSettings, home, NAME)
+        self._writable = context.get("agent_context", "primary") == "primary"
+        self._session_id = session_id
+        self._store = self._open(home / DATABASE, UserId(context.get("user_id") or OWNER))
+
+    def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
+        """Return `fact_store` and `fact_feedback`."""
+        return schemas()
+
+    def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
+        """Run one of the two tools."""
+        return dumps(self._tools().run(name, args, session_id=context.get("session_id") or self._session_id))
+
+    def system_prompt_block(self) -> str:
+        """Mention the fact store, and how many facts it holds when the session starts."""
+        count = self._require_store().count()
+        known = f"{count} facts are" if count != 1 else "1 fact is"
+        return f"Fact store: {known} kept for this person. Look them up and add to them with fact_store."
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - facts of all sessions are searched
+        """Return the five facts that match the message best, if any match well enough."""
+        from kept.providers.holographic.search import FactSearch  # only needed for searches; keeps start-up fast
+
+        hits = FactSearch(self._require_store(), self._settings).search(query, limit=_RECALLED_FACTS)
+        if not hits or max(hit.share for hit in hits) < _LEAST_SHARE:
+            return ""
+        floor = _LEAST_SCORE * hits[0].score
+        return "\n".join(f"- {' '.join(hit.fact.text.split())}" for hit in hits if hit.score >= floor)
+
+    def on_session_switch(self, new_id: str, **_context: Any) -> None:
+        """Store new facts under the new session."""
+        self._session_id = new_id
+
+    def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
+        """Store facts that the person stated, if `auto_extract` is on."""
+        if not self._settings.auto_extract or not self._writable:
+            return
+        store = self._require_store()
+        for text in stated_facts(messages):
+            if not scan(text).findings:
+                trust = self._settings.default_trust
+                store.add(redact(text), trust=trust, source="extracted", session_id=session_id)
+
+    def on_memory_write(
+        self,
+        action: MemoryAction,
+        target: str,  # noqa: ARG002 - the port's signature
+        content: str,
+        metadata: Mapping[str, JSON] | None = None,
+    ) -> None:
+        """Apply a write to the pages; both pages share one set of facts."""
+        if not self._writable:
+            return
+        known = metadata or {}
+        ledger_id, before = known.get("ledger_id"), known.get("before")
+        self._require_store().mirror(
+            action,
+            content,
+            ledger_id=ledger_id if isinstance(ledger_id, int) else None,
+            before=before if isinstance(before, str) else "",
+            trust=self._settings.default_trust,
+        )
+
+    def shutdown(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def get_config_schema(self) -> Sequence[Mapping[str, JSON]]:
+        """Return the fields that setup asks for."""
+        return questions(HolographicSettings, QUESTIONS)
+
+    def get_status(self, *, kept_home: str = "", user_id: str = "") -> Mapping[str, JSON]:
+        """Return the number of facts; the arguments are needed only before `initialize`."""
+        if self._store is not None:
+            return {"facts": self._store.count()}
+        path = Path(kept_home, DATABASE)
+        if not kept_home or not path.is_file():
+            return {"facts": 0}
+        self._settings = load_settings(HolographicSettings, Path(kept_home), NAME)
+        store = self._open(path, UserId(user_id or OWNER))
+        try:
+            return {"facts": store.count()}
+        finally:
+            store.close()
+
+    def get_commands(self) -> Sequence[ProviderCommand]:
+        """Return `facts` and `contradictions`."""
+        return commands(lambda arguments: self._tools().run("fact_store", arguments, session_id=self._session_id))
+
+    def _tools(self) -> FactTools:
+        return FactTools(self._require_store(), self._settings, writable=self._writable)
+
+    def _open(self, path: Path, user: UserId) -> FactStore:
+        return FactStore(path, user=user, clock=self._clock, dim=self._settings.hrr_dim)
+
+    def _require_store(self) -> FactStore:
+        if self._store is None:
+            raise ProviderError("the holographic provider is not initialised", "start it through the manager")
+        return self._store
+
+
 def stated_facts(messages: Messages) -> list[str]:
-    """Return what the person said about themselves and their work, in their own words, each once."""
+    """Return the sentences in which the person states facts about themselves or their work, without repeats."""
     found: dict[str, None] = {}
     for message in messages:
         if message.get("role") == "user":
             for sentence in _sentences(message.get("content")):
                 found.setdefault(sentence)
-    return list(found)[:MAX_FACTS]
+    return list(found)[:_MAX_STATED]
 
 
 def _sentences(content: JSON) -> list[str]:

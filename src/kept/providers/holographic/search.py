@@ -43,10 +43,9 @@ class Wanted:
 class FactSearch:
     """Finds facts of one store for one user."""
 
-    def __init__(self, store: FactStore, settings: HolographicSettings, *, user_id: str) -> None:
+    def __init__(self, store: FactStore, settings: HolographicSettings) -> None:
         self._store = store
         self._settings = settings
-        self._user_id = user_id
 
     def search(
         self, query: str, *, limit: int, min_trust: float | None = None, category: str | None = None
@@ -54,7 +53,7 @@ class FactSearch:
         """Return the facts that answer a question, the best first."""
         least = self._settings.min_trust_threshold if min_trust is None else min_trust
         reading = read(query, self._store.now())
-        sizes = self._store.session_sizes(user_id=self._user_id)
+        sizes = self._store.session_sizes()
         if not reading.terms or not sizes:
             return []
         extent = Extent(
@@ -63,7 +62,7 @@ class FactSearch:
             {session: facts for session, facts, _ in sizes},
         )
         holding = self._holding(reading.words)
-        names = self._store.speakers(reading.words, user_id=self._user_id)
+        names = self._store.speakers(reading.words)
         question = weighed(reading, holding, facts=extent.facts, names=names)
         if not question.terms:
             return self._alike(reading.words, limit=limit, min_trust=least)
@@ -72,8 +71,8 @@ class FactSearch:
     def probe(self, entity: str, *, limit: int) -> list[Hit]:
         """Return what is known about an entity: facts that name it, then facts whose vectors hold something like it."""
         least = self._settings.min_trust_threshold
-        named = self._store.facts_about(entity, user_id=self._user_id, min_trust=least)
-        facts = self._store.facts(named, user_id=self._user_id)
+        named = self._store.facts_about(entity, min_trust=least)
+        facts = self._store.facts(named)
         vector = entity_vector(entity, self._settings.hrr_dim)
         hits = [
             Hit(fact, (1.0 + similarity(vector, fact.vector)) * self._standing(fact), 1.0) for fact in facts.values()
@@ -86,15 +85,15 @@ class FactSearch:
     def related(self, entity: str, *, limit: int) -> list[tuple[str, int]]:
         """Return the entities that share facts with one."""
         least = self._settings.min_trust_threshold
-        return self._store.beside(entity, user_id=self._user_id, min_trust=least, limit=limit)
+        return self._store.related_entities(entity, min_trust=least, limit=limit)
 
     def reason(self, entities: Sequence[str], *, limit: int) -> list[Hit]:
         """Return the facts that connect entities: those about all of them, else those that meet in a third."""
         least = self._settings.min_trust_threshold
-        about = [set(self._store.facts_about(name, user_id=self._user_id, min_trust=least)) for name in entities]
+        about = [set(self._store.facts_about(name, min_trust=least)) for name in entities]
         together = set.intersection(*about) if about else set()
         chosen = together or self._bridges(entities, about)
-        facts = self._store.facts(chosen, user_id=self._user_id)
+        facts = self._store.facts(chosen)
         vectors = [entity_vector(name, self._settings.hrr_dim) for name in entities]
         hits = [
             Hit(
@@ -109,8 +108,7 @@ class FactSearch:
     def _bridges(self, entities: Sequence[str], about: Sequence[set[int]]) -> set[int]:
         least = self._settings.min_trust_threshold
         around = [
-            {other for other, _ in self._store.beside(name, user_id=self._user_id, min_trust=least, limit=100)}
-            for name in entities
+            {other for other, _ in self._store.related_entities(name, min_trust=least, limit=100)} for name in entities
         ]
         shared = set.intersection(*around) if around else set()
         every = set().union(*about) if about else set()
@@ -119,46 +117,44 @@ class FactSearch:
 
     def _holding(self, words: Sequence[str]) -> list[dict[int, str]]:
         """Return the facts that hold each word; where only names were asked for, what these people say."""
-        found = [self._store.holding(word, user_id=self._user_id) for word in words]
+        found = [self._store.postings(word) for word in words]
         if any(found):
             return found
-        return [self._store.holding(word, user_id=self._user_id, spoken=True) for word in words]
+        return [self._store.postings(word, spoken=True) for word in words]
 
     def _ranked(self, question: Question, ranking: Ranking, wanted: Wanted) -> list[Hit]:
         shares = {fact: ranking.share(fact) for fact in question.masks}
-        outlines = self._store.outlines(
-            _with_sides(best(shares, max(_CONSIDERED, wanted.limit))), user_id=self._user_id
-        )
+        outlines = self._store.outlines(_with_sides(best(shares, max(_CONSIDERED, wanted.limit))))
         scores = {
             each.id: ranking.score(_place(each, outlines, question.masks))
             for each in outlines.values()
             if wanted.takes(each)
         }
         compared = best(scores, max(_RERANKED, wanted.limit))
-        close = closeness(question, compared, self._store.side_by_side)
+        close = closeness(question, compared, self._store.near)
         alike = self._likeness(question, compared)
         final = {
             fact: (scores[fact] + CLOSENESS * close[fact] + alike[fact]) * self._standing(outlines[fact])
             for fact in compared
         }
         chosen = best(final, wanted.limit)
-        facts = self._store.facts(chosen, user_id=self._user_id)
+        facts = self._store.facts(chosen)
         return [Hit(facts[fact], final[fact], shares.get(fact, 0.0)) for fact in chosen if fact in facts]
 
     def _likeness(self, question: Question, facts: Sequence[int]) -> dict[int, float]:
         """Return how alike the vectors of `facts` are to the question's, in weight."""
         vector = query_vector(question.reading.words, self._settings.hrr_dim)
         weight = self._settings.hrr_weight * question.total
-        vectors = self._store.vectors_of(facts, user_id=self._user_id)
+        vectors = self._store.vectors_of(facts)
         return {fact: weight * max(0.0, similarity(vector, vectors[fact])) for fact in facts}
 
     def _alike(self, terms: Sequence[str], *, limit: int, min_trust: float) -> list[Hit]:
         """No fact holds any of the words: look for words that are written like them."""
         vector = query_vector(terms, self._settings.hrr_dim)
-        scanned = self._store.vectors(user_id=self._user_id, min_trust=min_trust, limit=_SCANNED)
+        scanned = self._store.vectors(min_trust=min_trust, limit=_SCANNED)
         scores = {fact_id: similarity(vector, other) for fact_id, other in scanned}
         close = {fact_id: score for fact_id, score in scores.items() if score >= _ALIKE}
-        facts = self._store.facts(best(close, limit), user_id=self._user_id)
+        facts = self._store.facts(best(close, limit))
         hits = [Hit(fact, close[fact.id] * self._standing(fact), close[fact.id]) for fact in facts.values()]
         return sorted(hits, key=lambda hit: -hit.score)
 

@@ -1,58 +1,59 @@
 -- name: insert
 INSERT INTO facts (user_id, text, key, speaker, category, tags, source, session_id, trust, created, updated, length, vector)
-VALUES (:user_id, :text, :key, :speaker, :category, :tags, :source, :session_id, :trust, :now, :now, :length, :vector)
+VALUES (:user, :text, :key, :speaker, :category, :tags, :source, :session_id, :trust, :now, :now, :length, :vector)
 RETURNING id;
 
 -- name: by_key
-SELECT id FROM facts WHERE user_id = :user_id AND key = :key;
+SELECT id FROM facts WHERE user_id = :user AND key = :key;
 
 -- name: rewrite
 UPDATE facts SET text = :text, key = :key, speaker = :speaker, updated = :now, length = :length, vector = :vector
-WHERE id = :id;
+WHERE id = :id AND user_id = :user;
 
 -- name: describe
-UPDATE facts SET category = :category, tags = :tags, trust = :trust, updated = :now WHERE id = :id;
+UPDATE facts SET category = :category, tags = :tags, trust = :trust, updated = :now
+WHERE id = :id AND user_id = :user;
 
 -- name: feedback
 UPDATE facts SET trust = min(1.0, max(0.0, trust + :change)), helpful = helpful + :helpful,
   unhelpful = unhelpful + :unhelpful
-WHERE id = :id AND user_id = :user_id;
+WHERE id = :id AND user_id = :user;
 
 -- name: delete
 DELETE FROM facts WHERE id = :id;
 
 -- name: fact
 SELECT id, text, speaker, category, tags, source, session_id, trust, helpful, unhelpful, created, updated, length, vector
-FROM facts WHERE id = :id AND user_id = :user_id;
+FROM facts WHERE id = :id AND user_id = :user;
 
--- name: some
+-- name: facts
 SELECT id, text, speaker, category, tags, source, session_id, trust, helpful, unhelpful, created, updated, length, vector
-FROM facts WHERE user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));
+FROM facts WHERE user_id = :user AND id IN (SELECT value FROM json_each(:ids));
 
--- name: places
+-- name: outlines
 SELECT id, length, speaker, session_id, source, text LIKE '%?', trust, created, updated, category
-FROM facts WHERE user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));
+FROM facts WHERE user_id = :user AND id IN (SELECT value FROM json_each(:ids));
 
 -- name: vectors_of
-SELECT id, vector FROM facts WHERE user_id = :user_id AND id IN (SELECT value FROM json_each(:ids));
+SELECT id, vector FROM facts WHERE user_id = :user AND id IN (SELECT value FROM json_each(:ids));
 
 -- name: newest
 SELECT id, text, speaker, category, tags, source, session_id, trust, helpful, unhelpful, created, updated, length, vector
 FROM facts
-WHERE user_id = :user_id AND trust >= :min_trust AND (:category IS NULL OR category = :category)
+WHERE user_id = :user AND trust >= :min_trust AND (:category IS NULL OR category = :category)
 ORDER BY id DESC LIMIT :limit;
 
 -- name: vectors
-SELECT id, vector FROM facts WHERE user_id = :user_id AND trust >= :min_trust ORDER BY id DESC LIMIT :limit;
+SELECT id, vector FROM facts WHERE user_id = :user AND trust >= :min_trust ORDER BY id DESC LIMIT :limit;
 
 -- name: count
-SELECT count(*) FROM facts WHERE user_id = :user_id;
+SELECT count(*) FROM facts WHERE user_id = :user;
 
 -- name: session_sizes
-SELECT session_id, count(*), sum(length) FROM facts INDEXED BY facts_by_session WHERE user_id = :user_id GROUP BY session_id;
+SELECT session_id, count(*), sum(length) FROM facts INDEXED BY facts_by_session WHERE user_id = :user GROUP BY session_id;
 
 -- name: speakers
-SELECT DISTINCT speaker FROM facts WHERE user_id = :user_id AND speaker IN (SELECT value FROM json_each(:words));
+SELECT DISTINCT speaker FROM facts WHERE user_id = :user AND speaker IN (SELECT value FROM json_each(:words));
 
 -- name: index
 INSERT INTO facts_index (rowid, words) VALUES (:id, :words);
@@ -60,11 +61,11 @@ INSERT INTO facts_index (rowid, words) VALUES (:id, :words);
 -- name: unindex
 DELETE FROM facts_index WHERE rowid = :id;
 
--- name: holding
+-- name: postings
 SELECT f.id, f.session_id, f.speaker FROM facts_index JOIN facts f ON f.id = facts_index.rowid
-WHERE facts_index MATCH :term AND f.user_id = :user_id;
+WHERE facts_index MATCH :term AND f.user_id = :user;
 
--- name: side_by_side
+-- name: near
 SELECT rowid FROM facts_index WHERE facts_index MATCH :pair;
 
 -- name: add_entity
@@ -85,24 +86,18 @@ WHERE fe.fact_id IN (SELECT value FROM json_each(:ids)) ORDER BY fe.fact_id, e.i
 
 -- name: facts_about
 SELECT fe.fact_id FROM fact_entities fe JOIN entities e ON e.id = fe.entity_id JOIN facts f ON f.id = fe.fact_id
-WHERE e.key = :key AND f.user_id = :user_id AND f.trust >= :min_trust ORDER BY fe.fact_id DESC LIMIT :limit;
+WHERE e.key = :key AND f.user_id = :user AND f.trust >= :min_trust ORDER BY fe.fact_id DESC LIMIT :limit;
 
--- name: beside
+-- name: related_entities
 SELECT other.name, count(*) AS times FROM fact_entities mine
 JOIN entities me ON me.id = mine.entity_id AND me.key = :key
-JOIN facts f ON f.id = mine.fact_id AND f.user_id = :user_id AND f.trust >= :min_trust
+JOIN facts f ON f.id = mine.fact_id AND f.user_id = :user AND f.trust >= :min_trust
 JOIN fact_entities theirs ON theirs.fact_id = mine.fact_id AND theirs.entity_id <> mine.entity_id
 JOIN entities other ON other.id = theirs.entity_id
 GROUP BY other.id ORDER BY times DESC, other.name LIMIT :limit;
 
--- name: entity_keys
-SELECT key FROM entities;
-
--- name: was_mirrored
-SELECT 1 FROM mirrored WHERE ledger_id = :ledger_id;
-
--- name: set_mirrored
-INSERT OR IGNORE INTO mirrored (ledger_id) VALUES (:ledger_id);
+-- name: mark_mirrored
+INSERT INTO mirrored_writes (user_id, ledger_id) VALUES (:user, :ledger_id) ON CONFLICT DO NOTHING RETURNING ledger_id;
 
 -- name: wrong_length
 SELECT id, text FROM facts WHERE length(vector) <> :dim;

@@ -61,17 +61,16 @@ def schemas() -> list[Mapping[str, JSON]]:
 class FactTools:
     """Runs the actions for one user in one session."""
 
-    def __init__(self, store: FactStore, settings: HolographicSettings, *, user_id: str, writable: bool) -> None:
+    def __init__(self, store: FactStore, settings: HolographicSettings, *, writable: bool) -> None:
         self._store = store
         self._settings = settings
-        self._user_id = user_id
         self._writable = writable
 
     @cached_property
     def _search(self) -> "FactSearch":
         from kept.providers.holographic.search import FactSearch  # a chat is ready sooner: nothing is asked yet
 
-        return FactSearch(self._store, self._settings, user_id=self._user_id)
+        return FactSearch(self._store, self._settings)
 
     def run(self, tool: str, arguments: Arguments, *, session_id: str) -> Mapping[str, JSON]:
         """Return the answer of a tool; bad arguments are answered with what to do."""
@@ -104,7 +103,6 @@ class FactTools:
         content = _safe(_text(arguments, "content"))
         fact_id, is_new = self._store.add(
             content,
-            user_id=self._user_id,
             trust=self._settings.default_trust,
             category=_optional_text(arguments, "category") or "general",
             tags=_optional_text(arguments, "tags") or "",
@@ -137,7 +135,7 @@ class FactTools:
 
     def _contradict(self, arguments: Arguments) -> Mapping[str, JSON]:
         least = self._settings.min_trust_threshold
-        facts = self._store.newest(user_id=self._user_id, min_trust=least, limit=_COMPARED)
+        facts = self._store.newest(min_trust=least, limit=_COMPARED)
         found = contradictions(facts, self._alike, limit=_limit(arguments))
         pairs: list[JSON] = [
             {
@@ -154,7 +152,7 @@ class FactTools:
         fact = self._known(arguments)
         content = arguments.get("content")
         if content is not None:
-            self._store.rewrite(fact.id, _safe(_text(arguments, "content")), user_id=self._user_id)
+            self._store.rewrite(fact.id, _safe(_text(arguments, "content")))
         delta = _number(arguments, "trust_delta")
         self._store.describe(
             fact,
@@ -167,12 +165,11 @@ class FactTools:
     def _remove(self, arguments: Arguments) -> Mapping[str, JSON]:
         self._must_write()
         fact = self._known(arguments)
-        self._store.remove(fact.id, user_id=self._user_id)
+        self._store.remove(fact.id)
         return {"fact_id": fact.id, "status": "removed"}
 
     def _list(self, arguments: Arguments) -> Mapping[str, JSON]:
         facts = self._store.newest(
-            user_id=self._user_id,
             min_trust=_number(arguments, "min_trust") or 0.0,
             category=_optional_text(arguments, "category"),
             limit=_limit(arguments),
@@ -186,7 +183,7 @@ class FactTools:
             raise BadArgumentsError(f"unknown action {action!r}; use helpful or unhelpful")
         fact = self._known(arguments)
         change = HELPFUL if action == "helpful" else UNHELPFUL
-        rated = self._store.feedback(fact.id, change, user_id=self._user_id)
+        rated = self._store.feedback(fact.id, change)
         assert rated is not None
         return {"success": True, "fact_id": fact.id, "old_trust": round(fact.trust, 4), "trust": round(rated.trust, 4)}
 
@@ -199,7 +196,7 @@ class FactTools:
             fact_id = int(fact_id)
         if isinstance(fact_id, bool) or not isinstance(fact_id, int):
             raise BadArgumentsError("give `fact_id`: the number that search and list show")
-        fact = self._store.fact(fact_id, user_id=self._user_id) if abs(fact_id) < 2**63 else None
+        fact = self._store.fact(fact_id) if abs(fact_id) < 2**63 else None
         if fact is None:
             raise BadArgumentsError(f"there is no fact {fact_id}; search or list shows the numbers")
         return fact
