@@ -8,7 +8,7 @@ SELECT id FROM facts WHERE user_id = :user AND key = :key;
 
 -- name: rewrite
 UPDATE facts SET text = :text, key = :key, speaker = :speaker, updated = :now, length = :length, vector = :vector
-WHERE id = :id AND user_id = :user;
+WHERE id = :id;
 
 -- name: describe
 UPDATE facts SET category = :category, tags = :tags, trust = :trust, updated = :now
