@@ -101,14 +101,14 @@ class UserSpace:
         """The writes to external memories that wait for delivery."""
         from kept.providers.outbox import Outbox
 
-        return Outbox(self.app.database, clock=self.app.clock)
+        return Outbox(self.app.database, user=self.user, clock=self.app.clock)
 
     @cached_property
     def audit(self) -> Audit:
         """The record of calls to external memories."""
         from kept.providers.audit import Audit
 
-        return Audit(self.app.database, clock=self.app.clock)
+        return Audit(self.app.database, user=self.user, clock=self.app.clock)
 
     def tools(self) -> dict[str, Tool]:
         """Return every tool that the agent has here, by name, in a fixed order."""

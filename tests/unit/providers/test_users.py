@@ -18,7 +18,9 @@ from kept.providers.holographic.store import FactStore
 from kept.providers.outbox import Outbox, Write
 from kept.providers.status import status_of
 from kept.providers.writes import FinishedTurn
-from kept.storage.state import open_state
+from kept.storage.files import APPLICATION_ID
+from kept.storage.sqlite import Database
+from kept.storage.state import open_state, state_migrations
 from kept.testing.clock import FixedClock
 from kept.testing.provider_bench import ListedLedger, eventually
 from kept.testing.recording_provider import RecordingProvider
@@ -360,3 +362,35 @@ def test_the_same_text_and_the_same_ledger_id_are_separate_facts(stores):
         "Deploys on Tuesday",
         "Anna: Rex sleeps in Graz beside Luna.",
     ]
+
+
+def test_rows_of_an_older_file_belong_to_whom_they_were_queued_for(tmp_path):
+    """The owner's rows stay the owner's; lanes of other users, and calls of their sessions, become theirs."""
+    older = Database(tmp_path / "state.db", application_id=APPLICATION_ID, migrations=state_migrations()[:3])
+    with older.writing() as unit:
+        for lane, number in (("p", 1), (HERS, 2)):
+            unit.execute(
+                "INSERT INTO outbox (provider, session_id, hook, payload, idempotency_key, created)"
+                " VALUES (?, 's', 'sync_turn', '{}', ?, 1)",
+                (lane, str(number)),
+            )
+            unit.execute("INSERT INTO outbox_lanes (provider, ledger_id) VALUES (?, 9)", (lane,))
+        unit.execute("INSERT INTO sessions (id, source, user_id, started) VALUES ('hers', 'web', 'anna', 1)")
+        for session in ("mine", "hers"):
+            unit.execute(
+                "INSERT INTO provider_calls (session_id, provider, call, started, seconds, outcome, bytes_out, bytes_in)"
+                " VALUES (?, 'p', 'prefetch', 1, 1, 'ok', 0, 0)",
+                (session,),
+            )
+        unit.execute("INSERT INTO provider_health (provider, failures, paused_until) VALUES ('p', 3, 0)")
+    older.close()
+    database = open_state(tmp_path / "state.db")
+    mine, hers = outbox_of(database, OWNER), outbox_of(database, ANNA)
+    audits = [Audit(database, user=user, clock=FixedClock()) for user in (OWNER, ANNA)]
+
+    assert [item.idempotency_key for item in mine.items()] == ["1"]
+    assert [item.idempotency_key for item in hers.items("p")] == ["2"]
+    assert (mine.cursor_of("p"), hers.cursor_of("p")) == (9, None), "her own ledger counts from the start"
+    assert [[len(audit.of_session(session)) for session in ("mine", "hers")] for audit in audits] == [[1, 0], [0, 1]]
+    assert [audit.health("p").failures for audit in audits] == [3, 0]
+    database.close()
