@@ -8,7 +8,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import clean
 from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching
-from kept.sessions.search.postings import Prefix
+from kept.sessions.search.postings import Prefix, Word
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Ranking, term_weights
 from kept.sessions.search.terms import PostingList, newest_with_prefix
@@ -79,3 +79,22 @@ def test_a_rare_phrase_of_common_words_is_found_however_old(store, postings):
 
     assert (found, unread) == ({1}, 0)
     assert [hit.message_id for hit in store.search(SearchRequest('"yard number 7"')).messages] == [7]
+
+
+def test_neighbours_of_a_short_query_are_looked_up_in_the_full_lists(store):
+    """A message next to others with the term is worth more than one that is not, though only it is a candidate."""
+    texts = [f"filler number {number}" for number in range(400)]
+    long = "the kite was by the lake again and so were all the others who had come along that day"
+    texts[50], texts[49], texts[51] = "kite lake", long, long
+    texts[250], texts[240], texts[260] = "kite lake", long, long
+    store.create(Session(SessionId("a"), "cli", 1.0))
+    ids = store.append(SessionId("a"), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON) for text in texts])
+    postings = SqlitePostings(store.database.connection)
+    ranking = Ranking(term_weights([("kite", 1.0, 6, 0)], 400), mean_length=5.0, mean_session=400.0)
+    terms = [PostingList("kite", Word("kite"), 1.0, 6)]
+
+    # the list counts as long, and no block is read, so that only the short messages are candidates
+    found = find_candidates(postings, terms, ranking, budget=Budget(per_list=1, blocks=0), scope=Scope())
+    scores = {number: score for score, number in found}
+
+    assert scores[ids[50]] > scores[ids[250]] > 0

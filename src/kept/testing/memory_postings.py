@@ -1,0 +1,188 @@
+"""The search port in memory: plain dictionaries and sets, the reference for implementations on a database."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kept.core.ids import OWNER, UserId
+from kept.sessions.search.analysis import Prepared, indexed_text, prepare
+from kept.sessions.search.postings import (
+    AllOf,
+    Analyzer,
+    AnyOf,
+    Lookup,
+    MessageHead,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    Without,
+    Word,
+)
+
+_TALK = ("user", "assistant")
+_TRIGRAM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMessage:
+    """One stored message."""
+
+    id: int
+    session_id: str
+    role: str
+    text: str
+    timestamp: float
+    external_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySession:
+    """One stored session."""
+
+    id: str
+    head: SessionHead
+    user: UserId = OWNER
+    is_trashed: bool = False
+
+
+class MemoryPostings:
+    """Implements `sessions.search.postings.Postings`."""
+
+    def __init__(self, messages: Sequence[MemoryMessage], sessions: int, *, analyzer: Analyzer) -> None:
+        self.tokens = analyzer.tokens
+        self.stem = analyzer.stem
+        self._messages = {message.id: message for message in messages}
+        self._prepared = {message.id: _prepare(message) for message in messages}
+        self._lengths = {number: len(self.tokens(row.words)) for number, row in self._prepared.items()}
+        self._lists: dict[str, set[int]] = {}
+        for number, row in self._prepared.items():
+            for token in self.tokens(f"{row.words} {row.marks}"):
+                self._lists.setdefault(token, set()).add(number)
+        self._sessions = max(1, sessions)
+        self.documents = len(messages)
+        self.mean_length = sum(self._lengths.values()) / self.documents if messages else 1.0
+
+    def mean_session(self) -> float:
+        """Return the mean number of messages in a session."""
+        return self.documents / self._sessions
+
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token."""
+        return len(self._lists.get(token, ()))
+
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
+        return [(token, len(ids)) for token, ids in sorted(self._lists.items()) if token.startswith(start)]
+
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        return sorted(self._match(lookup))
+
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last` in ascending order."""
+        return [number for number in self.ids(lookup) if first <= number <= last]
+
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        older = [number for number in self.ids(lookup) if below is None or number < below]
+        return older[max(0, len(older) - limit) :]
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that contain `text`, newest first."""
+        if len(text) < _TRIGRAM:
+            return []
+        return sorted(self._containing(text), reverse=True)[:limit]
+
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that contain `text`; all if it is too short."""
+        if len(text) < _TRIGRAM:
+            return set(range(first, last + 1))
+        return {number for number in self._containing(text) if first <= number <= last}
+
+    def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
+        """Return id and text of what people and models said, newest first."""
+        talk = [message for message in self._messages.values() if message.role in _TALK]
+        older = sorted((one.id, one.text) for one in talk if below is None or one.id < below)
+        return older[::-1][:limit]
+
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of words of each message."""
+        return {number: self._lengths[number] for number in ids if number in self._lengths}
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return the text of each message."""
+        return {number: self._messages[number].text for number in sorted(set(ids)) if number in self._messages}
+
+    def _containing(self, text: str) -> set[int]:
+        folded = text.lower()
+        return {number for number, row in self._prepared.items() if folded in row.substrings.lower()}
+
+    def _match(self, lookup: Lookup) -> set[int]:
+        match lookup:
+            case Word(text):
+                return self._lists.get(self.stem(text), set())
+            case Prefix(text):
+                start = self.stem(text)
+                return set().union(*(ids for token, ids in self._lists.items() if token.startswith(start)))
+            case AllOf(parts):
+                return set.intersection(*(self._match(part) for part in parts))
+            case AnyOf(parts):
+                return set().union(*(self._match(part) for part in parts))
+            case Without(wanted, unwanted):
+                return self._match(wanted) - self._match(unwanted)
+
+
+class MemoryCatalog:
+    """Implements `sessions.search.postings.Catalog`."""
+
+    def __init__(
+        self, messages: Sequence[MemoryMessage], sessions: Sequence[MemorySession], *, user: UserId = OWNER
+    ) -> None:
+        self._messages = {message.id: message for message in messages}
+        self._sessions = {one.id: one.head for one in sessions if one.user == user and not one.is_trashed}
+        self.has_other_users = any(one.user != user for one in sessions)
+
+    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
+        """Return the messages that exist."""
+        found = (self._messages[number] for number in ids if number in self._messages)
+        return {one.id: MessageHead(one.session_id, one.role, one.timestamp, one.external_id) for one in found}
+
+    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
+        """Return the user's sessions among these."""
+        return {name: self._sessions[name] for name in session_ids if name in self._sessions}
+
+    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
+        """Return at most `limit` of the user's sessions that match."""
+        return [name for name, head in self._sessions.items() if _passes(head, conditions)][:limit]
+
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session of the user."""
+        ids = self.ids_by_session([session_id]).get(session_id)
+        if session_id not in self._sessions or not ids:
+            return None
+        return ids[0], ids[-1], self._sessions[session_id].message_count
+
+    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+        """Return the messages of each session in ascending order."""
+        found: dict[str, list[int]] = {}
+        for number, message in sorted(self._messages.items()):
+            if message.session_id in session_ids:
+                found.setdefault(message.session_id, []).append(number)
+        return found
+
+    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
+        """Return the messages of one session from `first` to `last` in ascending order."""
+        return [number for number in self.ids_by_session([session_id]).get(session_id, []) if first <= number <= last]
+
+
+def _prepare(message: MemoryMessage) -> Prepared:
+    text = indexed_text(message.id, message.role, content=message.text, origin=None, tool_name=None, tool_calls=None)
+    return prepare(text)
+
+
+def _passes(head: SessionHead, conditions: SessionFilter) -> bool:
+    return (
+        (conditions.project is None or head.project == conditions.project)
+        and (not conditions.sources or head.source in conditions.sources)
+        and (conditions.after is None or head.last_active >= conditions.after)
+        and (conditions.before is None or head.started < conditions.before)
+    )

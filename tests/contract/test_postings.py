@@ -1,0 +1,242 @@
+"""The search port: SQLite and plain memory give the same lists, so that the ranked answers are the same."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import Found, SearchRequest
+from kept.sessions.search.candidates import EXHAUSTIVE
+from kept.sessions.search.engine import search
+from kept.sessions.search.postings import (
+    AllOf,
+    AnyOf,
+    Catalog,
+    Postings,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    Without,
+    Word,
+)
+from kept.sessions.sqlite.postings import Fts5Analyzer, SqliteCatalog, SqlitePostings
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.state import open_state
+from kept.testing.memory_postings import MemoryCatalog, MemoryMessage, MemoryPostings, MemorySession
+
+NOW = 1_700_000_000.0
+DAY = 86_400.0
+ANN = UserId("ann")
+_WORDS = [
+    "violin",
+    "concert",
+    "lesson",
+    "harbour",
+    "lantern",
+    "walk",
+    "deployed",
+    "deploys",
+    "running",
+    "header",
+    "parser",
+    "coffee",
+    "bicycle",
+    "children",
+    "mountain",
+    "painting",
+    "sunrise",
+    "kubernetes",
+    "postgres",
+    "config",
+    "birthday",
+    "December",
+    "camping",
+    "weather",
+    "support",
+    "group",
+    "race",
+]
+_LINES = (
+    "Ann: I bought src/kept/main.py v1.2.3 yesterday",
+    "Ben: the mice ate the cheese, didn't they?",
+    "今天天气很好，我们去爬山",
+    "昨日は東京でとても楽しかったです",
+    "parse_header and getUserName are slow",
+    "Мы переносили серверы в Хельсинки",
+    "Die Straße ist überschwemmt",
+    "to be or not to be",
+    "what is the point of it all",
+)
+QUERIES = (
+    "violin", "violin concert", "who walked with the lantern?", "deploy", "deploying the parser", "Ann", "Ann Ben",
+    "what did Ben say about mice?", "天气", "東京", "parse header", "getUserName", "src/kept/main.py", "1.2.3",
+    "сервера Хельсинки", "strasse", "ueberschwemmt", "vilin", "lanter", "oncert", "to be or not to be", "the of and",
+    '"violin concert"', '"to be or not"', '"天气很好"', "violin AND coffee", "violin OR coffee", "violin NOT coffee",
+    "(harbour OR lantern) AND walk", '"Ann:" OR mice', 'walk NOT "lantern walk"', "conc*", "d*", "dep* AND parser",
+    "NOT violin", "birthday in December", "camping last week", "kid", "db config", "nothingmatches", "", "???",
+)  # fmt: skip
+REQUESTS = (
+    SearchRequest("", limit=10),
+    SearchRequest("", limit=40),
+    SearchRequest("", project="x"),
+    SearchRequest("", sources=("cron",)),
+    SearchRequest("", roles=("assistant",)),
+    SearchRequest("", after=NOW - 20 * DAY, before=NOW - 5 * DAY),
+    SearchRequest("", session_id=SessionId("s3")),
+    SearchRequest("", exclude_messages=frozenset(range(1, 120))),
+)
+
+
+@dataclass
+class Stores:
+    """The same messages in both implementations."""
+
+    store: SqliteSessionStore
+    messages: list[MemoryMessage]
+    sessions: list[MemorySession]
+
+    def sqlite(self, user: UserId) -> tuple[Postings, Catalog]:
+        connection = self.store.database.connection
+        return SqlitePostings(connection), SqliteCatalog(connection, user=user)
+
+    def memory(self, user: UserId) -> tuple[Postings, Catalog]:
+        analyzer = Fts5Analyzer(self.store.database.connection)
+        catalog = MemoryCatalog(self.messages, self.sessions, user=user)
+        return MemoryPostings(self.messages, len(self.sessions), analyzer=analyzer), catalog
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory):
+    """Forty sessions of two users: words of a small vocabulary, several scripts, names, identifiers."""
+    database = open_state(tmp_path_factory.mktemp("postings") / "state.db")
+    store, chance = SqliteSessionStore(database), random.Random(5)
+    messages: list[MemoryMessage] = []
+    sessions: list[MemorySession] = []
+    for number in range(40):
+        user, name, started = (ANN if number % 4 == 3 else OWNER), f"s{number}", NOW - (40 - number) * DAY
+        own = store.for_user(user)
+        source, project = ("cron" if number % 5 == 4 else "cli"), ("x" if number % 3 == 0 else None)
+        own.create(Session(SessionId(name), source, started, project=project, user_id=user))
+        roles = [Role.USER if place % 2 == 0 else Role.ASSISTANT for place in range(chance.randint(3, 14))]
+        texts = [
+            chance.choice(_LINES)
+            if chance.random() < 0.3
+            else " ".join(chance.choices(_WORDS, k=chance.randint(1, 25)))
+            for _ in roles
+        ]
+        new = [
+            NewMessage(Message(role, text), started + place, Origin.PERSON)
+            for place, (role, text) in enumerate(zip(roles, texts, strict=True))
+        ]
+        ids = own.append(SessionId(name), new)
+        messages += [
+            MemoryMessage(int(one), name, role.value, text, started + place)
+            for place, (one, role, text) in enumerate(zip(ids, roles, texts, strict=True))
+        ]
+        head = SessionHead(source, project, started, started + len(ids) - 1, len(ids))
+        sessions.append(MemorySession(name, head, user))
+    yield Stores(store, messages, sessions)
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def both(request: pytest.FixtureRequest, stores: Stores) -> tuple[Postings, Catalog]:
+    """Each implementation in turn, for Ann."""
+    built: tuple[Postings, Catalog] = getattr(stores, request.param)(ANN)
+    return built
+
+
+def plain(found: Found) -> object:
+    return (
+        [(hit.message_id, round(hit.score, 9)) for hit in found.messages],
+        [(hit.session_id, hit.best_message_id, round(hit.score, 9)) for hit in found.sessions],
+        (found.abstained, found.terms, dict(found.excluded), found.unchecked),
+    )
+
+
+@pytest.mark.parametrize("user", [OWNER, ANN])
+@pytest.mark.parametrize("query", QUERIES)
+def test_both_answer_every_query_alike(stores: Stores, query: str, user: UserId) -> None:
+    """The same question gives the same ranked messages, sessions and scores: nothing depends on the database."""
+    from dataclasses import replace
+
+    sqlite, memory = stores.sqlite(user), stores.memory(user)
+    for request in REQUESTS:
+        asked = replace(request, query=query)
+        for budget in (None, EXHAUSTIVE):
+            one = search(*sqlite, asked, now=NOW, budget=budget)
+            other = search(*memory, asked, now=NOW, budget=budget)
+
+            assert plain(one) == plain(other), asked
+
+
+def test_most_queries_find_something(stores: Stores) -> None:
+    """The comparison is not one of empty lists."""
+    found = [search(*stores.sqlite(OWNER), SearchRequest(query), now=NOW) for query in QUERIES]
+
+    assert sum(bool(one.messages) for one in found) > 0.8 * len(QUERIES)
+
+
+def test_lists_are_ascending_and_lookups_are_sets(both: tuple[Postings, Catalog]) -> None:
+    """Parts combine as sets; every list is in ascending order."""
+    postings, _ = both
+    violin, coffee = set(postings.ids(Word("violin"))), set(postings.ids(Word("coffee")))
+
+    assert postings.ids(Word("violin")) == sorted(violin)
+    assert set(postings.ids(AllOf((Word("violin"), Word("coffee"))))) == violin & coffee
+    assert set(postings.ids(AnyOf((Word("violin"), Word("coffee"))))) == violin | coffee
+    assert set(postings.ids(Without(Word("violin"), Word("coffee")))) == violin - coffee
+    assert set(postings.ids(Prefix("viol"))) >= violin
+    assert postings.frequency(postings.stem("violin")) == len(violin)
+    assert violin & coffee
+
+
+def test_newest_and_between_cut_the_list(both: tuple[Postings, Catalog]) -> None:
+    """`newest` takes from the end, below an id where given; `between` includes both ends."""
+    postings, _ = both
+    ids = postings.ids(Word("violin"))
+
+    assert postings.newest_ids(Word("violin"), 3) == ids[-3:]
+    assert postings.newest_ids(Word("violin"), 3, below=ids[-1]) == ids[-4:-1]
+    assert postings.ids_between(Word("violin"), ids[1], ids[3]) == ids[1:4]
+
+
+def test_substrings_are_never_missed(both: tuple[Postings, Catalog], stores: Stores) -> None:
+    """More may be returned than contain the text, never less."""
+    postings, _ = both
+    inside = {message.id for message in stores.messages if "anter" in message.text}
+
+    assert inside
+    assert inside <= set(postings.newest_containing("anter", 10_000))
+    assert inside <= postings.containing_between("anter", 1, 10_000)
+    assert postings.newest_containing("an", 10) == []
+
+
+def test_the_catalog_knows_one_user_only(both: tuple[Postings, Catalog], stores: Stores) -> None:
+    """Sessions of others are neither listed nor described, by whichever question."""
+    _, catalog = both
+    mine = {one.id for one in stores.sessions if one.user == ANN}
+    every = [one.id for one in stores.sessions]
+    theirs = next(name for name in every if name not in mine)
+
+    assert set(catalog.session_ids(SessionFilter(), 100)) == mine
+    assert set(catalog.sessions(every)) == mine
+    assert catalog.span(theirs) is None
+    assert catalog.has_other_users
+
+
+def test_sessions_are_filtered_by_source_project_and_time(both: tuple[Postings, Catalog], stores: Stores) -> None:
+    """Each condition narrows the list."""
+    _, catalog = both
+    mine = {one.id: one.head for one in stores.sessions if one.user == ANN}
+    after, before = NOW - 20 * DAY, NOW - 5 * DAY
+
+    def listed(**conditions: object) -> set[str]:
+        return set(catalog.session_ids(SessionFilter(**conditions), 100))  # type: ignore[arg-type]
+
+    assert listed(sources=("cron",)) == {name for name, head in mine.items() if head.source == "cron"}
+    assert listed(project="x") == {name for name, head in mine.items() if head.project == "x"}
+    assert listed(after=after) == {name for name, head in mine.items() if head.last_active >= after}
+    assert listed(before=before) == {name for name, head in mine.items() if head.started < before}
