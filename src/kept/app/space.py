@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kept.core.errors import StorageError
 from kept.core.events import Listeners, Warned
+from kept.core.ids import OWNER
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
@@ -85,6 +86,7 @@ class UserSpace:
         app = self.app
         roots = standard_roots(
             self.home.skills,
+            owner=None if self.user == OWNER else app.home.skills,
             person=Path(app.environ["HOME"]) if app.environ.get("HOME") else None,
             project=project_root(app.folder),
             external=app.settings.skills.external_dirs,

@@ -1,4 +1,4 @@
-"""Backups of the skills of a home: taken before the curator moves anything, and put back whole."""
+"""Backups of one user's skills: taken before the curator moves anything, restored as a whole."""
 
 import io
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kept.core.errors import NotFound, Unreadable
 from kept.core.ports import Clock
+from kept.core.text import JSON
 from kept.skills.changes import Author
 from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from kept.skills.paths import files_of, read_regular
@@ -18,20 +19,24 @@ from kept.storage.files import explain_errors, make_folder, read_bytes, write_at
 
 CURATOR_FOLDER = ".curator"
 _MOST_BYTES = 64 * 1_048_576
-"""What one file of a backup may have: more than a skill may, so that one put here by hand is kept too."""
+"""The size limit for one file: above that for skills, so that files placed by hand are backed up too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
-    """What a rollback put back."""
+    """What a rollback restored."""
 
     backup: str
     restored: tuple[str, ...]
     unarchived: tuple[str, ...]
 
+    def as_json(self) -> dict[str, JSON]:
+        """Return the result as JSON."""
+        return {"backup": self.backup, "restored": [*self.restored], "unarchived": [*self.unarchived]}
+
 
 class Backups:
-    """The newest few backups, each one file."""
+    """The newest backups, one archive each."""
 
     def __init__(self, editor: SkillEditor, clock: Clock, *, kept: int = 5) -> None:
         self._editor = editor
@@ -40,7 +45,7 @@ class Backups:
         self._kept = kept
 
     def take(self) -> str:
-        """Keep the bytes of every skill of the home and of the usage file, and return the backup's name."""
+        """Back up the user's skills and the usage file, and return the backup's name."""
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w:gz") as archive:
             for path, data, mode in self._read_files():
@@ -77,10 +82,10 @@ class Backups:
         return found
 
     def roll_back(self, name: str | None = None) -> RollbackResult:
-        """Put every skill of a backup back where it was, byte for byte.
+        """Restore every skill of a backup, byte for byte.
 
-        Skills that were made since stay; every change is a version that can be undone; the present
-        state is backed up first.
+        The present state is backed up first. Newer skills stay, and every change is a version that
+        can be undone.
         """
         names = self.names()
         chosen = name or (names[-1] if names else "")
@@ -113,7 +118,7 @@ class Backups:
         return True
 
     def _leave_archive(self, place: str, files: Mapping[str, bytes]) -> bool:
-        """Drop the archived copy of a skill that is back, when it holds nothing else."""
+        """Remove the archived copy of a restored skill when the bytes are the same."""
         archived = self._editor.home / ARCHIVE_FOLDER / place
         present = {path: _bytes(archived / path) for path, _status in files_of(archived)}
         if not present or present != dict(files):
@@ -125,7 +130,7 @@ class Backups:
 
 
 def _vacate(editor: SkillEditor, name: str, folder: Path) -> None:
-    """Empty the place that a skill was moved to since the backup; its versions keep the bytes."""
+    """Empty the folder that a skill was moved to since the backup; its versions keep the bytes."""
     editor.place_files(name, folder, files={}, author=Author("rollback"), action="rollback")
 
 

@@ -1,4 +1,4 @@
-"""Merging narrow skills into wider ones: a model proposes, a person decides."""
+"""Merging narrow skills into broader ones: a model proposes, a person decides."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -34,12 +34,12 @@ class Merge:
     content: str
     reason: str
     versions: dict[str, str]
-    """The versions that were read; the merge is off when one of them moved on."""
+    """The versions that the model read; the plan is refused when one of them has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a model proposed and passed the checks; nothing is done yet."""
+    """The merges that a model proposed and that passed the checks; nothing is changed yet."""
 
     id: str
     merges: tuple[Merge, ...]
@@ -48,7 +48,7 @@ class Plan:
 
 
 def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]) -> Plan | Refused:
-    """Ask the model for merges, check each, keep the plan, and return it; changes nothing else."""
+    """Ask the model for merges, check each, save the plan and return it; changes no skill."""
     library = editor.library
     eligible = {
         skill.name: skill
@@ -63,7 +63,7 @@ def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]
     prompt = _listing(editor, list(eligible.values()), model.context_length)
     answer = _parse_answer(model.complete(system, prompt, max_output_tokens=_MOST_OUTPUT_TOKENS))
     if answer is None:
-        return Refused(Reason.INVALID, "the model's answer is no plan", "try again, or choose another model")
+        return Refused(Reason.INVALID, "the model's answer is not a plan", "try again, or choose another model")
     merges: list[Merge] = []
     dropped: list[str] = []
     for row in answer:
@@ -108,7 +108,7 @@ def _parse_answer(answer: str) -> list[dict[str, Any]] | None:
 def _check_proposal(
     editor: SkillEditor, row: dict[str, Any], eligible: dict[str, Skill], *, taken: set[str]
 ) -> Merge | str:
-    """Return a proposal as a merge, or why it is dropped."""
+    """Return the proposal as a merge, or why it is dropped."""
     into, sources = str(row.get("into", "")), row.get("from")
     if not isinstance(sources, list) or len(set(map(str, sources))) < 2:
         return f"{into!r}: fewer than two skills to merge"
@@ -128,7 +128,7 @@ def _check_proposal(
 
 
 def read_plan(editor: SkillEditor, plan_id: str) -> Plan | Refused:
-    """Return a kept plan."""
+    """Read a saved plan."""
     path = _folder(editor) / f"{plan_id}.json"
     if not plan_id.isalnum() or not path.is_file():
         return Refused(
@@ -143,7 +143,7 @@ def read_plan(editor: SkillEditor, plan_id: str) -> Plan | Refused:
 
 
 def apply(editor: SkillEditor, plan: Plan, backups: Backups) -> list[Changed] | Refused:
-    """Carry out a plan that a person agreed to; a skill that changed since then stops it before anything is done."""
+    """Carry out a plan that a person agreed to; refused as a whole when one of its skills has changed."""
     library = editor.library
     for merge in plan.merges:
         for name, version in merge.versions.items():
@@ -170,7 +170,7 @@ def _merge(editor: SkillEditor, merge: Merge) -> list[Changed]:
 
 
 def shown(plan: Plan) -> str:
-    """Return a plan for a person to decide on."""
+    """Render a plan for the person who decides."""
     lines = [f"Plan {plan.id}: {len(plan.merges)} merges"]
     for merge in plan.merges:
         lines += [

@@ -1,4 +1,4 @@
-"""The curator: what nobody uses grows stale, then goes to the archive, and comes back when it is used."""
+"""The curator: unused skills become stale, then archived, and come back when they are used."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ class Report:
     time: str
     moves: tuple[Move, ...]
     flagged: tuple[str, ...] = ()
-    """Skills whose newest version goes badly more often than the one before."""
+    """Skills whose newest version fails more often than the one before."""
     dry_run: bool = False
     backup: str | None = None
     failed: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Report:
         return row
 
     def as_text(self) -> str:
-        """Return the report for a person."""
+        """Render the report for a person."""
         lines = [f"Curator, {self.time}{' (dry run, nothing was changed)' if self.dry_run else ''}"]
         lines += [
             f"  {move.name}: {move.was} → {move.becomes} ({move.idle_days:g} days without use)" for move in self.moves
@@ -64,7 +64,7 @@ class Report:
 
 
 def write(folder: Path, report: Report) -> Report:
-    """Keep the report, dropping the oldest beyond fifty, and return it."""
+    """Save the report, drop the oldest ones over the limit, and return it."""
     reports = folder / "reports"
     make_folder(reports)
     stamp = report.time.replace(":", "").replace("-", "")
@@ -75,7 +75,7 @@ def write(folder: Path, report: Report) -> Report:
 
 
 def newest(folder: Path) -> Report | None:
-    """Return the last report that can be read."""
+    """Return the newest report that can be read."""
     for path in sorted((folder / "reports").glob("*.json"), reverse=True):
         try:
             return _report_from_json(json.loads(read_bytes(path) or b""))
@@ -103,24 +103,24 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What the decision about one skill rests on."""
+    """A skill that may change its state, with the facts that decide."""
 
     name: str
     use: Use
     since: datetime
-    """When it was last of use to anybody, or when it came to be."""
+    """When it was last used, or created."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the curator remembers of itself."""
+    """The curator's own state between runs."""
 
     last_run_at: str | None = None
     paused: bool = False
 
 
 def decide(known: Sequence[Candidate], now: datetime, settings: CuratorSettings) -> list[Move]:
-    """Return which skills change their state at `now`; pure, so that years can be simulated."""
+    """Return which skills change their state at `now`; pure, so that tests can simulate years."""
     moves = []
     for item in known:
         idle = (now - item.since) / _DAY
@@ -135,7 +135,7 @@ def decide(known: Sequence[Candidate], now: datetime, settings: CuratorSettings)
 
 
 class Curator:
-    """Looks after the skills of one home."""
+    """Maintains the skills of one user; never touches pinned, installed or scheduled ones, or other roots."""
 
     def __init__(
         self, editor: SkillEditor, settings: CuratorSettings | None = None, *, scheduled: Collection[str] = ()
@@ -149,7 +149,7 @@ class Curator:
         self.backups = Backups(editor, self._clock, kept=self._settings.backups_kept)
 
     def state(self) -> State:
-        """Return what the curator remembers; a damaged file reads as never run."""
+        """Return the saved state; a damaged file reads as never run."""
         try:
             row = json.loads(read_bytes(self._folder / "state.json") or b"{}")
             return State(row.get("last_run_at"), paused=bool(row.get("paused")))
@@ -157,7 +157,7 @@ class Curator:
             return State()
 
     def due(self, last_activity: datetime | None) -> bool:
-        """Tell whether a run should begin by itself now: it is time, and nobody is at work."""
+        """Tell whether an automatic run should start now: the interval is over and nobody is active."""
         state, now = self.state(), self._clock.now()
         if not self._settings.enabled or state.paused:
             return False
@@ -193,9 +193,10 @@ class Curator:
         return found
 
     def run_if_due(self) -> Report | None:
-        """Run by itself; None when another process did meanwhile.
+        """Run automatically; None when another process has run in the meantime.
 
-        A skill that was put here by hand counts from its first such run on, however old its file is.
+        For a skill that was placed by hand, the time without use starts at the first such run,
+        however old its file is.
         """
         if not self.due(None):
             return None
@@ -208,7 +209,7 @@ class Curator:
         return self.run()
 
     def run(self, *, dry_run: bool = False) -> Report:
-        """Back up, move what is due, and write a report; a dry run only reports."""
+        """Back up, apply the moves that are due, and write a report; a dry run only reports."""
         if dry_run:
             return self._report(dry_run=True)
         make_folder(self._folder)
@@ -236,7 +237,7 @@ class Curator:
         return None
 
     def pause(self, *, paused: bool) -> None:
-        """Stop running by itself, or go on."""
+        """Stop automatic runs, or resume them."""
         self._remember(replace(self.state(), paused=paused))
 
     def _remember(self, state: State) -> None:
@@ -244,15 +245,15 @@ class Curator:
         write_atomically(self._folder / "state.json", json.dumps(asdict(state)).encode())
 
     def archive(self, name: str) -> Changed | Refused:
-        """Archive one skill by hand."""
+        """Archive one skill at the person's request."""
         return self._editor.archive(name, Author("person", reason="archived by hand"))
 
     def restore(self, name: str) -> Changed | Refused:
-        """Bring one skill back from the archive."""
+        """Restore one skill from the archive."""
         return self._editor.restore(name, Author("person"))
 
     def roll_back(self, backup: str | None = None) -> RollbackResult:
-        """Put everything back as a backup has it, by default the newest."""
+        """Restore all skills from a backup, by default the newest."""
         with hold_lock(self._folder / "run.lock"):
             return self.backups.roll_back(backup)
 

@@ -1,4 +1,4 @@
-"""Everything of one user as lines: the counterpart of forgetting them."""
+"""Everything stored about one user, as JSON lines: the counterpart of forgetting them."""
 
 from collections.abc import Iterator
 

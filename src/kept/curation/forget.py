@@ -1,4 +1,4 @@
-"""Forgetting across the tiers: conversations, and everything elsewhere that came from them."""
+"""Forgetting across the tiers: conversations, and everything that was derived from them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,25 +15,25 @@ from kept.sessions.forget import ForgetPlan, ForgetReport
 from kept.sessions.ports import Sessions
 
 ORIGIN = "forget"
-_EVERY_ITEM = 1_000_000
+_ALL_ITEMS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FullForgetPlan:
-    """What would go, in every tier; shown before anything is removed."""
+    """What would be removed, in every tier; shown to the person before anything is."""
 
     sessions: ForgetPlan
     entries: tuple[tuple[Target, str], ...]
-    """Memory entries that the ledger traces to what goes, or that hold the words."""
+    """Memory entries that the ledger traces to the forgotten sessions, or that contain the words."""
     gone_entries: tuple[tuple[Target, str], ...]
-    """Entries of what goes that no page shows any more: undone, removed or replaced since by someone else."""
+    """Entries of the forgotten sessions that are on no page any more, but still in the ledger."""
     pending: tuple[Pending, ...]
     backups: tuple[Path, ...]
-    """Copies of pages that show such an entry."""
+    """Backup copies of pages that contain such an entry."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to forget."""
+        """Tell whether there is nothing to forget."""
         return self.sessions.is_empty and not self.entries and not self.pending
 
     def as_json(self) -> dict[str, JSON]:
@@ -48,7 +48,7 @@ class FullForgetPlan:
 
 @dataclass(frozen=True, slots=True)
 class FullForgetReport:
-    """What went, in every tier."""
+    """What was removed, in every tier."""
 
     sessions: ForgetReport
     memory_entries: int
@@ -58,7 +58,7 @@ class FullForgetReport:
     queued_writes: int
     prompts: int
     entries_left: int
-    """Entries that could not be removed from their page; anything but 0 needs a second run."""
+    """Entries that could not be removed from their page; if not 0, forget again."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report without any content."""
@@ -75,8 +75,8 @@ class FullForgetReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting:
-    """One home's tiers, ready to forget."""
+class Forgetter:
+    """Plans and carries out forgetting for one user; every part belongs to that user."""
 
     sessions: Sessions
     memory: MemoryStore
@@ -85,7 +85,7 @@ class Forgetting:
     pages: Path
 
     def plan(self, plan: ForgetPlan) -> FullForgetPlan:
-        """Return what goes beside what the session store would remove."""
+        """Extend the session store's plan to the other tiers."""
         traced = self._traced_entries(plan)
         entries = [
             (target, entry)
@@ -117,7 +117,7 @@ class Forgetting:
         return [path for path in copies if _holds(_read(path), [text.casefold() for text in texts])]
 
     def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
-        """Remove it everywhere: pages and ledger first, so that nothing is mirrored or shown again."""
+        """Remove everything in the plan; pages and ledger first, so that nothing is mirrored or shown again."""
         left = sum(not self._remove_entry(target, text, plan) for target, text in plan.entries)
         blanked: set[int] = set()
         for session_id in plan.sessions.sessions:
@@ -146,7 +146,7 @@ class Forgetting:
         )
 
     def _remove_entry(self, target: Target, text: str, plan: FullForgetPlan) -> bool:
-        # the removal is entered under the forgotten session, so that blanking its rows blanks this one too
+        # record the removal under the forgotten session, so that forgetting its rows covers this one too
         session_id: SessionId | None = next(iter(plan.sessions.sessions), None)
         self.memory.apply(target, Remove(text), Author(origin=ORIGIN, session_id=session_id))
         return text not in self.memory.entries(target)
@@ -155,7 +155,7 @@ class Forgetting:
         with self.outbox.unit() as unit:
             count = sum(self.outbox.forget(unit, session_id) for session_id in session_ids)
         folded = [word.casefold() for word in words]
-        for item in self.outbox.items(limit=_EVERY_ITEM):
+        for item in self.outbox.items(limit=_ALL_ITEMS):
             if _holds(dumps(item.payload), folded):
                 count += self.outbox.drop(provider=item.provider, item_id=item.id)
         return count
@@ -167,7 +167,7 @@ def _holds(text: str, words: Sequence[str]) -> bool:
 
 
 def _text(waiting: Pending) -> str:
-    """Return all it says: what it would write, and what it quotes of the page."""
+    """Return all text of a pending write: what it would add, and what it quotes from the page."""
     return "\n".join(text for edit in waiting.edits for text in astuple(edit))
 
 

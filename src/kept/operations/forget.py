@@ -15,7 +15,7 @@ from kept.storage.files import explain_errors, make_folder, write_atomically
 if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
-    from kept.curation.forget import Forgetting, FullForgetPlan, FullForgetReport
+    from kept.curation.forget import Forgetter, FullForgetPlan, FullForgetReport
     from kept.sessions.forget import ForgetPlan
 
 _NOTHING = Refused(
@@ -102,11 +102,11 @@ def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
     return outcome
 
 
-def _forgetting(caller: Caller) -> Forgetting:
-    from kept.curation.forget import Forgetting
+def _forgetting(caller: Caller) -> Forgetter:
+    from kept.curation.forget import Forgetter
 
     space = caller.space
-    return Forgetting(space.sessions, space.memory, space.approvals, space.outbox, space.home.memories)
+    return Forgetter(space.sessions, space.memory, space.approvals, space.outbox, space.home.memories)
 
 
 def _remove_input_history(caller: Caller) -> bool:

@@ -1,4 +1,4 @@
-"""The catalogue of skills in the prompt: a fixed number of tokens, whatever the number of skills."""
+"""The catalogue of skills in the prompt: bounded in tokens, however many skills there are."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _LEAST_LINE_TOKENS = 3
 
 
 def estimate_tokens(text: str) -> int:
-    """Return an upper estimate of the tokens in `text`, for any usual tokeniser."""
+    """Return an upper bound of the tokens in `text` for the usual tokenisers."""
     ascii_chars = len(text.encode("ascii", "ignore"))
     return -(-ascii_chars * 10 // 34) + (len(text) - ascii_chars)
 
@@ -26,10 +26,10 @@ def catalogue(
     budget: int,
     count: Callable[[str], int] = estimate_tokens,
 ) -> str:
-    """Return the block that names the skills, at most `budget` tokens long; empty when there are none.
+    """Return the block that lists the skills in at most `budget` tokens; empty when there are none.
 
-    When not all fit, the project's, the pinned and the recently used are named first; what is left
-    over is counted by category.
+    When not all fit, skills of the project, pinned ones and recently used ones come first; the
+    rest is only counted by category.
     """
     if not skills:
         return ""
@@ -37,7 +37,7 @@ def catalogue(
     order = _sort_by_priority(skills, usage)
     every = Counter(skill.category or _GENERAL for skill in skills)
     low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
-    while low < high:  # the text grows with each name, so the largest number that fits can be searched for
+    while low < high:  # binary search: the text grows with every skill listed
         middle = (low + high + 1) // 2
         if count(_render(header, order[:middle], every)) <= budget:
             low = middle
@@ -52,7 +52,7 @@ def _header() -> str:
 
 
 def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:
-    """Return the project's and the pinned first, then the used, the latest first, then the rest; else by name."""
+    """Sort skills of the project and pinned ones first, then by last use, then the rest by name."""
     never = Use()
     first: list[Skill] = []
     used: list[Skill] = []
@@ -80,7 +80,7 @@ def _render(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
 
 
 def _count_only(header: str, total: int, budget: int, count: Callable[[str], int]) -> str:
-    """Return only the number of skills, for a budget too small even for the categories."""
+    """Return only the number of skills, when the budget is too small even for the categories."""
     text = f"{header}\n{total} skills: find them with skills_list(query=…)"
     return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
 

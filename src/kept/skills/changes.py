@@ -1,4 +1,4 @@
-"""Changes of skills, as values, and what each makes of the files that are there."""
+"""Changes of a skill as values, and the files that each of them produces."""
 
 import difflib
 import re
@@ -16,7 +16,7 @@ from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new skill."""
+    """Create a skill."""
 
     name: str
     content: str
@@ -25,7 +25,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The whole SKILL.md written anew."""
+    """Replace the whole SKILL.md."""
 
     name: str
     content: str
@@ -33,7 +33,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One passage of a file replaced."""
+    """Replace one passage of a file."""
 
     name: str
     old: str
@@ -44,7 +44,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """A support file written."""
+    """Write a support file."""
 
     name: str
     file_path: str
@@ -53,7 +53,7 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A support file removed."""
+    """Remove a support file."""
 
     name: str
     file_path: str
@@ -61,7 +61,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The skill moved to the archive."""
+    """Move the skill to the archive."""
 
     name: str
 
@@ -72,18 +72,18 @@ Writing: TypeAlias = Create | Edit | Patch | WriteFile | RemoveFile
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who changes a skill."""
+    """Who changes a skill, and how far the guard trusts them."""
 
     origin: str = "person"
     session_id: str | None = None
     trust: Trust | None = None
-    """How the guard judges; None for a person, whom it only tells."""
+    """The guard's policy for this author; None for a person, whom the guard does not stop."""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A change that was made."""
+    """The result of a change."""
 
     name: str
     action: str
@@ -95,14 +95,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What a change makes: new bytes by path, None where a file goes."""
+    """The files that a change writes, by path; None for a file that it removes."""
 
     files: Mapping[str, bytes | None]
     message: str
 
 
 def compute_files(change: Writing, present: Mapping[str, bytes]) -> FileChanges | Refused:
-    """Return what `change` makes of the files that are `present`, or why it cannot be."""
+    """Apply `change` to the `present` files and return the new ones, or why it is refused."""
     match change:
         case Create(name, content) | Edit(name, content):
             verb = "created" if isinstance(change, Create) else "rewritten"
@@ -138,9 +138,9 @@ def _patch_file(change: Patch, present: Mapping[str, bytes]) -> FileChanges | Re
     new = apply_patch(text, change.old, change.new, replace_all=change.replace_all)
     if isinstance(new, Refused):
         return new
-    how = "" if new.matched == "exact" else f" (matched but for {new.matched})"
+    how = "" if new.matched == "exact" else f" (matched ignoring {new.matched})"
     times = "" if new.count == 1 else f" in {new.count} places"
-    message = f"{change.file_path} of {change.name!r} apply_patch{times}{how}."
+    message = f"{change.file_path} of {change.name!r} patched{times}{how}."
     if change.file_path == MAIN:
         return _write_main(change.name, new.text, message)
     return _write_file(change.name, change.file_path, new.text, present=present, message=message)
@@ -165,7 +165,7 @@ _MOST_PREVIEWS = 5
 
 @dataclass(frozen=True, slots=True)
 class PatchResult:
-    """The text after the patch, how often it was applied, and how the passage was matched."""
+    """The patched text, the number of replacements, and how the passage was matched."""
 
     text: str
     count: int
@@ -182,15 +182,15 @@ class _Span:
 def apply_patch(text: str, old: str, new: str, *, replace_all: bool = False) -> PatchResult | Refused:
     """Return `text` with `old` replaced by `new`.
 
-    Tried in order: the exact passage; lines alike but for trailing white space; lines alike but for
-    indentation, where the new text takes over the indentation found; words alike but for the white
-    space between them. The first way that finds anything decides, and it must find one place only.
+    The matchers are tried in order: exact; ignoring trailing white space; ignoring indentation,
+    in which case the new text takes the indentation of the place; ignoring all white space. The
+    first matcher that finds anything decides, and without `replace_all` it must find one place.
     """
     refused = _refuse_passage(old, new)
     if refused is not None:
         return refused
-    for matched, finder in _MATCHERS:
-        spans = finder(text, old, new)
+    for matched, find in _MATCHERS:
+        spans = find(text, old, new)
         if not spans:
             continue
         if len(spans) > 1 and not replace_all:
@@ -241,13 +241,13 @@ def _find_ignoring_trailing_space(text: str, old: str, new: str) -> list[_Span]:
 
 def _find_ignoring_indentation(text: str, old: str, new: str) -> list[_Span]:
     if not old.strip("\n").split("\n")[0].strip():
-        return []  # without a first word there is no indentation to take over
+        return []  # a blank first line has no indentation to compare
     own = _indentation(old.strip("\n"))
     return _find_by_lines(text, old, str.strip, lambda line: _reindent(new.strip("\n"), own, _indentation(line)))
 
 
 def _find_ignoring_white_space(text: str, old: str, new: str) -> list[_Span]:
-    """Look in the text with single spaces, where a plain search takes linear time, and map the places back."""
+    """Search the text with white space collapsed, which takes linear time, and map the hits back."""
     words = list(re.finditer(r"\S+", text))
     plain = " ".join(word[0] for word in words)
     starts = list(accumulate((len(word[0]) + 1 for word in words[:-1]), initial=0))
@@ -278,11 +278,11 @@ def _reindent(new: str, own: str, found: str) -> str:
 
 
 def _disjoint(spans: list[_Span]) -> list[_Span]:
-    kept: list[_Span] = []
+    chosen: list[_Span] = []
     for span in spans:
-        if not kept or span.start >= kept[-1].end:
-            kept.append(span)
-    return kept
+        if not chosen or span.start >= chosen[-1].end:
+            chosen.append(span)
+    return chosen
 
 
 def _apply_spans(text: str, spans: list[_Span]) -> str:

@@ -1,4 +1,4 @@
-"""A SKILL.md: what it says, read leniently and written normalize."""
+"""The SKILL.md document: read leniently, written strictly."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NAME_REMEDY = "use 1 to 64 lowercase letters, digits and single hyphens, such a
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One skill's text, taken apart."""
+    """The parsed text of one skill."""
 
     name: str
     description: str
@@ -34,16 +34,16 @@ class Document:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """Return the Markdown headings of the body, first to fourth level."""
+        """Return the Markdown headings of the body, levels one to four."""
         return tuple(found[1] for found in _HEADING.finditer(_without_code(self.body)))
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Return the tags, wherever an agent may have put them."""
+        """Return the tags, in whichever place the author's agent puts them."""
         return list_items(self.lookup("tags"))
 
     def lookup(self, key: str) -> Field:
-        """Return a field that agents put at the top, under `metadata` or under `metadata.hermes`; empty when absent."""
+        """Return a field from the top level, `metadata` or `metadata.hermes`; empty when absent."""
         metadata = self.fields.get("metadata")
         inner = metadata.get("hermes") if isinstance(metadata, dict) else None
         for place in (self.fields, metadata, inner):
@@ -53,7 +53,7 @@ class Document:
 
 
 def list_items(value: Field) -> tuple[str, ...]:
-    """Return a list field as its items; the public format writes lists as `a, b` in one string."""
+    """Return the items of a list field; the public format writes lists as one string, `a, b`."""
     match value:
         case list():
             return tuple(item.strip() for item in value if isinstance(item, str) and item.strip())
@@ -64,7 +64,7 @@ def list_items(value: Field) -> tuple[str, ...]:
 
 
 def parse(text: str, folder: str) -> Document | BadFrontmatter:
-    """Return the document that `text` holds in a skill folder named `folder`, or why it cannot be loaded."""
+    """Parse the SKILL.md text of the folder named `folder`, or return why it cannot be loaded."""
     if len(text) > MOST_CHARS:
         return BadFrontmatter(
             f"SKILL.md has {len(text):,} characters", f"keep it below {MOST_CHARS:,}: move parts to references/"
@@ -87,7 +87,7 @@ def parse(text: str, folder: str) -> Document | BadFrontmatter:
 
 
 def read_skill(folder: Path) -> Document | BadFrontmatter:
-    """Return the document of the skill in `folder` as it is on disk now, or why it cannot be loaded."""
+    """Read the SKILL.md in `folder`, or return why it cannot be loaded."""
     data = read_regular(folder / MAIN, most_bytes=MOST_BYTES)
     if data is None:
         return BadFrontmatter("SKILL.md cannot be read", "check the file's owner and permissions")
@@ -98,12 +98,12 @@ def read_skill(folder: Path) -> Document | BadFrontmatter:
 
 
 def _deviations(name: str, description: str, folder: str) -> list[str]:
-    """Return what bends the format but can be read."""
+    """Return deviations from the format that can still be read."""
     found = []
     if not name:
-        found.append(f"there is no name; the folder's, {folder!r}, is used")
+        found.append(f"there is no name; the folder name {folder!r} is used")
     elif not NAME.fullmatch(name) or len(name) > MOST_NAME:
-        found.append(f"the name {name[:80]!r} is not of the format; the folder's, {folder!r}, is used")
+        found.append(f"the name {name[:80]!r} is not valid; the folder name {folder!r} is used")
     elif name != folder:
         found.append(f"the name {name!r} differs from the folder {folder!r}")
     if len(description) > MOST_DESCRIPTION:
@@ -122,7 +122,7 @@ def _without_code(body: str) -> str:
 
 
 def refuse_name(name: str) -> Refused | None:
-    """Return why `name` cannot name a skill, or None."""
+    """Return why `name` is not a valid skill name, or None when it is."""
     if len(name) <= MOST_NAME and NAME.fullmatch(name) and not _is_device(name):
         return None
     return Refused(Reason.INVALID, f"{name[:80]!r} cannot be the name of a skill", _NAME_REMEDY)
@@ -139,10 +139,10 @@ def _is_device(name: str) -> bool:
 
 
 def normalize(text: str, name: str) -> str | Refused:
-    """Return `text` as it may be written for the skill `name`: valid for every reader of the format.
+    """Return `text` as a SKILL.md for `name` that every reader of the format accepts.
 
-    A head that is already strict keeps its bytes; another is written anew, with fields that the format
-    does not know moved below `metadata`.
+    Frontmatter that is already strict keeps its bytes. Other frontmatter is rendered again, with
+    fields that the format does not define moved below `metadata`.
     """
     if len(text) > MOST_CHARS:
         remedy = f"keep SKILL.md below {MOST_CHARS:,} characters: move parts to files under references/ with write_file"
@@ -163,7 +163,7 @@ def normalize(text: str, name: str) -> str | Refused:
 
 
 def _is_empty(description: str) -> bool:
-    """Whether a description says nothing: the words that YAML has for nothing count as none."""
+    """Tell whether a description is empty; YAML's null values count as empty."""
     return not description or description in {"~", "null"}
 
 
@@ -188,7 +188,7 @@ def _refuse_fields(fields: Mapping[str, Field], name: str) -> Refused | None:
 
 
 def _public_fields(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
-    """Return `fields` with only the format's own at the top."""
+    """Return `fields` with only fields of the format at the top level."""
     given = {**fields, "name": name, "description": str(fields["description"]).strip()}
     metadata = given.get("metadata")
     moved: dict[str, Field] = dict(metadata) if isinstance(metadata, dict) else {}
@@ -203,5 +203,5 @@ def _public_fields(fields: Mapping[str, Field], name: str) -> dict[str, Field]:
 
 
 def compose(name: str, description: str, body: str) -> str:
-    """Return a SKILL.md made of its parts."""
+    """Build a SKILL.md from its parts."""
     return render_frontmatter({"name": name, "description": " ".join(description.split())}) + "\n" + body.strip() + "\n"

@@ -1,4 +1,4 @@
-"""The YAML head of a SKILL.md: read leniently, written so that every reader accepts it."""
+"""The YAML frontmatter of a SKILL.md: read leniently, written so that every reader accepts it."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Field: TypeAlias = "str | list[Field] | dict[str, Field]"
-"""Every scalar is text, as the format's own reader has it; nobody's `on` becomes a truth value."""
+"""Scalars are always text, as in the reference reader: `on` does not become a boolean."""
 
 _FENCE = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _PAIR = re.compile(r"( *)([A-Za-z_][\w.-]*):(?:[ ]+(.*?))?[ \t]*\Z")
 _ITEM = re.compile(r"( *)- +(.*?)[ \t]*\Z")
-# compiled where they are used: wide classes take milliseconds, and a warm start reads no head
+# compiled on use: these wide character classes take milliseconds, and a warm start parses no frontmatter
 _PLAIN = r"[A-Za-z0-9_(/.~$\u00a1-\u2027\u202a-\ud7ff\ue000-\ufefe\U00010000-\U0010ffff]"
 _NOT_PLAIN = r": |:\Z| #|---|[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 _UNQUOTED_COLON = r"([A-Za-z_][\w.-]*): +([^\"'|>\[{&*!%@`\n].*:(?: .*)?)\Z"
@@ -24,25 +24,25 @@ _MOST_CHARS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Frontmatter:
-    """What stands between the fences, and the text after them."""
+    """The fields between the fences, and the text after them."""
 
     fields: Mapping[str, Field]
     body: str
     strict: bool
-    """Whether the strictest reader of the format takes the head as it stands."""
+    """Whether the strictest reader of the format accepts it unchanged."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BadFrontmatter:
-    """Why there is no head to read, and how to mend it."""
+    """Why the frontmatter cannot be read, and how to fix it."""
 
     problem: str
     fix: str
 
 
 def read_frontmatter(text: str) -> Frontmatter | BadFrontmatter:
-    """Return the head and body of a SKILL.md, or what is wrong with it."""
+    """Return the fields and body of a SKILL.md, or what is wrong with it."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     found = _FENCE.match(text)
     if found is None:
@@ -66,10 +66,10 @@ def _read_yaml(head: str, body: str) -> Frontmatter | BadFrontmatter:
     quoted = "\n".join(_quote_colon(line) for line in head.split("\n"))
     again = _load_yaml(quoted) if quoted != head else first
     if isinstance(again, dict):
-        warning = "a value with a colon had no quotes; it was read as if it had"
+        warning = "a value with a colon has no quotes; it was read as if it had"
         return Frontmatter(again, body, strict=False, warnings=(warning,))
     return BadFrontmatter(
-        f"the frontmatter is not valid YAML: {first}", "mend that line; put text with colons in quotes"
+        f"the frontmatter is not valid YAML: {first}", "fix that line; put text with colons in quotes"
     )
 
 
@@ -79,26 +79,26 @@ def _quote_colon(line: str) -> str:
 
 
 def _load_yaml(head: str) -> dict[str, Field] | str:
-    """Return the mapping that YAML sees in `head`, or its complaint."""
+    """Parse `head` as YAML and return the mapping, or the error message."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # reused anchors are the author's affair
+            warnings.simplefilter("ignore")  # reused anchors are harmless here
             value = YAML(typ="base", pure=True).load(head)
     except YAMLError as error:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         return f"line {mark.line + 2 if mark else 1}: {getattr(error, 'problem', None) or 'it cannot be read'}"
     except (RecursionError, ValueError, KeyError, AttributeError, AssertionError) as error:
-        return f"it cannot be read ({type(error).__name__})"  # the library's own failures on odd input
+        return f"it cannot be read ({type(error).__name__})"  # ruamel raises these on malformed input
     if not isinstance(value, dict):
         return "it is empty" if value is None else "it is not a list of `key: value` lines"
     budget = iter(range(_MOST_NODES))
     try:
         return {str(key): _to_field(item, budget) for key, item in value.items()}
     except (StopIteration, RecursionError):
-        return f"it has more than {_MOST_NODES:,} values"  # aliases can unfold without end
+        return f"it has more than {_MOST_NODES:,} values"  # aliases can expand exponentially
 
 
 def _to_field(value: object, budget: Iterator[int]) -> Field:
@@ -115,7 +115,7 @@ def _to_field(value: object, budget: Iterator[int]) -> Field:
 
 
 class _SimpleParser:
-    """Reads the plain forms that nearly every skill uses, a hundred times faster than YAML; gives up on others."""
+    """Parses the simple YAML that nearly every skill uses, a hundred times faster; gives up on anything else."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -123,7 +123,7 @@ class _SimpleParser:
         self._strict = True
 
     def read(self) -> tuple[dict[str, Field], bool] | None:
-        """Return the fields and whether they are strict, None where a real reader is needed."""
+        """Return the fields and whether they are strict, None where a full YAML parser is needed."""
         fields = self._mapping(0)
         return (fields, self._strict) if fields and self._at == len(self._lines) else None
 
@@ -199,7 +199,7 @@ class _SimpleParser:
         )
 
     def _block(self, mark: str, indent: int) -> "Field | None":
-        """Read a block scalar whose lines are all indented alike and without gaps."""
+        """Read a block scalar whose lines have the same indentation and no gaps."""
         lines: list[str] = []
         while self._at < len(self._lines) and self._lines[self._at][: indent + 2] == " " * (indent + 2):
             line = self._lines[self._at][indent + 2 :]
@@ -214,7 +214,7 @@ class _SimpleParser:
 
 
 def render_frontmatter(fields: Mapping[str, Field]) -> str:
-    """Return the fenced head that says `fields`, in the strict subset of YAML that every reader takes."""
+    """Render `fields` with fences, in the strict YAML subset that every reader accepts."""
     return "---\n" + "".join(f"{line}\n" for line in _render_lines(fields, 0)) + "---\n"
 
 
@@ -233,7 +233,7 @@ def _render_lines(fields: Mapping[str, Field], indent: int) -> Iterator[str]:
 
 
 def _texts(items: Sequence[Field]) -> Iterator[str]:
-    """Yield list items as text; a map inside a list is written as its JSON, which loses nothing."""
+    """Yield list items as text; a mapping inside a list becomes JSON, which loses nothing."""
     for item in items:
         yield item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
@@ -258,5 +258,5 @@ def _render_scalar(text: str, *, quote: bool = False) -> str:
         return text
     escaped = json.dumps(text, ensure_ascii=False)
     escaped = re.sub(_ESCAPE, lambda char: f"\\u{ord(char[0]):04x}", escaped)
-    # the strictest reader splits the file at the first three hyphens, wherever they stand
+    # the strictest reader splits the file at any three hyphens, even inside a value
     return escaped.replace("---", "\\x2d\\x2d\\x2d")

@@ -1,4 +1,4 @@
-"""What the folders of a root hold, read once and remembered by each file's time and size."""
+"""The index of skills: facts of every SKILL.md, cached by the file's time, size and inode."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ _PLATFORMS = {"darwin": "macos", "mac": "macos", "osx": "macos", "win32": "windo
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is remembered of one SKILL.md; without a description it is only a problem and its fix."""
+    """What the index stores about one SKILL.md; if it cannot be loaded, only the problem and its fix."""
 
     name: str
     description: str = ""
@@ -40,7 +40,7 @@ class Facts:
     fallback_for_tools: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
-    """Scanner rules that the description matches; it must not enter a prompt."""
+    """Scanner rules that the description matches; such a description never enters a prompt."""
     problem: str = ""
     fix: str = ""
 
@@ -55,7 +55,7 @@ class Skill:
     name: str
     category: str
     where: str
-    """The folder as text: a thousand path objects would be a fifth of the time that a catalogue may take."""
+    """The folder as text: a thousand Path objects would take a fifth of a catalogue's time budget."""
     root: Root
     facts: Facts
 
@@ -66,7 +66,7 @@ class Skill:
 
     @property
     def description(self) -> str:
-        """Return the description as it may be shown to a model."""
+        """Return the description, replaced by a marker when the scanner blocks it."""
         if self.facts.blocked:
             return f"[BLOCKED: the description matches {', '.join(self.facts.blocked)}]"
         return self.facts.description
@@ -74,7 +74,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a root that is not loaded, or bends the format, and how to mend it."""
+    """Something in a root that is not loaded or deviates from the format, and how to fix it."""
 
     path: Path
     problem: str
@@ -83,7 +83,7 @@ class Problem:
 
 
 def fits(skill: Skill, *, tools: Collection[str] | None, platform: str = sys.platform) -> bool:
-    """Tell whether the skill can be used here; `tools` is None where they are not known."""
+    """Tell whether the platform and the tools meet the skill's requirements; `tools` is None when unknown."""
     facts = skill.facts
     if facts.platforms and _platform_name(platform) not in {_platform_name(name) for name in facts.platforms}:
         return False
@@ -100,7 +100,7 @@ def _platform_name(platform: str) -> str:
 
 
 class Index:
-    """The remembered facts of every SKILL.md; derived, and rebuilt when its file is gone or damaged."""
+    """The facts of every SKILL.md. The cache file is derived data: it is rebuilt when missing or damaged."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -109,13 +109,13 @@ class Index:
         self._changed = False
 
     def scan(self, root: Root) -> Iterator[Skill | Problem]:
-        """Yield the skills of `root` and what is wrong in it, in the order of their paths."""
-        if not os.path.isdir(root.path):  # noqa: PTH112 - a thousand of these must cost milliseconds
+        """Yield the skills and problems of `root`, in order of their paths."""
+        if not os.path.isdir(root.path):  # noqa: PTH112 - pathlib is too slow for a thousand skills
             return
         yield from self._folder(root, str(root.path), "", 0)
 
     def save(self) -> None:
-        """Keep what was read for the next process; a home that cannot be written goes without."""
+        """Write the cache for the next process; skipped when the home cannot be written."""
         if not self._changed or self._rows is None:
             return
         present = {path: row for path, row in sorted(self._rows.items()) if Path(path).exists()}
@@ -124,11 +124,11 @@ class Index:
         try:
             write_atomically(self._file, text.encode("utf-8", "surrogatepass"))
         except StorageError as error:
-            log.debug("skills cache not kept: %s", error)
+            log.debug("skills cache not written: %s", error)
         self._changed = False
 
     def rebuild(self) -> None:
-        """Forget everything; the next scan reads every file again."""
+        """Discard everything; the next scan reads every file again."""
         self._rows, self._known, self._changed = {}, {}, True
 
     def _folder(self, root: Root, path: str, category: str, depth: int) -> Iterator[Skill | Problem]:
@@ -171,7 +171,7 @@ class Index:
             known = self._known[path] = Skill(root.full_name(facts.name), category, folder, root, facts)
         yield known
         for warning in facts.warnings:
-            yield Problem(Path(path), warning, "mend the frontmatter", loaded=True)
+            yield Problem(Path(path), warning, "fix the frontmatter", loaded=True)
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:
@@ -184,7 +184,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
-    # a link that leads in a circle is neither a folder nor there; DirEntry.is_dir raises for it
+    # a link that points to itself is no folder and does not exist; DirEntry.is_dir would raise for it
     if entry.name == MAIN or os.path.isdir(entry.path) or not os.path.exists(entry.path):  # noqa: PTH110, PTH112 - as above
         fix = "put the real folder here, or name the link's target in skills.external_dirs"
         yield Problem(Path(entry.path), "a symbolic link is not followed", fix)
@@ -222,8 +222,8 @@ def _extract_facts(document: Document) -> Facts:
 
 @cache
 def _stamp() -> str:
-    """Return what the remembered facts depend on besides the files: our format and the scanner's rules."""
-    # the file is looked at without its package, which a warm start does not need
+    """Return what the cache depends on besides the files: its format and the scanner's rules."""
+    # stat the file directly: importing the package would slow down a warm start
     rules = Path(__file__).parents[1].joinpath("security", "rules.toml").stat()
     return f"{_FORMAT}-{rules.st_mtime_ns}-{rules.st_size}"
 
@@ -238,7 +238,7 @@ def _load(file: Path) -> dict[str, tuple[tuple[int, int, int], Facts]]:
             for path, (mtime, size, inode, facts) in held["rows"].items()
         }
     except (StorageError, ValueError, TypeError, AttributeError, KeyError):
-        return {}  # derived: a damaged file is simply read anew
+        return {}  # derived data: a damaged cache is rebuilt
 
 
 def _facts_from_row(row: list[Any]) -> Facts:

@@ -1,4 +1,4 @@
-"""Paths inside a skill's folder: which names are safe everywhere, and reading without being led out."""
+"""Paths inside a skill's folder: which names are safe on every platform, and reading without leaving the folder."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ _PLAIN_REMEDY = "give a path such as 'references/api.md': plain names, at most s
 
 
 def refuse_path(file_path: str) -> Refused | None:
-    """Return why `file_path` is unsafe by its spelling alone, on any platform, or None."""
+    """Return why the spelling of `file_path` is unsafe on some platform, or None when it is safe."""
     parts = file_path.split("/")
     if not file_path.strip() or len(parts) > MOST_DEPTH:
         return Refused(Reason.INVALID, f"{file_path[:80]!r} is no path inside a skill", _PLAIN_REMEDY)
@@ -40,7 +40,7 @@ def refuse_path(file_path: str) -> Refused | None:
 
 
 def support_file(folder: Path, file_path: str, *, write: bool) -> Path | Refused:
-    """Return the path of a support file below `folder`, or why it cannot be used."""
+    """Return the path of a support file below `folder`, or why it is refused."""
     refused = refuse_path(file_path)
     if refused is not None:
         return refused
@@ -55,7 +55,7 @@ def support_file(folder: Path, file_path: str, *, write: bool) -> Path | Refused
 
 
 def _follow(folder: Path, parts: list[str], *, write: bool) -> Path | Refused:
-    """Follow `parts` one by one, so that no link and no spelling leads elsewhere."""
+    """Follow `parts` one by one, so that neither a link nor a case variant leads elsewhere."""
     place = folder
     for part in parts:
         twin = _case_variant(place, part)
@@ -71,7 +71,7 @@ def _follow(folder: Path, parts: list[str], *, write: bool) -> Path | Refused:
 
 
 def _case_variant(folder: Path, name: str) -> str | None:
-    """Return an entry of `folder` that a case-blind file system would take for `name`."""
+    """Return an entry of `folder` that a case-insensitive file system would confuse with `name`."""
     try:
         entries = [entry.name for entry in folder.iterdir()]
     except OSError:
@@ -89,7 +89,7 @@ def _is_inside(folder: Path, link: Path) -> bool:
 def read_regular(path: Path, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | None:
     """Return the bytes of a regular file of at most `most_bytes`, None for anything else.
 
-    Never waits on a pipe or a device that took the file's place.
+    Never blocks on a pipe or a device at that path.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -108,7 +108,7 @@ def read_regular(path: Path, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | No
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the relative path and status of all files in a skill's folder, links not followed, in order."""
+    """Yield the relative path and status of every file in a skill's folder, sorted; links are not followed."""
     for base, folders, names in os.walk(folder):
         folders.sort()
         links = [name for name in folders if Path(base, name).is_symlink()]
@@ -119,7 +119,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether a reader would see text in `data`."""
+    """Tell whether `data` is UTF-8 text."""
     if b"\0" in data[:8192]:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Changes of skills that wait for a person."""
+"""Changes of skills that wait for a person's approval."""
 
 import json
 import re
@@ -33,12 +33,12 @@ class PendingChange:
     origin: str
     session_id: str | None = None
     rules: tuple[str, ...] = ()
-    """What the guard found; the person decides."""
+    """The guard's rules that matched, for the person who decides."""
     findings: tuple[str, ...] = field(default=())
 
 
 class PendingSkills:
-    """The folder of staged changes; each is one file."""
+    """The staged changes of one user, one file each."""
 
     def __init__(self, folder: Path, clock: Clock, *, days: int = 30) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class PendingSkills:
     def stage(
         self, change: Change, author: Author, *, rules: tuple[str, ...] = (), findings: tuple[str, ...] = ()
     ) -> str:
-        """Keep `change` for a person and return its id; one that waits already is not kept twice."""
+        """Stage `change` and return its id; an identical change that is already staged keeps its id."""
         again = next((item.id for item in self.waiting() if item.change == change), None)
         if again is not None:
             return again
@@ -63,7 +63,7 @@ class PendingSkills:
         return waiting_id
 
     def waiting(self) -> list[PendingChange]:
-        """Return what waits, oldest first; what is too old goes to `expired/`."""
+        """Return the staged changes, oldest first; move expired ones to `expired/`."""
         found = []
         for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
             item = _read(path)
@@ -76,7 +76,7 @@ class PendingSkills:
         return sorted(found, key=lambda item: (item.created_at, item.id))
 
     def approve(self, waiting_id: str, editor: SkillEditor) -> Changed | Refused:
-        """Make the change, checked again as it stands now, except for the guard, whose say is the person's now."""
+        """Apply the change with all checks except the guard, which the person's approval overrides."""
         item = self._get(waiting_id)
         if isinstance(item, Refused):
             return item
@@ -86,7 +86,7 @@ class PendingSkills:
         return result
 
     def reject(self, waiting_id: str) -> PendingChange | Refused:
-        """Set the change aside in `rejected/`, where a person can still find it."""
+        """Move the change to `rejected/`, where a person can still find it."""
         item = self._get(waiting_id)
         if isinstance(item, PendingChange):
             self._set_aside(self._folder / f"{waiting_id}.json", "rejected")

@@ -1,4 +1,4 @@
-"""Which skills fit a query, and which are nearly the same as a new one."""
+"""Search among skills: ranking for a query, and near duplicates of a new skill."""
 
 import math
 import re
@@ -35,7 +35,7 @@ _SHORTEST_STEM = 3
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """Return a form that inflections of one English word share; it need not be a word."""
+    """Return the stem of an English word: the same for its inflections, not always a word itself."""
     if len(word) <= _SHORTEST_STEM or not word.isascii() or not word.isalpha():
         return word
     for _ in range(2):
@@ -53,7 +53,7 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=8_192)
 def terms(text: str) -> tuple[str, ...]:
-    """Return the stems of `text` in order, stop words left out."""
+    """Return the stems of `text` in order, without stop words; character pairs for scripts without spaces."""
     folded = unicodedata.normalize("NFKD", _CAMEL.sub(" ", text))
     folded = "".join(char for char in folded if not unicodedata.combining(char)).lower()
     found: list[str] = []
@@ -75,14 +75,14 @@ _COVERAGE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SkillMatch:
-    """A skill and how well it fits."""
+    """A skill and its score."""
 
     skill: Skill
     score: float
 
 
 def rank(query: str, skills: Sequence[Skill]) -> list[SkillMatch]:
-    """Return the skills that share a word with `query`, the best first, names breaking ties."""
+    """Return the skills that share a term with `query`, best first, ties by name."""
     wanted = tuple(dict.fromkeys(terms(query)))
     bags = [_term_weights(skill.name, skill.category, skill.facts) for skill in skills]
     rarity = _inverse_document_frequencies(bags)
@@ -111,7 +111,7 @@ def _score(wanted: Sequence[str], bag: dict[str, float], rarity: dict[str, float
 
 
 def _match_prefix(term: str, bag: dict[str, float]) -> tuple[str, float]:
-    """Return the best word that begins `term` or is begun by it; compounds and odd stems meet this way."""
+    """Return the best term that is a prefix of `term` or has it as one; this matches compounds and odd stems."""
     if len(term) < _SHORTEST_PREFIX or not term.isascii():
         return term, 0.0
     near = [
@@ -127,7 +127,7 @@ def _match_prefix(term: str, bag: dict[str, float]) -> tuple[str, float]:
 
 @lru_cache(maxsize=4_096)
 def _term_weights(name: str, category: str, facts: Facts) -> dict[str, float]:
-    """Return a skill's words, each with the sum of the weights of the fields that hold it."""
+    """Return the terms of a skill, each with the summed weights of the fields that contain it."""
     texts = {
         "name": name,
         "tags": " ".join(facts.tags),
@@ -148,7 +148,7 @@ def _inverse_document_frequencies(bags: Sequence[dict[str, float]]) -> dict[str,
 
 
 def near_duplicates(name: str, description: str, skills: Iterable[Skill], *, threshold: float) -> list[SkillMatch]:
-    """Return the skills that say nearly the same as a new one would, the nearest first."""
+    """Return the skills that are nearly the same as a new one, most similar first."""
     own_name, own = set(terms(name)), set(terms(f"{name} {description}"))
     found = []
     for skill in skills:
@@ -161,7 +161,7 @@ def near_duplicates(name: str, description: str, skills: Iterable[Skill], *, thr
 
 
 def _dice_similarity(one: set[str], other: set[str]) -> float:
-    """Return how much two sets have in common: 1 when they are equal, 0 when no word is in both."""
+    """Return the Dice coefficient of two sets: 1 when they are equal, 0 when they share nothing."""
     common = len(one & other)
     if not common:
         return 0.0

@@ -1,4 +1,4 @@
-"""The three tools that an agent works with skills through."""
+"""The three skill tools of the agent, and the reading of their arguments."""
 
 import json
 import logging
@@ -42,10 +42,10 @@ _MAY_BE_EMPTY = frozenset({"new_string", "file_content"})
 
 
 def read_change(arguments: Arguments) -> Change | Refused:
-    """Return the change that a call of `skill_manage` asks for, or why it cannot be read."""
+    """Parse the arguments of `skill_manage` into a change, or return why they are invalid."""
     action = arguments.get("action")
     if not isinstance(action, str) or action not in _NEEDS:
-        error = f"{str(action)[:40]!r} is no action" if action else "there is no action"
+        error = f"{str(action)[:40]!r} is not an action" if action else "the action is missing"
         return Refused(Reason.INVALID, error, f"use one of {', '.join(_NEEDS)}", {"actions": [*_NEEDS]})
     allowed = (
         "action", "name", "content", "description", "category", "file_path", "file_content", "old_string", "new_string",
@@ -79,7 +79,7 @@ def _build_change(action: str, given: Mapping[str, str], *, replace_all: bool) -
 
 
 def _with_frontmatter(given: Mapping[str, str]) -> str:
-    """Return the content, with a frontmatter made of name and description where it has none."""
+    """Return the content; without frontmatter, prepend one made of name and description."""
     content = given["content"]
     if given["description"].strip() and not content.lstrip("\ufeff").startswith("---"):
         return compose(given["name"].strip(), given["description"], content)
@@ -87,7 +87,7 @@ def _with_frontmatter(given: Mapping[str, str]) -> str:
 
 
 def check_arguments(arguments: Arguments, allowed: tuple[str, ...], *, required: tuple[str, ...]) -> Refused | None:
-    """Return why the arguments cannot be used, or None."""
+    """Return why the arguments are invalid, or None."""
     unknown = sorted(set(arguments) - set(allowed))
     if unknown:
         error = f"unknown argument {unknown[0][:40]!r}"
@@ -108,13 +108,13 @@ def check_arguments(arguments: Arguments, allowed: tuple[str, ...], *, required:
 
 
 def text_of(arguments: Arguments, key: str) -> str:
-    """Return an argument that is text; empty when it is absent."""
+    """Return a text argument; empty when absent."""
     value = arguments.get(key)
     return value if isinstance(value, str) else ""
 
 
 class SkillTools:
-    """The tools over one library, and the memory of which skills each session used."""
+    """The tools over one library, and the skills that each session's current turn has used."""
 
     def __init__(self, library: SkillLibrary, *, pending: Path | None = None) -> None:
         self.library = library
@@ -132,7 +132,7 @@ class SkillTools:
         ]
 
     def catalogue(self, tools: frozenset[str] | None = None) -> str:
-        """Return the prompt's block of skills; the caller freezes it for the session."""
+        """Return the catalogue for the prompt; the caller freezes it for the session."""
         if not self.library.settings.enabled:
             return ""
         return catalogue(
@@ -140,7 +140,7 @@ class SkillTools:
         )
 
     def used(self, session_id: str | None) -> Mapping[str, str]:
-        """Return the skills that the session's turn used so far, name → version."""
+        """Return the skills that the session's turn has used so far, name → version."""
         return dict(self._used.get(session_id or "", {}))
 
     def note_used(self, session_id: str | None, name: str, version: str) -> None:
@@ -148,7 +148,7 @@ class SkillTools:
         self._used.setdefault(session_id or "", {})[name] = version
 
     def invoke(self, name: str, arguments: str, *, session_id: str, runs: bool = True) -> str | Refused:
-        """Return the text that `/skill-name arguments` puts into a turn; it counts as a use, like any other."""
+        """Return the text that `/skill-name arguments` puts into a turn, and count a use."""
         shown = view(self.library, name, session_id=session_id)
         if isinstance(shown, Refused):
             return shown
@@ -161,7 +161,7 @@ class SkillTools:
         return invocation(shown, arguments)
 
     def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
-        """Write the outcome row of every skill that the turn used, and return their names."""
+        """Write an outcome row for every skill that the turn used, and return their names."""
         used = self._used.pop(session_id, {})
         self.library.outcomes.add(
             [
@@ -172,7 +172,7 @@ class SkillTools:
         return sorted(used)
 
     def record_correction(self, session_id: str, turn: int) -> None:
-        """Count a correction by the person against the skills that this turn used."""
+        """Record that the person corrected this turn, against the skills that it used."""
         self.library.outcomes.correct(session_id, turn)
 
     def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
@@ -227,7 +227,7 @@ class SkillTools:
         return shown.answer
 
     def _restore_archived(self, name: str) -> None:
-        """Bring back a skill that the curator archived: somebody needs it after all."""
+        """Restore a skill that the curator archived: it is needed after all."""
         if self.editor.archived_folder(name) is None or self.library.skill(name) is not None:
             return
         versions = [version for version in self.library.versions.of(name) if not version.voided]
@@ -330,7 +330,7 @@ def _categories(skills: list[Skill]) -> dict[str, JSON]:
 
 @cache
 def _schema(name: str) -> ToolSchema:
-    """Return a tool's schema from its resource: the description, then the parameters as JSON."""
+    """Read a tool's schema from its resource: the description, then the parameters as JSON."""
     text = resource_text("kept.skills", "texts", f"{name}.md")
     description, _, parameters = text.partition("```json\n")
     return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), "skills")

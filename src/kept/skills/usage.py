@@ -1,4 +1,4 @@
-"""How often and when each skill was used: one small sorted file, rebuilt from nothing when it is lost."""
+"""How often each skill was used, and how the turns went: counters in one file, outcomes in another."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ USAGE_FILE = ".usage.json"
 
 
 class Status(StrEnum):
-    """Where a skill stands in its life."""
+    """The lifecycle state of a skill."""
 
     ACTIVE = "active"
     STALE = "stale"
@@ -29,10 +29,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is counted of one skill; moments are ISO 8601 in UTC, None where it never happened."""
+    """The counters of one skill; times are ISO 8601 in UTC, None for never."""
 
     created_by: str = "person"
-    """The origin of the change that made it (`agent`, `person`, `hub`, …); `review` for a background review."""
+    """The origin of the change that created it (`agent`, `person`, `hub`, …); `review` for a background review."""
     created_at: str | None = None
     use_count: int = 0
     view_count: int = 0
@@ -46,13 +46,13 @@ class Use:
 
     @property
     def last_active(self) -> str | None:
-        """Return the last moment at which anybody cared for the skill."""
+        """Return when the skill was last used, viewed or changed, else when it was created."""
         moments = [moment for moment in (self.last_used_at, self.last_viewed_at, self.last_patched_at) if moment]
         return max(moments, default=self.created_at)
 
 
 class UsageFile:
-    """The usage of every skill under one home."""
+    """The usage counters of one user's skills. Derived data: a lost file starts again from zero."""
 
     def __init__(self, home: Path, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
         self._file = home / USAGE_FILE
@@ -60,7 +60,7 @@ class UsageFile:
         self._timeout = timeout_seconds
 
     def read(self) -> dict[str, Use]:
-        """Return the usage by name; a file that is missing or damaged reads as empty, the latter with a warning."""
+        """Return the usage by name; empty when the file is missing, or damaged, which is logged."""
         return _parse(self._file, read_bytes(self._file)) or {}
 
     def of(self, name: str) -> Use:
@@ -68,7 +68,7 @@ class UsageFile:
         return self.read().get(name, Use())
 
     def record_view(self, name: str, *, used: bool) -> None:
-        """Count a look at the skill; its body counts as a use and wakes a stale skill."""
+        """Count a view. With `used`, count a use too, which makes a stale skill active again."""
         now = iso(self._clock.now())
 
         def count(use: Use) -> Use:
@@ -88,16 +88,16 @@ class UsageFile:
         )
 
     def record_creation(self, name: str, *, by: str) -> None:
-        """Begin the record of a new skill."""
+        """Start the record of a new skill."""
         now = iso(self._clock.now())
         self.change({name: lambda use: replace(Use(), created_by=by, created_at=now, pinned=use.pinned)})
 
     def pin(self, name: str, *, pinned: bool) -> None:
-        """Keep the curator's hands off the skill, or allow them again."""
+        """Protect the skill from the curator, or end the protection."""
         self.change({name: lambda use: replace(use, pinned=pinned)})
 
     def change(self, edits: Mapping[str, Callable[[Use], Use]]) -> None:
-        """Apply `edits` to the file in one locked step; a failed write raises StorageError."""
+        """Apply `edits` under the lock in one write; raises StorageError when it fails."""
         with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             raw = read_bytes(self._file)
             known = _parse(self._file, raw)
@@ -109,14 +109,14 @@ class UsageFile:
             self._write(known)
 
     def forget(self, name: str) -> None:
-        """Drop the record of a skill that is gone for good."""
+        """Drop the record of a skill that was purged."""
         with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             known = _parse(self._file, read_bytes(self._file))
             if known and known.pop(name, None) is not None:
                 self._write(known)
 
     def replace_all(self, known: Mapping[str, Use]) -> None:
-        """Write the whole file anew, for a rollback."""
+        """Replace the whole file, for a rollback."""
         with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
             self._write(dict(known))
 
@@ -131,7 +131,7 @@ class UsageFile:
 
 
 def _parse(file: Path, raw: bytes | None) -> dict[str, Use] | None:
-    """Return the records, None for a damaged file; single fields that make no sense take their default."""
+    """Return the records, None for a damaged file; invalid single fields take their default."""
     if raw is None:
         return {}
     try:
@@ -139,13 +139,13 @@ def _parse(file: Path, raw: bytes | None) -> dict[str, Use] | None:
     except ValueError:
         rows = None
     if not isinstance(rows, dict):
-        log.warning("%s is damaged and read as empty; the next change keeps it aside", file)
+        log.warning("%s is damaged and is read as empty; the next change sets it aside", file)
         return None
     return {str(name): _use(row) for name, row in rows.items() if isinstance(row, dict)}
 
 
 def parse_usage(raw: bytes) -> dict[str, Use]:
-    """Return the records of a usage file's bytes; empty when they are damaged."""
+    """Parse the bytes of a usage file; empty when they are damaged."""
     return _parse(Path(USAGE_FILE), raw) or {}
 
 
@@ -162,7 +162,7 @@ def _use(row: Mapping[str, object]) -> Use:
 
 
 def usage_error(error: StorageError) -> str:
-    """Return how an answer says that a use could not be counted."""
+    """Return the warning for an answer whose use could not be counted."""
     return f"this use was not counted: {error.message}"
 
 
@@ -186,13 +186,13 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the turn went badly: a tool failed, it did not finish, or the person corrected it."""
+        """Tell whether the turn failed: a tool failed, it did not finish, or the person corrected it."""
         return self.tool_errors > 0 or not self.finished or self.corrected
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRate:
-    """How often turns with one version went badly."""
+    """How often turns with one version failed."""
 
     version: str
     uses: int
@@ -200,22 +200,22 @@ class VersionRate:
 
     @property
     def rate(self) -> float:
-        """Return the share of turns that went badly."""
+        """Return the share of turns that failed."""
         return self.failures / self.uses if self.uses else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The record of one skill, the version used last at the end."""
+    """The failure rates of one skill by version, the most recently used version last."""
 
     skill: str
     versions: tuple[VersionRate, ...]
     flagged: str | None = None
-    """The newest version, when it goes badly more often than the one before."""
+    """The newest version, when it fails more often than the one before."""
 
 
 class OutcomeLog:
-    """The rows of every turn's end; an append that was cut short costs one row, not the file."""
+    """One row for each turn and skill; an interrupted append loses one row, not the file."""
 
     def __init__(self, home: Path, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
         self._file = home / OUTCOMES_FILE
@@ -228,22 +228,22 @@ class OutcomeLog:
         self._append([asdict(replace(outcome, time=outcome.time or now)) for outcome in outcomes])
 
     def correct(self, session_id: str, turn: int) -> None:
-        """Note that the person corrected what the agent did in `turn`."""
+        """Record that the person corrected what the agent did in `turn`."""
         self._append([{"corrects": turn, "session_id": session_id}])
 
     def rows(self) -> list[Outcome]:
-        """Return every outcome in order, with later corrections worked in."""
+        """Return every outcome in order, with later corrections applied."""
         raw = list(self._raw())
         marks = {(row["session_id"], row["corrects"]) for row in raw if "corrects" in row}
         found = [Outcome(**row) for row in raw if "corrects" not in row]  # type: ignore[arg-type] # rows of exactly these fields
         return [replace(item, corrected=True) if (item.session_id, item.turn) in marks else item for item in found]
 
     def stats(self, *, min_uses: int = 3) -> dict[str, Stats]:
-        """Return the record of every skill by name; a newest version that is worse than the last is flagged."""
+        """Return the failure rates by skill; a newest version that is worse than the one before is flagged."""
         by_skill: dict[str, dict[str, list[bool]]] = {}
         for outcome in self.rows():
             versions = by_skill.setdefault(outcome.skill, {})
-            # a version that came back through an undo is the newest again
+            # a version that an undo brought back is the newest again
             failed = versions.pop(outcome.version, [])
             failed.append(outcome.failed)
             versions[outcome.version] = failed
@@ -266,7 +266,7 @@ class OutcomeLog:
             try:
                 size = os.fstat(descriptor).st_size
                 if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                    text = "\n" + text  # the writer before was killed in the middle of its row
+                    text = "\n" + text  # the previous writer was killed in the middle of its row
                 os.write(descriptor, text.encode())
             finally:
                 os.close(descriptor)

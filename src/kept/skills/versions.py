@@ -1,4 +1,4 @@
-"""Every version of every skill: written before the files change, so that a crash loses nothing."""
+"""The version log of every skill, written before the files change so that a crash loses nothing."""
 
 import hashlib
 import json
@@ -30,18 +30,18 @@ class Version:
     before: Mapping[str, str]
     after: Mapping[str, str]
     number: int = 0
-    """Its place in the row of changes, given when it is kept."""
+    """Its position in the log, assigned when it is recorded."""
     time: str = ""
     origin: str = ""
     session_id: str | None = None
     reason: str = ""
     undoes: int | None = None
     voided: bool = False
-    """Whether the process ended before the files changed: the change never was."""
+    """Whether the process died before any file changed: the change never happened."""
 
     @property
     def id(self) -> str:
-        """Return the short name of the state after this change."""
+        """Return the fingerprint of the files after this change."""
         return fingerprint(self.after)
 
     @property
@@ -60,7 +60,7 @@ class State:
 
 
 def fingerprint(files: Mapping[str, str]) -> str:
-    """Return a short name for exactly these files."""
+    """Return a short hash that identifies exactly these files."""
     if not files:
         return NOTHING
     text = "\n".join(f"{path}\0{mark}" for path, mark in sorted(files.items()))
@@ -68,12 +68,12 @@ def fingerprint(files: Mapping[str, str]) -> str:
 
 
 def digest(data: bytes, *, executable: bool = False) -> str:
-    """Return the mark of a file's bytes."""
+    """Return the hash of a file's bytes, with a suffix for executables."""
     return hashlib.sha256(data).hexdigest() + (_EXECUTABLE if executable else "")
 
 
 def state_of(folder: Path) -> State:
-    """Return what a skill's folder holds now; links are left out, files beyond the limit are only hashed."""
+    """Read a skill's folder; links are skipped, and files over the size limit are known by size and time only."""
     files: dict[str, str] = {}
     data: dict[str, bytes] = {}
     if not folder.is_dir():
@@ -92,7 +92,7 @@ def state_of(folder: Path) -> State:
 
 
 class Versions:
-    """The kept versions of the skills under one home; every method is called under the skill's lock."""
+    """The version logs of one user's skills; the caller holds the skill's lock for every write."""
 
     def __init__(self, home: Path, *, kept: int = 100) -> None:
         self._home = home
@@ -109,7 +109,7 @@ class Versions:
         return found
 
     def begin(self, name: str, version: Version, data: Mapping[str, bytes]) -> Version:
-        """Keep the bytes and the record of a change that is about to happen, and return it numbered."""
+        """Record a change and its bytes before the files change, and return it with its number."""
         make_folder(self._folder / name / "files")
         for mark in {*version.before.values(), *version.after.values()}:
             target = self._object(name, mark)
@@ -120,10 +120,10 @@ class Versions:
         return numbered
 
     def apply(self, name: str, version: Version) -> None:
-        """Bring the skill's folder from the state before to the state after."""
+        """Change the files of the skill from the state before to the state after."""
         folder = self._home / version.place
         make_folder(folder)
-        # SKILL.md comes last where files are added, so that a reader never sees a skill without its files
+        # write SKILL.md last, so that a reader never sees a skill without its support files
         for path in sorted(version.touched, key=lambda path: (path == MAIN, path)):
             mark = version.after.get(path)
             if mark is None:
@@ -138,7 +138,7 @@ class Versions:
 
     def _put(self, target: Path, mark: str, content: bytes | None) -> None:
         if content is None:
-            raise StorageError(f"the kept bytes of {str(target)!r} are gone", "restore them from a backup")
+            raise StorageError(f"the recorded bytes of {str(target)!r} are missing", "restore them from a backup")
         make_folder(target.parent)
         write_atomically(target, content, mode=0o600)
         with explain_errors("set the mode of", target):
@@ -148,11 +148,15 @@ class Versions:
                 target.chmod(wanted)
 
     def content(self, name: str, mark: str) -> bytes | None:
-        """Return the kept bytes behind a mark."""
+        """Return the recorded bytes with this hash, None when they are missing."""
         return read_bytes(self._object(name, mark))
 
     def settle(self, name: str, now: str) -> None:
-        """Make the record agree with the files after a crash or an edit by hand."""
+        """Make the log agree with the files after a crash or an edit by hand.
+
+        Files as before the last change: void it. A mixture of before and after: finish it.
+        Anything else: record it as an edit from outside.
+        """
         known = [version for version in self.of(name) if not version.voided]
         if not known:
             return
@@ -165,7 +169,7 @@ class Versions:
             return
         paths = {*present.files, *last.before, *last.after}
         if all(present.files.get(path) in {last.before.get(path), last.after.get(path)} for path in paths):
-            log.warning("finishing change %d of skill %s, which was cut short", last.number, name)
+            log.warning("finishing change %d of skill %s, which was interrupted", last.number, name)
             self.apply(name, replace(last, before=present.files))
             return
         outside = Version("outside", last.place, dict(last.after), dict(present.files), time=now, origin="person")
@@ -185,7 +189,7 @@ class Versions:
     def _text(self, name: str, mark: str | None) -> str:
         content = self.content(name, mark) if mark else b""
         if content is None:
-            return "(the bytes are not kept)"
+            return "(the bytes are not recorded)"
         return content.decode() if is_text(content) else f"(binary, {len(content):,} bytes)"
 
     def _numbers(self, name: str) -> list[int]:
@@ -207,7 +211,7 @@ class Versions:
         try:
             return Version(**json.loads(read_bytes(path) or b""))
         except (ValueError, TypeError):
-            log.warning("%s is not a readable version and is passed over", path)
+            log.warning("%s is not a readable version and is skipped", path)
             return None
 
     def _prune(self, name: str) -> None:

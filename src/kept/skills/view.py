@@ -1,4 +1,4 @@
-"""One skill as a model or a person is shown it."""
+"""One skill as it is shown to a model or a person, and what it needs to run."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ _FOREIGN = frozenset({Kind.PROJECT, Kind.PERSON, Kind.EXTERNAL, Kind.PLUGIN})
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What `skill_view` answers with."""
+    """The answer of `skill_view`."""
 
     skill: Skill
     version: str
@@ -30,7 +30,7 @@ class View:
 
 
 def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> View | Refused:
-    """Return the body of a skill with what a reader needs to use it."""
+    """Return the body of a skill with everything needed to use it."""
     skill = _find(library, name)
     if isinstance(skill, Refused):
         return skill
@@ -98,10 +98,10 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
 
 
 def _refuse_dangerous(what: str, skill: Skill, report: Report) -> Refused | None:
-    """Return why `what` is kept from a model: it is dangerous, and nobody here has let it in."""
+    """Return why `what` is not shown: it is dangerous and comes from a root that nobody approved."""
     if report.danger is not Danger.DANGEROUS or skill.root.kind not in _FOREIGN:
         return None
-    remedy = f"do without it; a person can look at it in {str(skill.folder)!r}"
+    remedy = f"work without it; a person can inspect it in {str(skill.folder)!r}"
     error = f"{what!r} is not shown: the guard found {', '.join(report.rules)}"
     return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
 
@@ -122,7 +122,7 @@ def _find(library: SkillLibrary, name: str) -> Skill | Refused:
 
 
 def fill_variables(text: str, folder: Path, session_id: str | None) -> str:
-    """Return `text` with its template variables filled in; without a session that one stays as it is."""
+    """Fill in the template variables of `text`; without a session, its variable is left unchanged."""
 
     def value(found: re.Match[str]) -> str:
         return str(folder) if found[1] == "SKILL_DIR" else (session_id or found[0])
@@ -131,7 +131,7 @@ def fill_variables(text: str, folder: Path, session_id: str | None) -> str:
 
 
 def linked_files(folder: Path) -> dict[str, list[str]]:
-    """Return the support files by folder; files beside SKILL.md stand under `other`."""
+    """Return the support files by folder; files outside the support folders are under `other`."""
     groups: dict[str, list[str]] = {}
     for path, _status in list(files_of(folder))[: MOST_FILES * 2]:
         if path == MAIN or path.startswith(".") or "/." in path:
@@ -163,7 +163,7 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What is missing before the skill can do its work."""
+    """What is missing before the skill can run."""
 
     environment_variables: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class Readiness:
 
 
 def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
-    """Return which environment variables and commands the document asks for and are not there."""
+    """Return the environment variables and commands that the document requires and that are missing."""
     prerequisites = document.lookup("prerequisites")
     needs = prerequisites if isinstance(prerequisites, dict) else {}
     variables = [
@@ -190,7 +190,7 @@ def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
 
 
 def _variables(value: Field) -> list[str]:
-    """Return names of variables; other agents write them as texts or as maps with a `name`."""
+    """Return the names of variables; agents write them as text or as mappings with a `name`."""
     if isinstance(value, list):
         named = [item.get("name", "") if isinstance(item, dict) else item for item in value]
         return [name for name in named if isinstance(name, str) and _VARIABLE_NAME.fullmatch(name)]

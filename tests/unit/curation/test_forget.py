@@ -5,7 +5,7 @@ import pytest
 from kept.app import open_app
 from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.curation.forget import Forgetting
+from kept.curation.forget import Forgetter
 from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.providers.outbox import Outbox, Write
 
@@ -26,7 +26,7 @@ def outbox(kept):
 
 @pytest.fixture
 def forget(kept, outbox):
-    return Forgetting(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
+    return Forgetter(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
 
 
 @pytest.fixture

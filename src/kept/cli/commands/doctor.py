@@ -34,10 +34,7 @@ def doctor(
                 say(f"{mark} {check.name}: {check.said}" + (f"\n    next: {check.remedy}" if check.remedy else ""))
     ill = [check for check in checks if check.health == "error"]
     if as_json:
-        rows = [
-            {"name": check.name, "health": check.health.value, "said": check.said, "remedy": check.remedy}
-            for check in checks
-        ]
+        rows = [check.as_json() for check in checks]
         print_json({"ok": not ill, "checks": rows})
     elif not ill:
         say("Everything is in order.")

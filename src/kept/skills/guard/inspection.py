@@ -1,4 +1,4 @@
-"""The inspection of a skill: every file of it read, and what was found in them."""
+"""The guard: inspects every file of a skill with the rules of `rules.toml` and the threat scanner."""
 
 import re
 import stat
@@ -25,17 +25,17 @@ class Rule:
     level: Level
     what: str
     anchors: tuple[str, ...]
-    """Lower-cased literals, one of which the text must hold before the pattern is tried."""
+    """Lower-case literals; the pattern is tried only when the text contains one of them."""
     pattern: re.Pattern[str]
     unless: re.Pattern[str] | None
-    """What makes the matched line harmless."""
+    """A pattern that makes the matched line harmless."""
     examples: tuple[str, ...]
     harmless: tuple[str, ...]
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return the table, compiled."""
+    """Return the rules of `rules.toml`, compiled."""
     rows = tomllib.loads(resource_text("kept.skills.guard", "rules.toml"))["rule"]
     flags = re.IGNORECASE | re.MULTILINE
     return tuple(
@@ -96,13 +96,13 @@ _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=
 
 
 def is_prose(path: str) -> bool:
-    """Whether a file is read as prose, where a warning against something is harmless; a script is not."""
+    """Tell whether a file is prose, where a warning against something is harmless, and not a script."""
     return PurePosixPath(path).suffix.lower() in _SUFFIXES
 
 
 def steering(text: str) -> Iterator[tuple[Threat, int]]:
-    """Yield what the threat scanner says of text that a model will read, with its line; warnings against it aside."""
-    # a style object in code and a value that is overridden are no hidden text and no order
+    """Yield threats in text that a model will read, with their line, except where the text warns against them."""
+    # a style object is no hidden text, and "override" with an ordinary object is no instruction
     text = _STYLE_OBJECT.sub("", _PLAIN_OVERRIDE.sub("replace", text))
     suspected = {found.rule: found for found in scan(text, scope=Scope.SKILL).findings if _steers(found)}
     if not suspected:
@@ -120,12 +120,12 @@ def steering(text: str) -> Iterator[tuple[Threat, int]]:
 
 
 def warns_before(text: str) -> bool:
-    """Tell whether the words before something speak against it."""
+    """Tell whether the words before a passage warn against it."""
     return _WARNS.search(text) is not None
 
 
 def _warns(line: str, found: Threat) -> bool:
-    """Tell whether a line speaks against what the scanner found in it, or only about it; it does not say where."""
+    """Tell whether a line warns against the threat in it or only mentions it; the scanner gives no position."""
     if found.category == "deception":
         return _ASKS_FIRST.search(line) is not None or _HIDES.search(line) is None
     if found.rule == "exfil_prose" and _WHOSE.search(line) is None:
@@ -139,13 +139,13 @@ def _warns(line: str, found: Threat) -> bool:
 
 
 def _is_caused_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:
-    """Tell whether the scanner's finding goes away with the words that `mark` finds."""
+    """Tell whether the finding disappears without the words that `mark` matches."""
     without = mark.sub(" ", line)
     return without != line and found.rule not in {one.rule for one in scan(without, scope=Scope.SKILL).findings}
 
 
 def _steers(found: Threat) -> bool:
-    # commands are judged by the guard's own rules, which know what a procedure may say
+    # commands are left to the guard's own rules, which know what a procedure may contain
     return found.severity is Severity.BLOCK and (found.category in _STEERING or found.rule == "exfil_prose")
 
 
@@ -174,7 +174,7 @@ _MOST_FINDINGS = 60
 
 
 def inspect_folder(folder: Path) -> Report:
-    """Return what the guard finds in a folder on disk."""
+    """Inspect a folder on disk."""
     texts: dict[str, bytes] = {}
     found: list[Finding] = []
     for path, status in files_of(folder):
@@ -185,9 +185,7 @@ def inspect_folder(folder: Path) -> Report:
         else:
             data = read_regular(folder / path, most_bytes=16 * 1_048_576)
             if data is None:
-                found.append(
-                    Finding("unreadable", "obfuscation", Level.HIGH, path, 0, "a file that cannot be looked into")
-                )
+                found.append(Finding("unreadable", "obfuscation", Level.HIGH, path, 0, "a file that cannot be read"))
             else:
                 texts[path] = data
     return Report((*found, *inspect(texts).findings))
@@ -203,7 +201,7 @@ def _link_finding(folder: Path, path: str) -> Finding:
 
 
 def inspect(contents: Mapping[str, bytes]) -> Report:
-    """Return what the guard finds in files given as bytes by their relative path."""
+    """Inspect files given as bytes by relative path."""
     found: list[Finding] = []
     for path, data in sorted(contents.items()):
         if _is_program(path, data):
@@ -220,13 +218,13 @@ def inspect(contents: Mapping[str, bytes]) -> Report:
 
 
 def _is_program(path: str, data: bytes) -> bool:
-    # two letters are too little to go by: plain text may begin with MZ
+    # two letters are not enough: plain text may begin with MZ
     magic = data.startswith(_PROGRAM_MARKS) and (not data.startswith(b"MZ") or b"\0" in data[:256])
     return magic or (PurePosixPath(path).suffix.lower() in _PROGRAM_SUFFIXES and not is_text(data))
 
 
 def inspect_text(path: str, text: str) -> list[Finding]:
-    """Return what the rules find in one text, hidden and rewritten forms of it included."""
+    """Inspect one text, including encoded payloads and shell text that hides a command."""
     found = list(_match_rules(path, text))
     plain = _undo_shell_tricks(text)
     if plain != text:
@@ -262,7 +260,7 @@ def _first_match(rule: Rule, text: str, *, prose: bool) -> int | None:
 
 
 def _undo_shell_tricks(text: str) -> str:
-    """Return shell text with the tricks undone that split a word without changing the command."""
+    """Undo shell tricks that split a word without changing the command."""
     return _SPLIT_WORD.sub("", _IFS.sub(" ", _CONTINUED.sub(" ", text)))
 
 
@@ -296,6 +294,6 @@ _ABILITIES = (
 
 
 def abilities(contents: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return in plain words what the scripts among `contents` may do."""
+    """Describe in plain words what the scripts in `contents` may do; no verdict depends on it."""
     text = "\n".join(data.decode("utf-8", "replace") for path, data in contents.items() if not is_prose(path))
     return tuple(words for words, pattern in _ABILITIES if pattern.search(text))

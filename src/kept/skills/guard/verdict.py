@@ -1,11 +1,11 @@
-"""What the guard finds, how bad it is, and what is done with a skill of which it was found."""
+"""Findings of the guard, the verdict that follows from them, and the policy for each source."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad one finding is."""
+    """The severity of one finding."""
 
     CRITICAL = "critical"
     HIGH = "high"
@@ -13,7 +13,7 @@ class Level(StrEnum):
 
 
 class Danger(StrEnum):
-    """The verdict over a whole skill."""
+    """The verdict on a whole skill."""
 
     SAFE = "safe"
     CAUTION = "caution"
@@ -30,7 +30,7 @@ class Trust(StrEnum):
 
 
 class Policy(StrEnum):
-    """What is done with a skill."""
+    """What happens with a skill."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -47,7 +47,7 @@ _POLICIES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that matched in one file; never quotes the text."""
+    """One rule that matched in one file; never quotes the file."""
 
     rule: str
     category: str
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def danger(self) -> Danger:
-        """Return the verdict: critical findings are dangerous, high ones ask for caution."""
+        """Return the verdict: a critical finding means dangerous, a high one caution."""
         levels = {finding.level for finding in self.findings}
         if Level.CRITICAL in levels:
             return Danger.DANGEROUS
@@ -82,6 +82,6 @@ class Report:
 
 
 def policy(trust: Trust, danger: Danger) -> Policy:
-    """Return what is done with a skill of `trust` whose verdict is `danger`."""
+    """Return the policy for a skill from a source of `trust` with the verdict `danger`."""
     safe, caution, dangerous = _POLICIES[trust]
     return {Danger.SAFE: safe, Danger.CAUTION: caution, Danger.DANGEROUS: dangerous}[danger]

@@ -1,4 +1,8 @@
-"""Fetching a source into quarantine."""
+"""Fetching a source into quarantine: folders, archives, HTTP downloads, git repositories and indexes.
+
+HTTP answers are bounded in size and time, and redirects go only to safe addresses. Git clones are
+shallow and run without hooks, prompts or protocols other than the one in the address.
+"""
 
 import hashlib
 import json
@@ -38,11 +42,11 @@ if TYPE_CHECKING:
 
 _MOST_REDIRECTS = 5
 _WHOLE = 4
-"""A whole answer may take this many times as long as one silence in it."""
+"""A whole answer may take this many times the timeout for one silence."""
 
 
 class _Refusal(Exception):
-    """Carries a refusal out of the depth of an answer."""
+    """Carries a refusal out of a nested context manager."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.error)
@@ -50,7 +54,7 @@ class _Refusal(Exception):
 
 
 def get(url: str, most_bytes: int, *, seconds: float, origin: str = "") -> bytes | Refused:
-    """Return what `url` answers; `origin` is the address that sent us there."""
+    """Download `url`; `origin` is the address that referred to it."""
     import httpx2
 
     if not may_redirect(origin or url, url):
@@ -76,7 +80,7 @@ def get(url: str, most_bytes: int, *, seconds: float, origin: str = "") -> bytes
 
 @contextmanager
 def _open_response(client: "httpx2.Client", url: str) -> Iterator["httpx2.Response"]:
-    """Follow redirects one by one, so that no request goes to an address before it was judged."""
+    """Follow redirects one by one, checking each address before it is requested."""
     address = url
     for _ in range(_MOST_REDIRECTS + 1):
         with client.stream("GET", address, headers={"accept": "*/*"}) as response:
@@ -88,7 +92,7 @@ def _open_response(client: "httpx2.Client", url: str) -> Iterator["httpx2.Respon
             raise _Refusal(
                 Refused(Reason.BLOCKED, f"{url[:120]!r} leads to an unprotected address", "use another source")
             )
-    raise _Refusal(Refused(Reason.UNAVAILABLE, f"{url[:120]!r} leads in circles", "check the address"))
+    raise _Refusal(Refused(Reason.UNAVAILABLE, f"{url[:120]!r} redirects too often", "check the address"))
 
 
 def _read_body(response: "httpx2.Response", url: str, most_bytes: int, *, deadline: float) -> bytes | Refused:
@@ -141,7 +145,7 @@ def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], secon
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_LFS_SKIP_SMUDGE": "1",
         "GIT_ASKPASS": "true",
-        # redirects included: an answer over HTTPS cannot lead to a plain or a local address
+        # applies to redirects too: an answer over HTTPS cannot lead to a plain or local address
         "GIT_ALLOW_PROTOCOL": source.url.partition("://")[0] if "://" in source.url else "ssh",
     }
     done = subprocess.run(
@@ -157,12 +161,12 @@ def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], secon
 
 
 def _limit_file_size() -> None:
-    """Stop a repository that would fill the disk."""
+    """Limit the file size, so that a repository cannot fill the disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_PACK_BYTES, _MOST_PACK_BYTES))
 
 
 _GIT_TIMES = 6
-"""How many times the patience for one silence a whole clone may take."""
+"""A whole clone may take this many times the timeout for one silence."""
 _INDEXES = ("/.well-known/agent-skills/index.json", "/.well-known/skills/index.json")
 _MOST_INDEX_BYTES = 2 * 1_048_576
 _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
@@ -170,14 +174,14 @@ _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What fetching may use: variables for programs, and patience."""
+    """The environment for programs, and the timeout for silence in seconds."""
 
     environ: Mapping[str, str]
     seconds: float
 
 
 def fetch(source: Source, into: Path, *, wanted: str | None, reach: FetchLimits) -> Fetched | Refused:
-    """Bring `source` below `into`; of an index only the `wanted` skill."""
+    """Fetch `source` to a folder below `into`; from an index only the `wanted` skill."""
     match source:
         case Folder(path):
             return _copy_folder(path, into)
@@ -212,7 +216,7 @@ def _from_distribution(name: str, into: Path) -> Fetched | Refused:
 
 
 def _copy_folder(path: Path, into: Path) -> Fetched | Refused:
-    """Copy a folder as it is, links included, so that the checks see them."""
+    """Copy a folder including its links, so that the checks see them."""
     total = 0
     for number, file in enumerate(path.rglob("*")):
         total += file.lstat().st_size if not file.is_dir() else 0
@@ -255,13 +259,13 @@ def _check_out(source: Git, target: Path, reach: FetchLimits) -> Fetched | Refus
     opened = _unpack_to(data, target)
     if isinstance(opened, Refused):
         return opened
-    # such an archive holds one folder, named after the repository and the revision
+    # the archive holds one folder, named after the repository and the revision
     inside = list(target.iterdir())
     return Fetched(commit_of(data) or opened.revision, inside[0]) if len(inside) == 1 else opened
 
 
 def read_index(url: str, *, seconds: float) -> tuple[str, list[dict[str, JSON]]] | Refused:
-    """Return the address of a site's index and its entries; entries that make no sense are left out."""
+    """Return the address of a site's index and its entries; invalid entries are skipped."""
     candidates = [url] if url.endswith(".json") else [url + path for path in _INDEXES]
     refused: Refused | None = None
     for address in candidates:
@@ -319,7 +323,7 @@ def _fetch_artifact(address: str, entry: Mapping[str, JSON], folder: Path, *, se
 
 
 def _fetch_listed_files(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
-    """Fetch the files that an index of the first version lists one by one."""
+    """Fetch the files one by one, as an index of version 1 lists them."""
     listed = entry["files"]
     assert isinstance(listed, list)
     whole = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Installing, updating, removing and auditing skills that come from elsewhere."""
+"""Installing, updating, removing and auditing skills from other sources."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A skill that waits for a person's yes: checked, scanned, not yet placed."""
+    """A skill that was fetched, checked and scanned, and waits for a person's consent."""
 
     source: str
     revision: str
@@ -56,18 +56,18 @@ class Prepared:
 
     @property
     def policy(self) -> Policy:
-        """Return what is done with it unless a person says otherwise."""
+        """Return the policy for it, which a person may override."""
         return policy(self.trust, self.report.danger)
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        """Return in plain words what its scripts may do."""
+        """Describe in plain words what its scripts may do."""
         return abilities(self.package.files)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """How an installed skill stands against its lock."""
+    """An installed skill compared with its entry in the lock file."""
 
     name: str
     changed: tuple[str, ...]
@@ -79,14 +79,14 @@ class AuditResult:
 
     @property
     def clean(self) -> bool:
-        """Tell whether every byte is as it was installed and the verdict is no worse."""
+        """Tell whether every byte is as installed and the verdict is no worse."""
         order = [str(danger) for danger in Danger]
         worse = order.index(self.verdict) > order.index(self.locked_verdict)
         return not (self.changed or self.missing or self.added or worse)
 
 
 class Hub:
-    """The way in for skills of other people; nothing is fetched unless a method that says so is called."""
+    """Installs skills of other people for one user; uses the network only to browse, prepare and update."""
 
     def __init__(self, editor: SkillEditor) -> None:
         self._editor = editor
@@ -119,7 +119,7 @@ class Hub:
             discard(quarantine)
 
     def prepare(self, text: str, *, skill: str | None = None) -> Prepared | Refused:
-        """Fetch a skill to quarantine, check and scan it; the quarantine is empty again when this returns."""
+        """Fetch a skill to quarantine, check and scan it; the quarantine is removed on return."""
         source = parse_source(text, github=self._settings.github_url)
         if isinstance(source, Refused):
             return source
@@ -148,7 +148,7 @@ class Hub:
         )
 
     def install(self, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
-        """Place a prepared skill that a person has agreed to, and lock it."""
+        """Install a prepared skill that a person agreed to, and record it in the lock file."""
         name = prepared.package.name
         refused = self._refuse_dangerous(prepared, force=force) or (refuse_name(category) if category else None)
         if refused is not None:
@@ -190,7 +190,7 @@ class Hub:
         return Refused(Reason.BLOCKED, error, remedy, {"findings": reasons, "rules": list(prepared.report.rules)})
 
     def prepare_update(self, name: str, *, force: bool = False) -> Prepared | Refused | None:
-        """Fetch an installed skill again; None when it is the same, refused when somebody changed it here."""
+        """Fetch an installed skill again; None when it is unchanged, refused when it was edited here."""
         installed = self.lock.read().get(name)
         if installed is None:
             return Refused(
@@ -211,7 +211,7 @@ class Hub:
         return prepared
 
     def remove(self, name: str) -> Changed | Refused:
-        """Move an installed skill to the archive and forget its lock."""
+        """Move an installed skill to the archive and drop it from the lock file."""
         if name not in self.lock.read():
             return Refused(
                 Reason.NO_MATCH, f"{name!r} was not installed from a source", "`kept skills delete` is for your own"
@@ -221,7 +221,7 @@ class Hub:
         return changed
 
     def audit(self) -> list[AuditResult]:
-        """Hash and scan every installed skill again."""
+        """Hash and scan every installed skill."""
         return [self._audit(name, installed) for name, installed in sorted(self.lock.read().items())]
 
     def _audit(self, name: str, installed: Installed) -> AuditResult:
@@ -260,7 +260,7 @@ def _revision(files: Mapping[str, bytes]) -> str:
 
 
 def filter_offers(query: str, offers: Iterable[Offer]) -> list[Offer]:
-    """Return the offers that share a word with `query`, those that share most first, else as they came."""
+    """Return the offers that share a term with `query`, most shared terms first, otherwise in order."""
     wanted = set(terms(query))
     scored = [(len(wanted.intersection(terms(f"{offer.name} {offer.description}"))), offer) for offer in offers]
     return [offer for score, offer in sorted(scored, key=lambda each: -each[0]) if score]

@@ -1,4 +1,4 @@
-"""Quarantine: what was fetched, checked before any of it may be used."""
+"""Quarantine: archives unpacked and packages checked before any of their files may be used."""
 
 import io
 import re
@@ -25,11 +25,11 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Unsafe(Exception):
-    """An archive that must not be opened."""
+    """An archive that must not be unpacked."""
 
 
 def unpack(data: bytes, into: Path) -> Refused | None:
-    """Write the files of a zip or tar.gz below `into`, or return why it is not opened."""
+    """Unpack a zip or tar.gz below `into`, or return why it is refused."""
     opened = _zip_entries if data[:4] == b"PK\x03\x04" else _tar_entries
     try:
         for name, content in _limit_total(opened(data)):
@@ -52,7 +52,7 @@ def unpack(data: bytes, into: Path) -> Refused | None:
 
 
 def commit_of(data: bytes) -> str:
-    """Return the commit that `git archive` wrote into a tar.gz, or nothing."""
+    """Return the commit that `git archive` wrote into a tar.gz; empty when there is none."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as archive:
             archive.next()
@@ -100,7 +100,7 @@ def _tar_entries(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_limited(file: IO[bytes], name: str) -> bytes:
-    """Read at most one file's worth, whatever size the archive claims."""
+    """Read one entry up to the limit, whatever size the archive claims."""
     pieces, size = [], 0
     while chunk := file.read(_CHUNK):
         size += len(chunk)
@@ -116,7 +116,7 @@ def _check_entry_name(name: str, original: str) -> str:
     climbs = name.startswith(("/", "\\", "~")) or ".." in parts or "\\" in original or "\0" in original
     if climbs or any(":" in part for part in parts):
         raise Unsafe(f"the archive holds a path that leads out: {name[:120]!r}")
-    # hidden files are judged later, by name; here only what could escape or collide is refused
+    # hidden files are refused later, by name; here only what could escape or collide
     visible = "/".join(part.lstrip(".") or "_" for part in parts[-6:])
     if plain and refuse_path(visible) is not None:
         raise Unsafe(f"the archive holds an unsafe name: {name[:120]!r}")
@@ -130,7 +130,7 @@ _DEEPEST = 6
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A skill that passed the checks of size and path; nothing has judged what it says yet."""
+    """A skill that passed the checks of sizes and paths; its content is not inspected yet."""
 
     name: str
     description: str
@@ -139,7 +139,7 @@ class Package:
 
 
 def skills_below(folder: Path) -> list[Path]:
-    """Return the folders that hold a SKILL.md, none of them inside another."""
+    """Return the folders with a SKILL.md, none of them inside another."""
     if (folder / MAIN).is_file() or (folder / MAIN).is_symlink():
         return [folder]
     found: list[Path] = []
@@ -159,7 +159,7 @@ def skills_below(folder: Path) -> list[Path]:
 
 
 def choose_skill(folder: Path, wanted: str | None) -> Path | Refused:
-    """Return the one skill folder that is meant."""
+    """Return the folder of the wanted skill, or of the only one."""
     found = skills_below(folder)
     matching = [place for place in found if place.name == wanted or _name(place) == wanted] if wanted else found
     if len(matching) == 1:
@@ -177,7 +177,7 @@ def _name(folder: Path) -> str:
 
 
 def check_package(folder: Path) -> Package | Refused:
-    """Return the skill in `folder` if its sizes, names and kinds of file are as they must be."""
+    """Read the skill in `folder`, or return why a size, name or kind of file is not allowed."""
     files: dict[str, bytes] = {}
     seen: set[str] = set()
     for path, status in files_of(folder):
@@ -230,5 +230,5 @@ def _refuse(error: str) -> Refused:
 
 
 def discard(folder: Path) -> None:
-    """Remove what was fetched."""
+    """Remove the fetched files."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Where a skill can be fetched from, as a person writes it."""
+"""Sources of skills as a person writes them, and the lock file of what was installed from them."""
 
 import json
 import re
@@ -50,7 +50,7 @@ class Git:
     path: str = ""
     ref: str = ""
     archive: str = ""
-    """Where the same revision is offered as a tar.gz, for machines without git."""
+    """The address of the same revision as a tar.gz, for machines without git."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ Source: TypeAlias = Folder | Archive | Download | Git | WellKnown | Distribution
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The files of a source, brought to `folder`, and which revision they are."""
+    """The files of a source in `folder`, and their revision."""
 
     revision: str
     folder: Path
 
 
 def uses_network(source: Source) -> bool:
-    """Tell whether fetching leaves this machine."""
+    """Tell whether fetching uses the network."""
     match source:
         case Git(url):
             return not url.startswith("file://")
@@ -90,7 +90,7 @@ def uses_network(source: Source) -> bool:
 
 
 def parse_source(text: str, *, folder: Path | None = None, github: str = GITHUB) -> Source | Refused:
-    """Return the source that `text` names; a local path wins over everything that looks like one."""
+    """Parse a source; an existing local path takes precedence over every other reading."""
     text = text.strip()
     if not text or text.startswith("-") or not text.isprintable():
         return Refused(Reason.INVALID, f"{text[:80]!r} names no source", _REMEDY)
@@ -130,7 +130,7 @@ def _parse_git(text: str) -> Git | None:
     found = _GIT.fullmatch(text)
     if found is None or _has_traversal(found[2] or ""):
         return None
-    # git:// and http:// to other machines can be changed on their way
+    # git:// and http:// to other machines can be modified in transit
     plain = found[1].startswith("http") and not safe_url(found[1])
     return None if plain else Git(found[1], found[2] or "", found[3] or "")
 
@@ -140,7 +140,7 @@ def _has_traversal(path: str) -> bool:
 
 
 def safe_url(url: str) -> bool:
-    """Tell whether an address is protected on its way: HTTPS, or plain HTTP to this machine."""
+    """Tell whether an address is safe in transit: HTTPS, or plain HTTP to this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -152,7 +152,7 @@ def safe_url(url: str) -> bool:
 
 
 def may_redirect(origin: str, url: str) -> bool:
-    """Tell whether what `origin` says may send us to `url`; another machine never sends us to this one."""
+    """Tell whether `origin` may redirect or refer to `url`; another machine may not refer to this one."""
     if not safe_url(url):
         return False
     host = urlsplit(url).hostname or ""
@@ -168,7 +168,7 @@ def _is_local(host: str) -> bool:
 
 
 def is_from(source: str, known: str) -> bool:
-    """Tell whether `source` is `known` or lies below it; `acme/skills-2` does not lie below `acme/skills`."""
+    """Tell whether `source` is `known` or below it; `acme/skills-2` is not below `acme/skills`."""
     return bool(known) and (
         source == known or (source.startswith(known) and (known[-1] in "/:" or source[len(known)] in "/#@"))
     )
@@ -195,7 +195,7 @@ class Installed:
 
 
 class LockFile:
-    """`skills/.hub/lock.json`; one that cannot be read is an error, because it is what audits rest on."""
+    """`skills/.hub/lock.json`; audits depend on it, so one that cannot be read is an error."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / HUB_FOLDER / "lock.json"
@@ -217,7 +217,7 @@ class LockFile:
         self._change({name: installed})
 
     def drop(self, name: str) -> None:
-        """Forget an installation."""
+        """Drop an installation."""
         self._change({name: None})
 
     def _change(self, edits: Mapping[str, Installed | None]) -> None:
