@@ -14,10 +14,10 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
-from kept.sessions.sqlite.checkup import log_tail
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.sqlite.upkeep import log_tail
 from kept.storage.sqlite import PAGE_BYTES as PAGE
 from kept.storage.state import open_state
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kept.core.errors import KeptError
-from kept.sessions.health import Finding, Repaired
+from kept.sessions.reports import Finding, Repaired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ _MEND = "run `kept sessions repair`: the file is put aside, and what can be read
 
 def examine(app: App) -> list[Finding] | None:
     """Return what is wrong with the conversations of this home, None where none was ever stored."""
-    from kept.sessions.sqlite.checkup import log_tail
+    from kept.sessions.sqlite.upkeep import log_tail
 
     path = app.home.database
     if not path.exists():

@@ -11,8 +11,8 @@ from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Author, Remove, Target
 from kept.memory.store import MemoryStore
 from kept.providers.outbox import Outbox
-from kept.sessions.forget import ForgetPlan, ForgetReport
 from kept.sessions.ports import Sessions
+from kept.sessions.reports import ForgetPlan, ForgetReport
 
 ORIGIN = "forget"
 _ALL_ITEMS = 1_000_000

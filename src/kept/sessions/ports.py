@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from kept.core.messages import Session, StoredMessage
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
-    from kept.sessions.forget import ForgetPlan, ForgetReport
-    from kept.sessions.health import Finding
-    from kept.sessions.keeping import Coverage, Pruned, Removed
     from kept.sessions.lineage import Lineage
-    from kept.sessions.transfer import ImportReport
-    from kept.sessions.usage import UsageRow
+    from kept.sessions.reports import (
+        Coverage,
+        Finding,
+        ForgetPlan,
+        ForgetReport,
+        ImportReport,
+        Pruned,
+        Removed,
+        UsageRow,
+    )
 
 
 class Readable(Protocol):

@@ -7,9 +7,8 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked
-from kept.sessions.budget import Caps, fitted
 from kept.sessions.ports import Readable
-from kept.sessions.recall import PREVIEW_CHARS, said, shown, when, window_shown
+from kept.sessions.recall import PREVIEW_CHARS, Caps, fitted, said, shown, when, window_shown
 from kept.sessions.search.discovery import Asker
 from kept.sessions.search.snippets import Marker, one_line
 

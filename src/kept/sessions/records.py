@@ -1,7 +1,13 @@
 """Rows of the store, to and from the values that the rest of the program speaks in."""
 
+import base64
+import binascii
+import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
@@ -20,10 +26,78 @@ from kept.core.messages import (
     ToolCall,
 )
 from kept.core.text import JSON, dumps
-from kept.sessions.blobs import Blob, blob_of, cut, joined
 
 Row: TypeAlias = tuple[Any, ...]
 LoadBlob: TypeAlias = Callable[[str], str | None]
+
+
+LEAST_CHARS = 2_048
+"""Shorter stretches stay in the text: a hash and a row would take as much room."""
+
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A stretch of base64, by the hash of its text; `data` is the decoded bytes where that loses nothing."""
+
+    hash: str
+    data: bytes | str
+
+
+def blob_of(text: str) -> Blob:
+    """Return `text` as a blob."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return Blob(digest, text)
+    return Blob(digest, data if base64.b64encode(data).decode() == text else text)
+
+
+def blob_text(data: bytes | str) -> str:
+    """Return the text that a blob was made of."""
+    return data if isinstance(data, str) else base64.b64encode(data).decode()
+
+
+def cut(text: str) -> tuple[str, list[Blob]]:
+    """Return `text` with every long base64 run replaced by a mark that names its hash."""
+    if len(text) < LEAST_CHARS:
+        return text, []
+    blobs: list[Blob] = []
+
+    def swap(match: re.Match[str]) -> str:
+        run = match.group()
+        if not _is_binary(run):
+            return run
+        blob = blob_of(run)
+        blobs.append(blob)
+        return _mark(blob.hash)
+
+    return _RUN.sub(swap, text), blobs
+
+
+def joined(text: str, hashes: Sequence[str], load: Callable[[str], str | None]) -> str:
+    """Return `text` with its marks replaced by what they stand for; an unknown blob stays a mark."""
+    for digest in hashes:
+        whole = load(digest)
+        if whole is not None:
+            text = text.replace(_mark(digest), whole, 1)
+    return text
+
+
+def _mark(digest: str) -> str:
+    return f"[blob:{digest}]"
+
+
+def _is_binary(run: str) -> bool:
+    # encoded bytes mix cases and digits everywhere; a long word, path or row of dashes does not
+    sample = run[:256]
+    return (
+        any(character.islower() for character in sample)
+        and any(character.isupper() for character in sample)
+        and any(character.isdigit() for character in sample)
+    )
 
 
 class MessageRow(NamedTuple):
@@ -232,3 +306,45 @@ def session_from(values: Row) -> Session:
         message_count=row.message_count,
         metadata=json.loads(row.metadata) if row.metadata else {},
     )
+
+
+Print: TypeAlias = bytes
+"""A short hash of role and content; 96 bits are enough for one session."""
+
+
+def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:
+    """Return the hash that stands for a message's role and content."""
+    whole = "\0".join((role, content, parts or "", tool_calls or ""))
+    return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+
+@dataclass(slots=True)
+class Stored:
+    """What one session holds, and how far the lines of one import have walked through it.
+
+    A line with an external id is known by it. Any other is known when the message at its place has its role and
+    content, or when the same words were said at the same moment as often as the import says them.
+    """
+
+    external: set[str] = field(default_factory=set)
+    order: list[Print] = field(default_factory=list)
+    moments: Counter[tuple[Print, float]] = field(default_factory=Counter)
+    _place: int = 0
+    _met: Counter[tuple[Print, float]] = field(default_factory=Counter)
+
+    def remember(self, external_id: str | None, mark: Print, moment: float) -> None:
+        """Take note of a message that the store holds."""
+        if external_id is not None:
+            self.external.add(external_id)
+        self.order.append(mark)
+        self.moments[mark, moment] += 1
+
+    def holds(self, external_id: str | None, mark: Print, moment: float) -> bool:
+        """Whether the next line is stored already."""
+        place, self._place = self._place, self._place + 1
+        self._met[mark, moment] += 1
+        if external_id is not None:
+            return external_id in self.external
+        if place < len(self.order) and self.order[place] == mark:
+            return True
+        return self._met[mark, moment] <= self.moments[mark, moment]

@@ -6,9 +6,8 @@ from kept.core.errors import NotFound
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Usage
 from kept.core.search import SearchRequest
-from kept.sessions.forget import BLANK
 from kept.sessions.ports import Sessions
-from kept.sessions.usage import totals
+from kept.sessions.reports import BLANK, sum_usage
 from kept.testing.clock import FixedClock
 from kept.testing.session_store_contract import SessionStoreContract, Summarised, refusal, said, session, texts
 
@@ -181,13 +180,13 @@ class KeepingContract(SessionStoreContract):
         clock.forward(days=1)
         store.add_usage(name, task="title", model="m2", usage=Usage(1, 1), cost=None)
 
-        by_model = {one.key: one for one in totals(store.usage(), lambda row: row.model)}
+        by_model = {one.key: one for one in sum_usage(store.usage(), lambda row: row.model)}
 
         assert (by_model["m1"].calls, by_model["m1"].cost, by_model["m1"].usage) == (2, 0.75, Usage(20, 10, 160, 20))
         assert by_model["m2"].cost is None
         assert [row.model for row in store.usage(since="2026-06-02")] == ["m2"]
         store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
-        assert {one.key: one for one in totals(store.usage(), lambda row: row.model)} == by_model
+        assert {one.key: one for one in sum_usage(store.usage(), lambda row: row.model)} == by_model
         assert store.usage(session_id=name) == []
 
     def test_nodes_come_back_in_order(self) -> None:

@@ -7,7 +7,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, TextPart, ToolCall
 from kept.core.text import JSON, dumps
 from kept.sessions.ports import Sessions
-from kept.sessions.transfer import ImportReport
+from kept.sessions.reports import ImportReport
 from kept.testing.session_store_contract import SessionStoreContract, Summarised, said, session, texts
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.text import dumps
-from kept.sessions.budget import Caps, fitted, tokens
+from kept.sessions.recall import Caps, fitted, tokens
 
 
 def test_scripts_weigh_differently():

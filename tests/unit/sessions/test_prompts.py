@@ -2,8 +2,7 @@
 
 import hashlib
 
-from kept.sessions.summarize import instructions, transcript
-from kept.sessions.tool import schema
+from kept.sessions.tool import instructions, schema, transcript
 from kept.testing.session_store_contract import START, said, session
 
 

@@ -12,7 +12,7 @@ from kept.core.errors import ModelBusy, StorageError
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
 from kept.core.tools import ToolContext
-from kept.sessions.budget import tokens
+from kept.sessions.recall import tokens
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.tool import schema, session_search

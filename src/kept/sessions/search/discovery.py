@@ -9,9 +9,8 @@ from kept.core.messages import Session, StoredMessage
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked, Sort
-from kept.sessions.budget import Caps, fitted
 from kept.sessions.ports import Readable
-from kept.sessions.recall import Passage, index_shown, passage, passage_shown, when
+from kept.sessions.recall import Caps, Passage, fitted, index_shown, passage, passage_shown, when
 from kept.sessions.search.snippets import Marker
 
 CANDIDATES = 40

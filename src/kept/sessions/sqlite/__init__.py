@@ -1,12 +1,15 @@
 """Sessions in SQLite: one file, its rows and its indexes.
 
-store       the port; each method one short transaction on what stands below
-file        the open database · rows, life, context, notes: tables of messages, sessions, contexts, small facts
-index       the word index and the substring index: kept with the rows, checked, rebuilt
-postings    what `sessions.search` reads: posting lists, lengths, texts, metadata
-semantic    search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
-keeping     whole conversations · purge, tidying, erasing: rows, pages and bytes given back
-forgetting  removal for good · citations: who else shows it · tombstones: so that no import brings it back
-transfer    export · importing
-checkup     what is wrong · healing: derived parts made anew · repair, salvage: a damaged file
+store         the port, bound to one user; each method is one short transaction
+file          the open database: opening, tidying, erasing deleted bytes
+session_rows  sessions, titles, prompts, notes, leases, usage, nodes
+message_rows  messages, lineage, and the context that a model is sent
+index         the word index and the substring index: kept with the rows, checked, rebuilt
+postings      what `sessions.search` reads: posting lists, lengths, texts, metadata
+semantic      search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
+upkeep        archive, trash, prune, statistics, check, optimise
+removal       rows removed for good, and the marks that keep an import from bringing them back
+forgetting    planned removal of sessions or words, and of what cites them
+transfer      export and import of JSONL
+repair        a damaged index rebuilt in place, or a damaged file salvaged row by row
 """

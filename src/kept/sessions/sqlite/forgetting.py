@@ -3,21 +3,65 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kept.core.errors import Busy
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.search import SearchRequest
-from kept.core.text import quotes_a_page
-from kept.sessions.forget import BLANK, ForgetPlan, ForgetReport
-from kept.sessions.identity import fingerprint
-from kept.sessions.records import Row
-from kept.sessions.sqlite import context, erasing, index, life, purge, tombstones
-from kept.sessions.sqlite.citations import Citations, citing
+from kept.core.text import dumps, find_quoted_messages, quotes_a_page
+from kept.sessions.records import Row, fingerprint
+from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
+from kept.sessions.sqlite import file, index, message_rows, removal, session_rows
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
+
+_TELLING_ID = 12
+_ID = re.compile(r'"(?:id|match_message_id)": ?(\d{1,18})')
+
+
+@dataclass(frozen=True, slots=True)
+class Citations:
+    """What may be cited: whole sessions, single messages, words."""
+
+    sessions: tuple[SessionId, ...] = ()
+    messages: frozenset[MessageId] = frozenset()
+    needle: str = ""
+
+    def are_in(self, text: str) -> bool:
+        """Whether `text` cites any of them."""
+        if any(_names(text, session_id) for session_id in self.sessions):
+            return True
+        if self.needle and self.needle in text.casefold():
+            return True
+        return bool(self.messages) and any(int(found) in self.messages for found in _ID.findall(text))
+
+    def are_quoted_in(self, text: str) -> bool:
+        """Whether `text` names any of them as the source of a quotation."""
+        return any(owner in self.sessions or number in self.messages for owner, number in find_quoted_messages(text))
+
+
+def _names(text: str, session_id: SessionId) -> bool:
+    # an imported id may be as short as "5": that stands in any text, but as a whole JSON string only where it is meant
+    return (session_id if len(session_id) >= _TELLING_ID else dumps(session_id)) in text
+
+
+def find_citing(
+    connection: Connection, told: Citations, *, user: UserId, outside: frozenset[SessionId] = frozenset()
+) -> tuple[MessageId, ...]:
+    """Return the messages, in sessions that stay, whose search result, sent text or quotation shows what goes."""
+    found: list[MessageId] = []
+    last = 0
+    while page := list(connection.execute(SQL.citing, (last, user, _PAGE))):
+        last = page[-1][0]
+        for number, owner, tool_name, content, sent in page:
+            texts = [text for text in (content if tool_name == "session_search" else None, sent) if text]
+            shown = any(told.are_in(text) for text in texts) or told.are_quoted_in(content or "")
+            if owner not in outside and shown:
+                found.append(MessageId(number))
+    return tuple(found)
+
 
 SQL = statements("kept.sessions.sqlite", "forgetting.sql")
 _PAGE = 2_000
@@ -36,7 +80,7 @@ class SqliteForgetting:
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
         """Return what goes with those sessions; each brings the whole chain of its compressions."""
         with self._database.reading() as connection:
-            links = context.lineage(connection, user=self._user)
+            links = message_rows.lineage(connection, user=self._user)
             going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
             going = _own_sessions(connection, going, user=self._user)
             family = {one for session_id in going for one in links.family(session_id)} - set(going)
@@ -45,7 +89,7 @@ class SqliteForgetting:
                 sessions=going,
                 summaries=_summaries(connection, family, after=0),
                 nodes=_nodes(connection, family, numbers),
-                citing=citing(connection, Citations(sessions=going), user=self._user, outside=frozenset(going)),
+                citing=find_citing(connection, Citations(sessions=going), user=self._user, outside=frozenset(going)),
                 message_count=_sum(connection, SQL.count, going),
                 blob_count=_sum(connection, SQL.count_blobs, going),
                 vector_count=_vectors(connection, numbers),
@@ -65,7 +109,7 @@ class SqliteForgetting:
         with self._database.reading() as connection:
             holding = [(MessageId(number), SessionId(owner)) for number, owner in self._holding(connection, needle)]
             going = tuple(number for number, _ in holding)
-            links = context.lineage(connection, user=self._user)
+            links = message_rows.lineage(connection, user=self._user)
             family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
             summaries = _summaries(connection, family, after=min(going, default=0))
             told = Citations(messages=frozenset(going), needle=needle)
@@ -76,10 +120,14 @@ class SqliteForgetting:
                 nodes=tuple(
                     {*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle, user=self._user)}
                 ),
-                citing=tuple(number for number in citing(connection, told, user=self._user) if number not in going),
+                citing=tuple(
+                    number for number in find_citing(connection, told, user=self._user) if number not in going
+                ),
                 titles=tuple(SessionId(one) for one in titles),
                 message_count=len(going),
-                blob_count=len({row for number in going for row in connection.execute(purge.SQL.blobs_of, (number,))}),
+                blob_count=len(
+                    {row for number in going for row in connection.execute(removal.SQL.blobs_of, (number,))}
+                ),
                 vector_count=_vectors(connection, going),
                 texts=(needle,),
             )
@@ -92,11 +140,11 @@ class SqliteForgetting:
         with self._database.writing() as connection:
             _leave_marks(connection, plan, user=self._user, now=self._store.file.now())
             _blank(connection, plan, user=self._user)
-        removed = purge.sessions(self._database, plan.sessions, keep_borrowed=False)
+        removed = removal.purge_sessions(self._database, plan.sessions, keep_borrowed=False)
         removed.blobs += self._remove_single(plan.messages)
         index.drain(self._database, seconds=3_600)
         try:
-            erasing.erase(self._database)
+            file.erase(self._database)
             bytes_gone = True
         except Busy:
             bytes_gone = False
@@ -135,11 +183,11 @@ class SqliteForgetting:
 
     def _remove_single(self, numbers: Sequence[MessageId]) -> int:
         blobs = 0
-        for start in range(0, len(numbers), purge.STEP):
-            page = numbers[start : start + purge.STEP]
+        for start in range(0, len(numbers), removal.STEP):
+            page = numbers[start : start + removal.STEP]
             with self._database.writing() as connection:
                 owners = {row[6] for number in page for row in connection.execute(SQL.one, (number,))}
-                blobs += purge.messages(connection, page)
+                blobs += removal.purge_messages(connection, page)
                 connection.executemany(SQL.recount, [(owner,) for owner in owners])
         return blobs
 
@@ -224,22 +272,22 @@ def _nodes_saying(connection: Connection, needle: str, *, user: UserId) -> list[
 
 
 def _leave_marks(connection: Connection, plan: ForgetPlan, *, user: UserId, now: float) -> None:
-    salt = tombstones.make_salt(connection)
-    marks = [tombstones.of_session(salt, tombstones.scope(session_id, user)) for session_id in plan.sessions]
+    salt = removal.make_salt(connection)
+    marks = [removal.session_mark(salt, removal.mark_scope(session_id, user)) for session_id in plan.sessions]
     for number in plan.messages:
         for row in connection.execute(SQL.one, (number,)):
             mark = fingerprint(row[2], row[3], row[4], row[5])
             marks += [
-                tombstones.of_message(salt, tombstones.scope(row[6], user), external_id=external, mark=mark)
+                removal.message_mark(salt, removal.mark_scope(row[6], user), external_id=external, mark=mark)
                 for external in {row[1], None}
             ]
-    tombstones.add(connection, marks, now=now)
+    removal.add_marks(connection, marks, now=now)
 
 
 def _blank(connection: Connection, plan: ForgetPlan, *, user: UserId) -> None:
     _blank_messages(connection, (*plan.summaries, *plan.citing))
     connection.executemany(SQL.drop_node, [(number,) for number in plan.nodes])
-    connection.executemany(life.SQL.set_title, [(None, session_id) for session_id in plan.titles])
+    connection.executemany(session_rows.SQL.set_title, [(None, session_id) for session_id in plan.titles])
     _scrub_words(connection, plan.texts, user=user)
 
 
@@ -255,7 +303,7 @@ def _scrub_words(connection: Connection, words: Sequence[str], *, user: UserId) 
         return 0
     prompts = [digest for digest, text in connection.execute(SQL.prompts, (user,)) if _shows(text, words)]
     connection.executemany(SQL.unname_prompt, [(digest, user) for digest in prompts])
-    connection.executemany(life.SQL.drop_unused_prompt, [(digest,) for digest in prompts])
+    connection.executemany(session_rows.SQL.drop_unused_prompt, [(digest,) for digest in prompts])
     noted = [(one, key) for one, key, value in connection.execute(SQL.notes, (user,)) if _shows(value, words)]
     connection.executemany(SQL.drop_note, noted)
     return len(prompts)

@@ -15,7 +15,7 @@ from kept.core.ids import random_hex
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
-from kept.sessions.sqlite import notes
+from kept.sessions.sqlite import session_rows
 from kept.storage.connections import explain_sql_errors
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection, Database
@@ -174,7 +174,7 @@ def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
         return _fill(database, holder, clock=clock, sink=sink, total=total)
     finally:
         with database.writing() as connection:
-            notes.release(connection, LEASE, holder=holder)
+            session_rows.release_lease(connection, LEASE, holder=holder)
 
 
 def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
@@ -204,7 +204,9 @@ def _fill(database: Database, holder: str, *, clock: Clock, sink: EventSink, tot
 
 
 def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
-    if not notes.lease(connection, LEASE, holder=holder, now=clock.now().timestamp(), seconds=_LEASE_SECONDS):
+    if not session_rows.take_lease(
+        connection, LEASE, holder=holder, now=clock.now().timestamp(), seconds=_LEASE_SECONDS
+    ):
         raise Busy("another process is rebuilding the index", "wait until it has ended")
 
 

@@ -53,3 +53,98 @@ SELECT (SELECT count(*) FROM messages WHERE session_id = ?1 AND id < ?2)
 -- name: preview
 SELECT substr(content, 1, 400) FROM messages
 WHERE session_id = ? AND role = 'user' AND state <> 'rewound' AND origin IS NOT 'synthetic' ORDER BY id LIMIT 1;
+
+-- name: carried
+SELECT m.id, m.session_id, m.role, m.content, m.timestamp, m.state, m.origin, m.tool_name, m.tool_calls,
+  m.tool_call_id, m.reasoning, m.parts, m.token_count, m.api_content, m.external_id, m.interrupted
+FROM carried AS c JOIN messages AS m ON m.id = c.message_id
+WHERE c.session_id = ? AND c.rewind_run IS NULL ORDER BY c.position;
+
+-- name: own
+SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted
+FROM messages
+WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1) ORDER BY id;
+
+-- name: ids
+SELECT message_id, owner FROM (
+  SELECT 0 AS part, c.position AS place, c.message_id AS message_id, m.session_id AS owner
+  FROM carried AS c JOIN messages AS m ON m.id = c.message_id
+  WHERE c.session_id = ?1 AND c.rewind_run IS NULL
+  UNION ALL
+  SELECT 1, id, id, session_id FROM messages
+  WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1)
+) ORDER BY part, place;
+
+-- name: clear_carried
+DELETE FROM carried WHERE session_id = ?;
+
+-- name: carry
+-- a session carries messages of its own user only
+INSERT INTO carried (session_id, position, message_id)
+SELECT here.id, :position, m.id
+FROM messages AS m
+JOIN sessions AS there ON there.id = m.session_id
+JOIN sessions AS here ON here.id = :session AND here.user_id = there.user_id
+WHERE m.id = :message;
+
+-- name: set_context_from
+UPDATE sessions SET context_from = ? WHERE id = ?;
+
+-- name: mark_compacted
+UPDATE messages SET state = 'compacted'
+WHERE id = ? AND state = 'active' AND session_id IN (SELECT value FROM json_each(?));
+
+-- name: next_run
+INSERT INTO state_meta (key, value) VALUES ('rewind_run', '1')
+ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+RETURNING CAST(value AS INTEGER);
+
+-- name: mark_rewound
+UPDATE messages SET state = 'rewound', rewind_run = ?
+WHERE id = ? AND state <> 'rewound' AND session_id IN (SELECT value FROM json_each(?));
+
+-- name: uncarry
+UPDATE carried SET rewind_run = ? WHERE session_id = ? AND message_id = ?;
+
+-- name: count
+UPDATE sessions SET message_count = max(0, message_count + ?) WHERE id = ?;
+
+-- name: newest_run
+SELECT max(run) FROM (
+  SELECT max(rewind_run) AS run FROM messages WHERE session_id = ?1 AND state = 'rewound'
+  UNION ALL
+  SELECT max(rewind_run) FROM carried WHERE session_id = ?1
+);
+
+-- name: run_rows
+SELECT id, session_id FROM messages WHERE session_id = ?1 AND state = 'rewound' AND rewind_run = ?2
+UNION
+SELECT m.id, m.session_id FROM carried AS c JOIN messages AS m ON m.id = c.message_id
+WHERE c.session_id = ?1 AND c.rewind_run = ?2;
+
+-- name: restore_row
+UPDATE messages SET rewind_run = NULL, state = CASE
+  WHEN id > (SELECT context_from FROM sessions WHERE id = messages.session_id)
+    OR EXISTS (SELECT 1 FROM carried WHERE message_id = messages.id)
+  THEN 'active' ELSE 'compacted' END
+WHERE id = ? AND state = 'rewound' AND rewind_run = ?;
+
+-- name: restore_carried
+UPDATE carried SET rewind_run = NULL WHERE session_id = ? AND rewind_run = ?;
+
+-- name: original_ids
+SELECT id FROM messages
+WHERE session_id = ? AND id <= ? AND state <> 'rewound' AND origin IS NOT 'synthetic' ORDER BY id;
+
+-- name: owner
+SELECT session_id FROM messages WHERE id = ? AND state <> 'rewound';
+
+-- name: parent
+-- a parent that is gone still names the conversation; one that belongs to another user does not
+SELECT parent_session_id, link FROM sessions AS s
+WHERE id = ?1 AND user_id = ?2
+  AND NOT EXISTS (SELECT 1 FROM sessions AS p WHERE p.id = s.parent_session_id AND p.user_id <> ?2);
+
+-- name: children
+SELECT id, link FROM sessions WHERE parent_session_id = ? AND user_id = ? ORDER BY rowid;

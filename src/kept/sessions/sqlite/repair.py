@@ -1,23 +1,250 @@
 """Repair of a store: the index anew from the rows, or the whole file anew from what can be read of it."""
 
 import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from kept.core.errors import StorageError, Unreadable
+from kept.core.errors import Busy, StorageError, Unreadable
+from kept.core.events import Progressed, Warned
 from kept.core.ports import Clock, EventSink
-from kept.sessions.health import Finding, Repaired
+from kept.sessions.records import Row
+from kept.sessions.reports import Finding, Repaired, Salvaged
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.checkup import checked, log_tail
-from kept.sessions.sqlite.healing import heal
-from kept.sessions.sqlite.salvage import Salvage
+from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.sqlite.upkeep import check, log_tail
+from kept.storage.connections import connect_read_only, explain_sql_errors
 from kept.storage.files import explain_errors, sync_folder
-from kept.storage.maintenance import open_exclusively
-from kept.storage.sqlite import Database
+from kept.storage.maintenance import check_integrity, drop_from_schema, open_exclusively, rebuild_indexes, vacuum
+from kept.storage.sql import statements
+from kept.storage.sqlite import Connection, Database
 from kept.storage.state import open_state
 
+SQL = statements("kept.sessions.sqlite", "repair.sql")
 log = logging.getLogger(__name__)
+
+INDEX_TABLES = (
+    "name GLOB 'message_words*' OR name GLOB 'message_substrings*' OR name = 'message_vocabulary' "
+    "OR name GLOB 'next_words*' OR name GLOB 'next_substrings*'"
+)
+VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
+INDEX_DONE = "the search index was damaged; it was built anew from the stored messages"
+VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` makes the others"
+ROWS_INDEX_DONE = "the index of the rows was damaged; it was built anew"
+PAGES_DONE = "pages that belonged to nothing were given back"
+QUEUE_DONE = "the queue of messages to index was damaged; it was made anew"
+_VECTORS = frozenset({"message_vectors", "vector_state"})
+
+
+def rebuild_damaged(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
+    """Make anew what is derived and damaged, and return what that was, in words.
+
+    Nothing is returned when the damage lies elsewhere, or when it cannot be mended now.
+    """
+    if database.connection.in_transaction or not _rows_are_whole(database):
+        return []
+    try:
+        done = _rebuild(database, sink=sink, clock=clock)
+    except (Busy, Unreadable) as error:
+        log.warning("the damage is not mended in place: %s", error)
+        return []
+    for what in done:
+        log.warning(what)
+        sink(Warned(what, ""))
+    return done
+
+
+def _rows_are_whole(database: Database) -> bool:
+    try:
+        with database.reading() as connection:
+            connection.execute(SQL.read_messages).fetchall()
+            connection.execute(SQL.read_sessions).fetchall()
+    except Unreadable:
+        return False
+    return True
+
+
+def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
+    tables, indexed = _find_damaged(database, SQL.derived), _find_damaged(database, SQL.indexed)
+    done = _replace_tables(database, tables, indexed) if tables or indexed else []
+    if _index_faults(database):  # asked last: with a queue, what waited in it is lost
+        index.rebuild(database, sink=sink, clock=clock)
+        done.append(INDEX_DONE)
+    if not done and check_integrity(database.connection, database.path):
+        vacuum(database.connection, database.path)  # what an earlier mending had to leave
+        done.append(PAGES_DONE)
+    return done
+
+
+def _find_damaged(database: Database, sql: str) -> list[str]:
+    with database.reading() as connection:
+        names = [str(row[0]) for row in connection.execute(sql)]
+        return [name for name in names if check_integrity(connection, database.path, f"integrity_check({name})")]
+
+
+def _index_faults(database: Database) -> list[str]:
+    try:
+        with database.reading() as connection:
+            return index.check(connection)
+    except Unreadable as error:
+        return [error.message]
+
+
+def _replace_tables(database: Database, tables: Sequence[str], indexed: Sequence[str]) -> list[str]:
+    """Leave the damaged pages behind, which cannot even be dropped, and have a vacuum give them back."""
+    done = [ROWS_INDEX_DONE] if indexed else []
+    with database.writing() as connection:
+        if any(name.startswith(("message_words", "message_substrings")) for name in tables):
+            drop_from_schema(connection, INDEX_TABLES)
+            index.create(connection)
+        if _VECTORS.intersection(tables):
+            _save_vectors(connection, database.path, has_owner="vector_state" not in tables)
+            done.append(VECTORS_DONE)
+        for name in ("index_queue", "leases"):
+            if name in tables:
+                ((sql,),) = connection.execute(SQL.definition, (name,)).fetchall()
+                drop_from_schema(connection, f"tbl_name = '{name}' AND type IN ('table', 'index')")
+                connection.execute(str(sql))
+                done.append(QUEUE_DONE)
+        for name in indexed:
+            rebuild_indexes(connection, name)
+    try:
+        vacuum(database.connection, database.path)
+    except Busy as error:
+        log.warning("the damaged pages are not given back yet: %s", error)
+    return done
+
+
+def _save_vectors(connection: Connection, path: Path, *, has_owner: bool) -> None:
+    """Keep the vectors that can be read; without the name of their model none can be used."""
+    if not has_owner:
+        drop_from_schema(connection, f"{VECTOR_TABLES} OR tbl_name = 'vector_state'")
+        return
+    connection.execute(vectors.SQL.create_vectors.replace("message_vectors", "next_vectors"))
+    # a transaction that meets damage can write no more, so another connection reads
+    with closing(connect_read_only(path)) as damaged:
+        for row in by_number(damaged, "message_vectors", "seq, message_id, vectors", lambda _: None):
+            connection.execute(SQL.keep_vectors, row)
+    drop_from_schema(connection, VECTOR_TABLES)
+    connection.execute(SQL.keep_sequence)
+    connection.execute(SQL.rename_vectors)
+    connection.execute(vectors.SQL.create_trigger)
+
+
+TASK = "salvaging rows"
+_BY_NUMBER = frozenset({"sessions", "messages", "blobs", "nodes"})
+_MADE_ANEW = ("sqlite_", "message_", "next_", "index_queue", "leases")
+_STRIDE = 256
+_MOST_GUESSED = 20_000
+"""Rows looked for one by one where even their number cannot be read; messages always have theirs."""
+
+
+class Salvage:
+    """One rescue from a damaged file into a new database."""
+
+    def __init__(self, damaged: Connection, path: Path, *, sink: EventSink) -> None:
+        self._damaged = damaged
+        self._path = path
+        self._sink = sink
+        self.result = Salvaged()
+
+    def into(self, target: Database) -> Salvaged:
+        """Copy every row that can be read into `target`, which is new and empty, in one transaction."""
+        with target.writing() as connection:
+            connection.execute("PRAGMA defer_foreign_keys = ON")
+            names = [str(row[0]) for row in connection.execute(SQL.tables)]
+            for table in names:
+                if not table.startswith(_MADE_ANEW):
+                    self._copy(connection, table)
+            connection.execute(SQL.made_anew)
+            connection.execute(SQL.unqueue)
+            connection.execute(SQL.adopt)
+            self.result.unnamed_sessions = connection.changes()
+            connection.execute(SQL.recount)
+            connection.execute(SQL.drop_lost_carried)
+        return self.result
+
+    def _copy(self, target: Connection, table: str) -> None:
+        columns = self._shared_columns(target, table)
+        listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({marks})"  # noqa: S608 - names from our own schema
+        rows = (
+            by_number(self._damaged, table, listed, self._lose)
+            if table in _BY_NUMBER
+            else self._from_both_ends(table, columns)
+        )
+        count = 0
+        for row in rows:
+            target.execute(insert, row)
+            count += target.changes()
+            if count % 10_000 == 1:
+                self._sink(Progressed(f"{TASK} of {table}", count, None))
+        self.result.rows[table] = count
+
+    def _shared_columns(self, target: Connection, table: str) -> list[str]:
+        """Return the columns of the new table that the damaged file has too; an older file has fewer."""
+        columns = [str(row[1]) for row in target.execute(f"PRAGMA table_info({table})")]
+        try:
+            with explain_sql_errors(self._path):
+                known = {str(row[1]) for row in self._damaged.execute(f"PRAGMA table_info({table})")}
+        except StorageError:
+            return columns
+        return [name for name in columns if name in known] or columns
+
+    def _lose(self, table: str) -> None:
+        self.result.lost[table] = self.result.lost.get(table, 0) + 1
+
+    def _from_both_ends(self, table: str, columns: list[str]) -> Iterator[Row]:
+        """Yield the rows before the first one that cannot be read, then those after the last."""
+        select = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - names from our own schema
+        if (yield from self._until_damage(select)):
+            return
+        self._lose(table)
+        yield from self._until_damage(f"{select} ORDER BY {columns[0]} DESC")
+
+    def _until_damage(self, select: str) -> Generator[Row, None, bool]:
+        try:
+            with explain_sql_errors(self._path):
+                yield from self._damaged.execute(select)
+        except StorageError:
+            return False
+        return True
+
+
+def by_number(damaged: Connection, table: str, listed: str, lose: Callable[[str], None]) -> Iterator[Row]:
+    """Yield the rows of a table stride by stride; a stride that cannot be read is halved until single rows fail."""
+    select = f"SELECT {listed} FROM {table} WHERE rowid BETWEEN ? AND ?"  # noqa: S608 - names from our own schema
+    path, last = Path(damaged.filename), _last_number(damaged, table)
+    pending = [(first, min(first + _STRIDE - 1, last)) for first in range(1, last + 1, _STRIDE)][::-1]
+    while pending:
+        first, end = pending.pop()
+        try:
+            with explain_sql_errors(path):
+                found = damaged.execute(select, (first, end)).fetchall()
+        except StorageError:
+            if first == end:
+                lose(table)
+            else:
+                middle = (first + end) // 2
+                pending += [(middle + 1, end), (first, middle)]
+            continue
+        yield from found
+
+
+def _last_number(damaged: Connection, table: str) -> int:
+    for sql in (
+        f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'",  # noqa: S608 - names from our own schema
+        f"SELECT max(rowid) FROM {table}",  # noqa: S608 - names from our own schema
+    ):
+        try:
+            with explain_sql_errors(Path(damaged.filename)):
+                found = damaged.execute(sql).fetchone()
+        except StorageError:
+            continue
+        if found is not None:
+            return int(found[0] or 0)
+    return _MOST_GUESSED
 
 
 class Repair:
@@ -58,7 +285,7 @@ class Repair:
     def _examine(self) -> list[Finding]:
         database = open_state(self._path, self._settings.durability)
         try:
-            return checked(self._store(database))
+            return check(self._store(database))
         finally:
             database.close()
 
@@ -69,8 +296,8 @@ class Repair:
         """Make anew what is derived and see whether that was all; False leaves the file to the rescue."""
         database = open_state(self._path, self._settings.durability)
         try:
-            done = heal(database, sink=self._sink, clock=self._clock)
-            left = checked(self._store(database))
+            done = rebuild_damaged(database, sink=self._sink, clock=self._clock)
+            left = check(self._store(database))
         except StorageError as error:
             log.warning("the damage cannot be mended in place: %s", error)
             return False

@@ -15,7 +15,7 @@ from kept.sessions.embedding.backfill import Backfill, passages
 from kept.sessions.embedding.cooldown import CooldownModel, embed_in_batches
 from kept.sessions.search.analysis import clean, speaker
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite import notes, vectors
+from kept.sessions.sqlite import session_rows, vectors
 from kept.sessions.sqlite.vector_cache import NEAREST, Matrix, Shelf, compared
 from kept.storage.connections import explain_sql_errors
 from kept.storage.sqlite import Connection, Database
@@ -181,11 +181,13 @@ class SemanticSearch:
 
     def _lease(self) -> bool:
         with self._database.writing() as connection:
-            return notes.lease(connection, LEASE, holder=str(os.getpid()), now=time.time(), seconds=LEASE_SECONDS)
+            return session_rows.take_lease(
+                connection, LEASE, holder=str(os.getpid()), now=time.time(), seconds=LEASE_SECONDS
+            )
 
     def _release(self) -> None:
         with self._database.writing() as connection:
-            notes.release(connection, LEASE, holder=str(os.getpid()))
+            session_rows.release_lease(connection, LEASE, holder=str(os.getpid()))
 
     def _keep(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_said(text)) for _, text in rows]

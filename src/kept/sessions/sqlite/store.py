@@ -16,17 +16,17 @@ from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.lineage import Lineage
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import context, life, notes, rows
+from kept.sessions.sqlite import message_rows, session_rows
 from kept.sessions.sqlite.file import SessionFile
-from kept.sessions.usage import UsageRow
 from kept.storage.sqlite import Connection, Database
 
 if TYPE_CHECKING:
+    from kept.sessions.reports import UsageRow
     from kept.sessions.search.postings import Similarity
     from kept.sessions.sqlite.forgetting import SqliteForgetting
-    from kept.sessions.sqlite.keeping import SqliteKeeping
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.transfer import SqliteTransfer
+    from kept.sessions.sqlite.upkeep import SqliteKeeping
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class SqliteSessionStore:
     def users(self) -> list[UserId]:
         """Return every user who has a session in this file."""
         with self.database.reading() as connection:
-            return life.users(connection)
+            return session_rows.read_users(connection)
 
     def close(self) -> None:
         """Close the database, tidied; who shares it with others closes it there."""
@@ -98,55 +98,55 @@ class SqliteSessionStore:
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
         """Begin a session of this store's user; its id must be new in the whole file."""
         with self.file.writing() as connection:
-            life.create(connection, self.file.redaction.session(replace(session, user_id=self.user)))
+            session_rows.create(connection, self.file.redaction.session(replace(session, user_id=self.user)))
             if system_prompt is not None:
-                life.set_prompt(connection, session.id, self.file.redaction.text(system_prompt))
+                session_rows.set_prompt(connection, session.id, self.file.redaction.text(system_prompt))
 
     @_mending
     def session(self, session_id: SessionId) -> Session | None:
         """Return the session, or None."""
         with self.database.reading() as connection:
-            return life.one(connection, session_id, user=self.user)
+            return session_rows.find(connection, session_id, user=self.user)
 
     def resolve(self, name: str) -> SessionId:
         """Return the session that a person means by an id, a title, or the beginning of an id."""
         with self.database.reading() as connection:
-            return life.resolved(connection, name, user=self.user)
+            return session_rows.resolve(connection, name, user=self.user)
 
     @_mending
     def recent(self, *, limit: int, source: str | None = None, archived: bool = False) -> list[Session]:
         """Return the sessions that were last active, newest first."""
         with self.database.reading() as connection:
-            return life.recent(connection, user=self.user, limit=limit, source=source, archived=archived)
+            return session_rows.read_recent(connection, user=self.user, limit=limit, source=source, archived=archived)
 
     def end(self, session_id: SessionId, reason: str) -> None:
         """Mark the session as ended; the first reason wins."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            connection.execute(life.SQL.end, (self.file.now(), reason, session_id))
+            session_rows.require(connection, session_id, user=self.user)
+            connection.execute(session_rows.SQL.end, (self.file.now(), reason, session_id))
 
     def reopen(self, session_id: SessionId) -> None:
         """Take back the end of a session."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            connection.execute(life.SQL.reopen, (session_id,))
+            session_rows.require(connection, session_id, user=self.user)
+            connection.execute(session_rows.SQL.reopen, (session_id,))
 
     def rename(self, session_id: SessionId, title: str) -> str:
         """Set the title, made unique with ` #N`, and return it."""
         with self.file.writing() as connection:
-            return life.rename(connection, session_id, self.file.redaction.text(title), user=self.user)
+            return session_rows.rename(connection, session_id, self.file.redaction.text(title), user=self.user)
 
     def system_prompt(self, session_id: SessionId) -> str | None:
         """Return the prompt that was stored when the session was first built."""
         with self.database.reading() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return life.prompt(connection, session_id)
+            session_rows.require(connection, session_id, user=self.user)
+            return session_rows.read_prompt(connection, session_id)
 
     def set_system_prompt(self, session_id: SessionId, prompt: str) -> None:
         """Store the prompt that the session reuses verbatim from now on."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            life.set_prompt(connection, session_id, self.file.redaction.text(prompt))
+            session_rows.require(connection, session_id, user=self.user)
+            session_rows.set_prompt(connection, session_id, self.file.redaction.text(prompt))
 
     # messages
 
@@ -159,115 +159,119 @@ class SqliteSessionStore:
         if self.meaning is not None:
             self.meaning.wake()
         with self.file.writing(unit) as connection:
-            return rows.add(connection, session_id, safe, user=self.user)
+            return message_rows.append(connection, session_id, safe, user=self.user)
 
     @_mending
     def messages(self, session_id: SessionId, *, states: Sequence[State] = _SHOWN) -> list[StoredMessage]:
         """Return the session's own messages in order; rewound ones never."""
         shown = [state for state in states if state is not State.REWOUND]
         with self.database.reading() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return rows.of_session(connection, session_id, states=shown)
+            session_rows.require(connection, session_id, user=self.user)
+            return message_rows.read_session(connection, session_id, states=shown)
 
     @_mending
     def context(self, session_id: SessionId) -> list[StoredMessage]:
         """Return what the model would be sent: active messages, carried ones of the parent included."""
         with self.database.reading() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return context.messages(connection, session_id)
+            session_rows.require(connection, session_id, user=self.user)
+            return message_rows.read_context(connection, session_id)
 
     @_mending
     def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
         """Return the messages around one, in its session, in order."""
         with self.database.reading() as connection:
-            anchor = rows.one(connection, message_id, user=self.user)
+            anchor = message_rows.find_message(connection, message_id, user=self.user)
             if anchor is None:
-                raise rows.no_message(message_id)
-            return rows.around(connection, anchor, before=before, after=after)
+                raise message_rows.no_message(message_id)
+            return message_rows.read_window(connection, anchor, before=before, after=after)
 
     @_mending
     def message(self, message_id: MessageId) -> StoredMessage | None:
         """Return one message that can be shown, or None."""
         with self.database.reading() as connection:
-            return rows.one(connection, message_id, user=self.user)
+            return message_rows.find_message(connection, message_id, user=self.user)
 
     def messages_by_id(self, message_ids: Sequence[MessageId]) -> list[StoredMessage]:
         """Return those messages that can be shown, in order of their ids, by one query."""
         with self.database.reading() as connection:
-            return rows.of_ids(connection, message_ids, user=self.user)
+            return message_rows.find_messages(connection, message_ids, user=self.user)
 
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         """Return the first and the last own messages, each in order; in a short session they overlap."""
         with self.database.reading() as connection:
             if not self._has(connection, session_id):
                 return [], []
-            return rows.edges(connection, session_id, first=first, last=last)
+            return message_rows.read_edges(connection, session_id, first=first, last=last)
 
     def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
         """Return how many of the session's messages come before that one."""
         with self.database.reading() as connection:
-            return rows.count_before(connection, session_id, message_id) if self._has(connection, session_id) else 0
+            return (
+                message_rows.count_before(connection, session_id, message_id)
+                if self._has(connection, session_id)
+                else 0
+            )
 
     def context_ids(self, session_id: SessionId) -> list[MessageId]:
         """Return the ids of the messages that the model would be sent."""
         with self.database.reading() as connection:
-            found = context.ids(connection, session_id) if self._has(connection, session_id) else []
+            found = message_rows.read_context_ids(connection, session_id) if self._has(connection, session_id) else []
             return [number for number, _ in found]
 
     def preview(self, session_id: SessionId) -> str:
         """Return the beginning of what the person first said."""
         with self.database.reading() as connection:
-            return rows.preview(connection, session_id) if self._has(connection, session_id) else ""
+            return message_rows.read_preview(connection, session_id) if self._has(connection, session_id) else ""
 
     def _has(self, connection: Connection, session_id: SessionId) -> bool:
-        return life.one(connection, session_id, user=self.user) is not None
+        return session_rows.find(connection, session_id, user=self.user) is not None
 
     def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
         """Take back that message and all after it; return how many."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return context.rewind(connection, session_id, from_message, user=self.user)
+            session_rows.require(connection, session_id, user=self.user)
+            return message_rows.rewind(connection, session_id, from_message, user=self.user)
 
     def restore_rewound(self, session_id: SessionId) -> int:
         """Bring back the newest rewound run; return how many."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return context.restore(connection, session_id)
+            session_rows.require(connection, session_id, user=self.user)
+            return message_rows.restore_rewound(connection, session_id)
 
     # lineage
 
     def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
         """Begin `new` as a branch that carries the context up to `at`."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            carried = context.up_to(connection, session_id, at, user=self.user)
+            session_rows.require(connection, session_id, user=self.user)
+            carried = message_rows.read_context_up_to(connection, session_id, at, user=self.user)
             branch = replace(new, user_id=self.user, parent_session_id=session_id, link=Link.BRANCH)
-            life.create(connection, self.file.redaction.session(branch))
-            context.carry(connection, new.id, carried, own_from=max(carried, default=0))
+            session_rows.create(connection, self.file.redaction.session(branch))
+            message_rows.carry(connection, new.id, carried, own_from=max(carried, default=0))
 
     def tip(self, session_id: SessionId) -> SessionId:
         """Return the end of the chain of compressions that starts at `session_id`."""
         with self.database.reading() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return context.lineage(connection, user=self.user).tip(session_id)
+            session_rows.require(connection, session_id, user=self.user)
+            return message_rows.lineage(connection, user=self.user).tip(session_id)
 
     def lineage(self) -> Lineage:
         """Return the links between sessions."""
-        return context.lineage(self.database.connection, user=self.user)
+        return message_rows.lineage(self.database.connection, user=self.user)
 
     def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
         """Archive what a compaction covered, in place or into a child session; return where the talk goes on."""
         summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
         with self.file.writing(unit) as connection:
-            parent = life.existing(connection, session_id, user=self.user)
+            parent = session_rows.require(connection, session_id, user=self.user)
             target = parent.id
             if not compaction.in_place:
                 target = compaction.new_session_id or new_session_id(self.file.clock.now())
-                life.continue_as(connection, parent, target, started=compaction.timestamp)
-            context.cover(connection, parent.id, compaction.covered, user=self.user)
-            (mark,) = rows.add(connection, target, [self.file.redaction.message(summary)], user=self.user)
+                session_rows.continue_as(connection, parent, target, started=compaction.timestamp)
+            message_rows.mark_compacted(connection, parent.id, compaction.covered, user=self.user)
+            (mark,) = message_rows.append(connection, target, [self.file.redaction.message(summary)], user=self.user)
             carried = [*compaction.kept_head, mark, *compaction.kept_tail]
-            context.carry(connection, target, carried, own_from=mark)
+            message_rows.carry(connection, target, carried, own_from=mark)
         return target
 
     # what is kept beside the messages
@@ -285,47 +289,47 @@ class SqliteSessionStore:
         """Count one model call of the session."""
         with self.file.writing(unit) as connection:
             key = (self.user, session_id, self.file.clock.now(), model, task)
-            notes.add_usage(connection, key, usage=usage, cost=cost)
+            session_rows.add_usage(connection, key, usage=usage, cost=cost)
 
-    def usage(self, *, session_id: SessionId | None = None, since: str = "") -> list[UsageRow]:
+    def usage(self, *, session_id: SessionId | None = None, since: str = "") -> "list[UsageRow]":
         """Return the counted calls since that day, of one session or of all."""
         with self.database.reading() as connection:
-            return notes.usage(connection, user=self.user, session_id=session_id, since=since)
+            return session_rows.read_usage(connection, user=self.user, session_id=session_id, since=since)
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
         """Keep a small fact with the session (cool-downs, counters, calibration)."""
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            notes.note(connection, session_id, key, value)
+            session_rows.require(connection, session_id, user=self.user)
+            session_rows.write_note(connection, session_id, key, value)
 
     def noted(self, session_id: SessionId, key: str) -> JSON:
         """Return what `note` kept, or None."""
         with self.database.reading() as connection:
-            return notes.noted(connection, session_id, key) if self._has(connection, session_id) else None
+            return session_rows.read_note(connection, session_id, key) if self._has(connection, session_id) else None
 
     def lease(self, name: str, *, holder: str, seconds: float) -> bool:
         """Take or renew a lease across processes; False when another holder has it."""
         with self.file.writing() as connection:
-            return notes.lease(connection, name, holder=holder, now=self.file.now(), seconds=seconds)
+            return session_rows.take_lease(connection, name, holder=holder, now=self.file.now(), seconds=seconds)
 
     def release(self, name: str, *, holder: str) -> None:
         """Give a lease back."""
         with self.file.writing() as connection:
-            notes.release(connection, name, holder=holder)
+            session_rows.release_lease(connection, name, holder=holder)
 
     def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
         """Store a node over message ids (depth 0) or node ids, and return its id."""
         safe = self.file.redaction.text(text)
         with self.file.writing() as connection:
-            life.existing(connection, session_id, user=self.user)
-            return notes.add_node(
+            session_rows.require(connection, session_id, user=self.user)
+            return session_rows.add_node(
                 connection, session_id, depth=depth, text=safe, children=children, now=self.file.now()
             )
 
     def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
         """Return (id, depth, text, children) of every node, oldest first."""
         with self.database.reading() as connection:
-            return notes.nodes(connection, session_id) if self._has(connection, session_id) else []
+            return session_rows.read_nodes(connection, session_id) if self._has(connection, session_id) else []
 
     # finding
 
@@ -349,7 +353,7 @@ class SqliteSessionStore:
     @cached_property
     def keeping(self) -> "SqliteKeeping":
         """What is done with whole conversations."""
-        from kept.sessions.sqlite.keeping import SqliteKeeping
+        from kept.sessions.sqlite.upkeep import SqliteKeeping
 
         return SqliteKeeping(self)
 

@@ -1,19 +1,230 @@
 """Sessions written out as JSONL, one line for the session, then one per message, and taken in again."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import State
+from kept.core.events import Progressed
+from kept.core.ids import OWNER, MessageId, SessionId, UserId
+from kept.core.messages import Session, State
 from kept.core.text import JSON
-from kept.sessions.lines import DEFAULT_SOURCE, SessionLine, message_line, session_line
-from kept.sessions.records import session_from
-from kept.sessions.sqlite import life, rows
+from kept.sessions.lines import (
+    DEFAULT_SOURCE,
+    BadLine,
+    Line,
+    MessageLine,
+    NoConversation,
+    SessionLine,
+    message_line,
+    parse,
+    session_line,
+)
+from kept.sessions.records import Blob, MessageRow, Print, Stored, fingerprint, message_row, session_from
+from kept.sessions.reports import ImportReport
+from kept.sessions.sqlite import message_rows, removal, session_rows
 from kept.sessions.sqlite.file import SessionFile
-from kept.sessions.sqlite.importing import Importing
-from kept.sessions.transfer import ImportReport
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
+
+TASK = "importing messages"
+BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A message line with its row prepared outside the transaction."""
+
+    line: MessageLine
+    row: MessageRow
+    blobs: list[Blob]
+    mark: Print
+
+
+class Importing:
+    """One import: remembers what each session holds, so that every line is stored once."""
+
+    def __init__(self, file: SessionFile, *, user: UserId, source: str) -> None:
+        self._file = file
+        self._user = user
+        self._source = source
+        self._stored: dict[SessionId, Stored | None] = {}
+        """None marks a session that was forgotten."""
+        self._new_ids: dict[int, MessageId] = {}
+        self._carried: list[SessionLine] = []
+        self._created: set[SessionId] = set()
+        self._users: dict[SessionId, UserId] = {}
+        self.report = ImportReport()
+
+    def run(self, raw_lines: Iterable[bytes], *, total: int | None = None) -> ImportReport:
+        """Take every line in; bad ones are reported with their number and skipped."""
+        numbered = enumerate(raw_lines, start=1)
+        while batch := list(islice(numbered, BATCH)):
+            ready = list(self._prepared(batch))
+            with self._file.database.writing() as connection:
+                self._salt = removal.find_salt(connection) if removal.has_marks(connection) else None
+                self._take(connection, ready)
+            self.report.lines += len(batch)
+            self._file.sink(Progressed(TASK, self.report.lines, total))
+        self._link()
+        self.report.problems.sort()
+        return self.report
+
+    def _prepared(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, SessionLine | _Ready]]:
+        for number, raw in batch:
+            if not raw.strip():
+                continue
+            try:
+                yield number, self._ready(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
+            except NoConversation:
+                continue
+            except BadLine as bad:
+                self.report.refuse(number, str(bad))
+
+    def _ready(self, line: Line) -> SessionLine | _Ready:
+        if isinstance(line, SessionLine):
+            return line
+        row, blobs = message_row(line.session.id, self._file.redaction.message(line.new))
+        if line.state is not State.ACTIVE:
+            row = row._replace(state=line.state.value)
+        return _Ready(line, row, blobs, fingerprint(row.role, row.content, row.parts, row.tool_calls))
+
+    def _take(self, connection: Connection, ready: Iterable[tuple[int, SessionLine | _Ready]]) -> None:
+        fresh: list[_Ready] = []
+        for number, item in ready:
+            session = item.session if isinstance(item, SessionLine) else item.line.session
+            if self._is_foreign(connection, session):
+                self.report.refuse(number, f"session {session.id!r} belongs to another user")
+            elif isinstance(item, SessionLine):
+                self._take_session(connection, item)
+            elif self._is_new(connection, item):
+                fresh.append(item)
+        if not fresh:
+            return
+        ids = message_rows.insert(connection, [(item.row, item.blobs) for item in fresh])
+        for message_id, item in zip(ids, fresh, strict=True):
+            if item.line.exported_id is not None:
+                self._new_ids[item.line.exported_id] = message_id
+        self.report.messages += len(fresh)
+        self._touch(connection, fresh)
+
+    def _take_session(self, connection: Connection, line: SessionLine) -> None:
+        if self._known(connection, line.session) is None:
+            return
+        if line.session.id in self._created:
+            if line.system_prompt is not None:
+                session_rows.set_prompt(connection, line.session.id, self._file.redaction.text(line.system_prompt))
+            for key, value in line.notes.items():
+                session_rows.write_note(connection, line.session.id, key, value)
+            if line.carried:
+                self._carried.append(line)
+
+    def _is_foreign(self, connection: Connection, session: Session) -> bool:
+        """Whether the session is stored already as somebody else's; the first line of each session decides."""
+        if session.id not in self._users:
+            user = UserId(session.user_id) if self._user == OWNER else self._user
+            row = connection.execute(SQL.owner, (session.id,)).fetchone()
+            if row is not None and row[0] != user:
+                return True
+            self._users[session.id] = user
+        return False
+
+    def _known(self, connection: Connection, session: Session) -> Stored | None:
+        """Return what the session holds, made new where it is not there; None where it was forgotten."""
+        if session.id in self._stored:
+            return self._stored[session.id]
+        stored: Stored | None = Stored()
+        if connection.execute(session_rows.SQL.exists, (session.id,)).fetchone() is not None:
+            stored = _stored(connection, session.id)
+        elif self._session_was_forgotten(connection, session.id):
+            stored = None
+        else:
+            own = replace(session, user_id=self._users[session.id])
+            session_rows.create(connection, self._file.redaction.session(own))
+            self._created.add(session.id)
+            self.report.sessions += 1
+        self._stored[session.id] = stored
+        return stored
+
+    def _is_new(self, connection: Connection, item: _Ready) -> bool:
+        stored = self._known(connection, item.line.session)
+        if stored is None:
+            self.report.forgotten += 1
+            return False
+        external, moment = item.row.external_id, item.row.timestamp
+        if stored.holds(external, item.mark, moment):
+            self.report.known += 1
+            return False
+        if self._salt is not None and self._was_forgotten(connection, item):
+            self.report.forgotten += 1
+            return False
+        if external is not None:
+            stored.external.add(external)  # the same id twice in one file is one message
+        return True
+
+    def _scopes(self, session_id: SessionId) -> set[str]:
+        """Return what marks may name the session by; files of earlier versions have no users in theirs."""
+        own = removal.mark_scope(session_id, self._users[session_id])
+        return {own, session_id} if self._user == OWNER else {own}
+
+    def _session_was_forgotten(self, connection: Connection, session_id: SessionId) -> bool:
+        if self._salt is None:
+            return False
+        marks = {removal.session_mark(self._salt, scope) for scope in self._scopes(session_id)}
+        return any(removal.has_mark(connection, mark) for mark in marks)
+
+    def _was_forgotten(self, connection: Connection, item: _Ready) -> bool:
+        marks = {
+            removal.message_mark(self._salt or "", scope, external_id=external, mark=item.mark)
+            for external in (item.row.external_id, None)
+            for scope in self._scopes(item.line.session.id)
+        }
+        return any(removal.has_mark(connection, mark) for mark in marks)
+
+    def _touch(self, connection: Connection, fresh: list[_Ready]) -> None:
+        counts: Counter[SessionId] = Counter()
+        latest: dict[SessionId, float] = {}
+        first: dict[SessionId, float] = {}
+        titles: dict[SessionId, Session] = {}
+        for item in fresh:
+            session_id, moment = item.line.session.id, item.row.timestamp
+            counts[session_id] += 1
+            latest[session_id] = max(latest.get(session_id, moment), moment)
+            first[session_id] = min(first.get(session_id, moment), moment)
+            if item.line.session.title is not None and session_id in self._created:
+                titles[session_id] = item.line.session
+        for session_id, count in counts.items():
+            connection.execute(message_rows.SQL.touch, (count, latest[session_id], session_id, self._users[session_id]))
+            if session_id in self._created:
+                connection.execute(SQL.begun_earlier, (first[session_id], session_id))
+        for session_id, session in titles.items():
+            self._add_title(connection, session_id, session)
+
+    def _add_title(self, connection: Connection, session_id: SessionId, session: Session) -> None:
+        existing = session_rows.find(connection, session_id, user=self._users[session_id])
+        if existing is not None and existing.title is None and session.title is not None:
+            title = self._file.redaction.text(session.title)
+            unique = session_rows.make_title_unique(connection, title, user_id=existing.user_id, session_id=session_id)
+            connection.execute(SQL.add_title, (unique or None, session_id))
+
+    def _link(self) -> None:
+        """Let continued sessions carry the rows they carried where they were exported."""
+        if not self._carried:
+            return
+        with self._file.database.writing() as connection:
+            for line in self._carried:
+                carried = [self._new_ids[number] for number in line.carried if number in self._new_ids]
+                own_from = self._new_ids.get(line.context_from, MessageId(0))
+                message_rows.carry(connection, line.session.id, carried, own_from=own_from)
+
+
+def _stored(connection: Connection, session_id: SessionId) -> Stored:
+    stored = Stored()
+    for external, role, content, parts, calls, moment in connection.execute(SQL.known, (session_id,)):
+        stored.remember(external, fingerprint(role, content, parts, calls), moment)
+    return stored
+
 
 SQL = statements("kept.sessions.sqlite", "transfer.sql")
 _PAGE = 1_000
@@ -40,7 +251,7 @@ class SqliteTransfer:
         last = 0
         while True:
             with self._file.database.reading() as connection:
-                page = rows.of_session(
+                page = message_rows.read_session(
                     connection, session_id, states=(State.ACTIVE, State.COMPACTED), after=last, limit=_PAGE
                 )
             yield from (message_line(message, raw=raw) for message in page)
@@ -59,7 +270,7 @@ def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> Sess
     session = session_from(row[:-1])
     return SessionLine(
         session,
-        system_prompt=life.prompt(connection, session.id) if raw else None,
+        system_prompt=session_rows.read_prompt(connection, session.id) if raw else None,
         carried=tuple(number for (number,) in connection.execute(SQL.carried, (session.id,))),
         context_from=int(str(row[-1])),
         notes={key: json.loads(value) for key, value in connection.execute(SQL.notes, (session.id,))},

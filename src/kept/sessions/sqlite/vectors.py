@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kept.sessions.embedding.models import unit
-from kept.sessions.keeping import Coverage
+from kept.sessions.reports import Coverage
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
 

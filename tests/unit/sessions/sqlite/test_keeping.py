@@ -2,7 +2,7 @@
 
 from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite import index, purge
+from kept.sessions.sqlite import index, removal
 
 
 def talk(store, name, *contents):
@@ -24,12 +24,12 @@ def test_what_is_removed_leaves_no_row(store):
 
 def test_a_large_session_is_removed_in_steps(store):
     """More messages than one step takes are removed, whole and with their index."""
-    talk(store, "a", *(f"m{number}" for number in range(purge.STEP + 10)))
+    talk(store, "a", *(f"m{number}" for number in range(removal.STEP + 10)))
     talk(store, "b", "stays")
 
-    removed = purge.sessions(store.database, [SessionId("a")], keep_borrowed=True)
+    removed = removal.purge_sessions(store.database, [SessionId("a")], keep_borrowed=True)
 
-    assert removed.messages == purge.STEP + 10
+    assert removed.messages == removal.STEP + 10
     assert index.check(store.database.connection) == []
     assert [one.id for one in store.recent(limit=5)] == ["b"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite import erasing, vector_cache, vectors
+from kept.sessions.sqlite import file, vector_cache, vectors
 from kept.sessions.sqlite.vector_cache import FEWEST, Matrix, Shelf
 
 np = pytest.importorskip("numpy")
@@ -110,7 +110,7 @@ def test_forgetting_takes_the_file_away(store, chance):
     matrix(store)
     assert file_of(store).exists()
 
-    erasing.erase(store.database)
+    file.erase(store.database)
 
     assert not file_of(store).exists()
     vector_cache.remove(store.database.path)  # a second time there is nothing to do

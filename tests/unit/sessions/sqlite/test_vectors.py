@@ -10,7 +10,7 @@ from kept.core.events import Progressed, Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.keeping import Coverage
+from kept.sessions.reports import Coverage
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import semantic, vectors
 from kept.sessions.sqlite.semantic import SemanticSearch

@@ -1,19 +1,25 @@
 """What a person does with whole sessions: archive, throw away, bring back, prune, measure, optimise."""
 
+import re
+import struct
 from collections.abc import Sequence
+from pathlib import Path
 
-from kept.core.ids import SessionId
+from kept.core.errors import StorageError
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import Session
+from kept.core.search import SearchRequest
 from kept.core.text import JSON
-from kept.sessions.health import Finding
-from kept.sessions.keeping import Coverage, Pruned, Removed
 from kept.sessions.records import session_from
-from kept.sessions.sqlite import checkup, context, erasing, index, life, purge, vectors
-from kept.sessions.sqlite.rows import no_session
+from kept.sessions.reports import Coverage, Finding, Pruned, Removed
+from kept.sessions.sqlite import file, index, message_rows, removal, session_rows, vectors
+from kept.sessions.sqlite.session_rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.maintenance import check_integrity
 from kept.storage.sql import statements
+from kept.storage.sqlite import Connection
 
-SQL = statements("kept.sessions.sqlite", "keeping.sql")
+SQL = statements("kept.sessions.sqlite", "upkeep.sql")
 DAY_SECONDS = 86_400.0
 _NEVER = 1e18
 
@@ -30,27 +36,27 @@ class SqliteKeeping:
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
         """Hide a conversation from lists, or show it again; search finds it either way."""
         with self._file.writing() as connection:
-            life.existing(connection, session_id, user=self._user)
-            chain = context.lineage(connection, user=self._user).chain(session_id)
-            life.archive(connection, chain, archived=archived)
+            session_rows.require(connection, session_id, user=self._user)
+            chain = message_rows.lineage(connection, user=self._user).chain(session_id)
+            session_rows.archive(connection, chain, archived=archived)
         return chain
 
     def delete(self, session_ids: Sequence[SessionId]) -> list[SessionId]:
         """Move conversations to the trash, each with the whole chain of its compressions."""
         gone: list[SessionId] = []
         with self._file.writing() as connection:
-            links = context.lineage(connection, user=self._user)
+            links = message_rows.lineage(connection, user=self._user)
             for session_id in session_ids:
                 if session_id not in gone:
-                    life.existing(connection, session_id, user=self._user)
-                    gone += life.trash(connection, links.chain(session_id), now=self._file.now())
+                    session_rows.require(connection, session_id, user=self._user)
+                    gone += session_rows.move_to_trash(connection, links.chain(session_id), now=self._file.now())
         return gone
 
     def restore(self, session_id: SessionId) -> list[SessionId]:
         """Bring a conversation back from the trash."""
         with self._file.writing() as connection:
-            chain = context.lineage(connection, user=self._user).chain(session_id)
-            back = life.untrash(connection, chain, user=self._user)
+            chain = message_rows.lineage(connection, user=self._user).chain(session_id)
+            back = session_rows.restore_from_trash(connection, chain, user=self._user)
         if not back:
             raise no_session(session_id)
         return back
@@ -58,16 +64,16 @@ class SqliteKeeping:
     def trashed(self) -> list[Session]:
         """Return what is in the trash, the latest first."""
         with self._database.reading() as connection:
-            return life.in_trash(connection, user=self._user)
+            return session_rows.read_trash(connection, user=self._user)
 
     def sweep(self, *, days: float | None = None) -> Removed:
         """Remove for good what any user's trash has held for longer than its time."""
         kept_days = self._file.settings.trash_days if days is None else days
         with self._database.reading() as connection:
-            due = life.due(connection, until=self._file.now() - kept_days * DAY_SECONDS)
+            due = session_rows.find_due(connection, until=self._file.now() - kept_days * DAY_SECONDS)
         if not due:
             return Removed()
-        return purge.sessions(self._database, due, keep_borrowed=True)
+        return removal.purge_sessions(self._database, due, keep_borrowed=True)
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
         """Return what a prune would throw away: idle for so long, of that source, the oldest until the rest fits."""
@@ -117,7 +123,7 @@ class SqliteKeeping:
 
     def checked(self) -> list[Finding]:
         """Return everything that is wrong with the file, its rows, its index and a search; empty when it is well."""
-        return checkup.checked(self._store)
+        return check(self._store)
 
     def reindex(self) -> int:
         """Build both indexes anew from the messages while others read and write; return how many."""
@@ -127,7 +133,7 @@ class SqliteKeeping:
         """Catch up the index, merge its segments a little at a time, refresh the planner, shorten the log."""
         before = self._file_bytes()
         caught_up = index.drain(self._database, seconds=3_600)
-        erasing.merge(self._database)
+        file.merge_indexes(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")
             if vacuum:
@@ -137,3 +143,87 @@ class SqliteKeeping:
 
     def _file_bytes(self) -> int:
         return 0 if self._database.is_empty else self._database.path.stat().st_size
+
+
+REPAIR = "run `kept sessions repair`"
+_WAL_HEADER, _FRAME_HEADER = 32, 24
+_WHOLE_CHECK_BYTES = 200_000_000
+_WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+def log_tail(path: Path) -> Finding | None:
+    """Return what is wrong with the end of the write-ahead log; ask before the database is opened."""
+    try:
+        data = path.with_name(f"{path.name}-wal").read_bytes()
+    except OSError:
+        return None
+    if not data:
+        return None
+    page_bytes = struct.unpack(">I", data[8:12])[0] if len(data) >= _WAL_HEADER else 0
+    if page_bytes and (len(data) - _WAL_HEADER) % (_FRAME_HEADER + page_bytes) == 0:
+        return None
+    return Finding(
+        "the write-ahead log ends in the middle of a page: a write cut off there is lost, all before it is whole",
+        "nothing needs to be done; the next write mends the log",
+    )
+
+
+def check(store: SqliteSessionStore) -> list[Finding]:
+    """Return everything that is wrong with an open store; empty when it is well."""
+    database = store.database
+    try:
+        with database.reading() as connection:
+            found = file_findings(connection, database.path)
+            if found:
+                return found
+            found = _row_findings(connection)
+            if not database.is_read_only:  # the check of an index is a statement that writes
+                found += _index_findings(connection)
+    except StorageError as error:
+        return [Finding(error.message, REPAIR)]
+    return found or _search_findings(store)
+
+
+def file_findings(connection: Connection, path: Path) -> list[Finding]:
+    """Return what SQLite's own check says of the file, with the names of what is damaged."""
+    check = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
+    lines = check_integrity(connection, path, check)
+    if not lines:
+        return []
+    places = _damaged_places(connection, path, lines)
+    where = f" (in {', '.join(places)})" if places else ""
+    return [Finding(f"the file is damaged{where}: {line}", REPAIR) for line in lines]
+
+
+def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:
+    """Return the tables and indexes that the lines of a check are about, or else those that fail one of their own."""
+    roots = connection.execute(SQL.roots).fetchall()
+    told = [str(name) for root, name, _ in roots if any(line.startswith(f"Tree {root} ") for line in lines)]
+    tables = [str(name) for _, name, kind in roots if kind == "table"]
+    return told or [name for name in tables if check_integrity(connection, path, f"integrity_check({name})")]
+
+
+def _row_findings(connection: Connection) -> list[Finding]:
+    ((orphans,),) = connection.execute(SQL.orphans).fetchall()
+    return [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
+
+
+def _index_findings(connection: Connection) -> list[Finding]:
+    ((waiting,),) = connection.execute(SQL.waiting).fetchall()
+    if waiting:  # rows of another program: the next search indexes them, so they are not missing
+        return []
+    return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in index.check(connection)]
+
+
+def _search_findings(store: SqliteSessionStore) -> list[Finding]:
+    with store.database.reading() as connection:
+        sample = connection.execute(SQL.sample).fetchall()
+    for number, session_id, user, content in sample:
+        words = _WORD.findall(str(content)[:2_000])
+        if len(words) >= 2:
+            request = SearchRequest(" ".join(words[:6]), limit=50, session_id=SessionId(str(session_id)))
+            found = store.for_user(UserId(str(user))).search(request)
+            if number in {hit.message_id for hit in found.messages}:
+                return []
+            return [Finding(f"a search does not find message {number}, which is stored", "run `kept sessions reindex`")]
+    return []

@@ -1,0 +1,231 @@
+"""Messages in their table: added in one go with their index rows, read back in order."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from kept.core.errors import NotFound, UsageError
+from kept.core.ids import MessageId, SessionId, UserId
+from kept.core.messages import Link, NewMessage, State, StoredMessage
+from kept.sessions.lineage import Lineage
+from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
+from kept.sessions.sqlite import index
+from kept.sessions.sqlite.session_rows import no_session
+from kept.storage.sql import statements
+from kept.storage.sqlite import Connection
+
+SQL = statements("kept.sessions.sqlite", "messages.sql")
+EVERYTHING = -1
+"""SQLite reads a negative limit as none."""
+_NEWEST_ID = 9_223_372_036_854_775_807
+
+
+def append(
+    connection: Connection, session_id: SessionId, messages: Sequence[NewMessage], *, user: UserId
+) -> list[MessageId]:
+    """Insert redacted `messages`, index them, and return their ids; one transaction is open already."""
+    if not messages:
+        return []
+    latest = max(new.timestamp for new in messages)
+    connection.execute(SQL.touch, (len(messages), latest, session_id, user))
+    if connection.changes() == 0:
+        raise no_session(session_id)
+    return insert(connection, [message_row(session_id, new) for new in messages])
+
+
+def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
+    """Insert prepared rows with their blobs and index rows, and return their ids."""
+    connection.executemany(SQL.insert, [row for row, _ in rows])
+    # nobody else writes inside an immediate transaction, so the ids of one statement follow each other
+    last = connection.last_insert_rowid()
+    ids = [MessageId(number) for number in range(last - len(rows) + 1, last + 1)]
+    for message_id, (_, blobs) in zip(ids, rows, strict=True):
+        for blob in blobs:
+            connection.execute(SQL.insert_blob, (blob.hash, blob.data))
+            connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
+    index.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
+    return ids
+
+
+def no_message(message_id: int) -> NotFound:
+    """Return the error for an id that no visible message has."""
+    return NotFound(f"there is no message {message_id}", "find it with `kept sessions search`")
+
+
+def load(connection: Connection, rows: Iterable[Row]) -> list[StoredMessage]:
+    """Return the messages of `rows`, blobs put back."""
+    load = partial(_blob, connection)
+    return [message_from(row, load) for row in rows]
+
+
+def _blob(connection: Connection, digest: str) -> str | None:
+    row = connection.execute(SQL.blob, (digest,)).fetchone()
+    return None if row is None else blob_text(row[0])
+
+
+def read_session(
+    connection: Connection,
+    session_id: SessionId,
+    *,
+    states: Sequence[State],
+    after: int = 0,
+    limit: int = EVERYTHING,
+) -> list[StoredMessage]:
+    """Return the session's own messages in those states, in order."""
+    words = json.dumps([state.value for state in states])
+    return load(connection, connection.execute(SQL.of_session, (session_id, after, words, limit)))
+
+
+def find_message(connection: Connection, message_id: int, *, user: UserId) -> StoredMessage | None:
+    """Return a message of that user that was neither rewound nor moved to the trash, or None."""
+    if not 0 <= message_id <= _NEWEST_ID:
+        return None
+    found = load(connection, connection.execute(SQL.one, (message_id, user)))
+    return found[0] if found else None
+
+
+def find_messages(connection: Connection, message_ids: Sequence[int], *, user: UserId) -> list[StoredMessage]:
+    """Return the user's messages that were neither rewound nor moved to the trash, in order of their ids."""
+    known = [number for number in message_ids if 0 <= number <= _NEWEST_ID]
+    return load(connection, connection.execute(SQL.of_ids, (json.dumps(known), user)))
+
+
+def read_window(connection: Connection, anchor: StoredMessage, *, before: int, after: int) -> list[StoredMessage]:
+    """Return `anchor` with its neighbours in the session, in order."""
+    earlier = list(connection.execute(SQL.before, (anchor.session_id, anchor.id, before)))
+    later = connection.execute(SQL.after, (anchor.session_id, anchor.id, after))
+    return [*load(connection, reversed(earlier)), anchor, *load(connection, later)]
+
+
+def read_edges(
+    connection: Connection, session_id: SessionId, *, first: int, last: int
+) -> tuple[list[StoredMessage], list[StoredMessage]]:
+    """Return the first and the last messages of a session, each in order; a short session has overlaps."""
+    head = load(connection, connection.execute(SQL.after, (session_id, 0, first)))
+    tail = list(connection.execute(SQL.before, (session_id, _NEWEST_ID, last)))
+    return head, load(connection, reversed(tail))
+
+
+def count_before(connection: Connection, session_id: SessionId, message_id: int) -> int:
+    """Return how many visible messages of the session come before that one."""
+    (count,) = connection.execute(SQL.count_before, (session_id, message_id)).fetchone() or (0,)
+    return int(count)
+
+
+def read_preview(connection: Connection, session_id: SessionId) -> str:
+    """Return the beginning of what the person first said."""
+    row = connection.execute(SQL.preview, (session_id,)).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def lineage(connection: Connection, *, user: UserId) -> Lineage:
+    """Return the links between the user's sessions as the file holds them."""
+
+    def parent_of(session_id: SessionId) -> tuple[SessionId, Link | None] | None:
+        row = connection.execute(SQL.parent, (session_id, user)).fetchone()
+        return None if row is None or row[0] is None else (SessionId(row[0]), _link(row[1]))
+
+    def children_of(session_id: SessionId) -> list[tuple[SessionId, Link | None]]:
+        found = connection.execute(SQL.children, (session_id, user))
+        return [(SessionId(child), _link(link)) for child, link in found]
+
+    return Lineage(parent_of, children_of)
+
+
+def _link(word: str | None) -> Link | None:
+    return Link(word) if word else None
+
+
+def read_context(connection: Connection, session_id: SessionId) -> list[StoredMessage]:
+    """Return the context in order; a carried row is active here, whatever became of it where it was written."""
+    carried = load(connection, connection.execute(SQL.carried, (session_id,)))
+    own = load(connection, connection.execute(SQL.own, (session_id,)))
+    return [replace(message, state=State.ACTIVE) for message in carried] + own
+
+
+def read_context_ids(connection: Connection, session_id: SessionId) -> list[tuple[MessageId, SessionId]]:
+    """Return the ids of the context in order, each with the session that owns the row."""
+    return [(MessageId(number), SessionId(owner)) for number, owner in connection.execute(SQL.ids, (session_id,))]
+
+
+def mark_compacted(
+    connection: Connection, session_id: SessionId, covered: Sequence[MessageId], *, user: UserId
+) -> None:
+    """Mark what a compaction summarised; rows that a branch only borrowed stay as their owner has them."""
+    chain = json.dumps(lineage(connection, user=user).chain(session_id))
+    connection.executemany(SQL.mark_compacted, [(number, chain) for number in covered])
+
+
+def carry(connection: Connection, session_id: SessionId, message_ids: Iterable[MessageId], *, own_from: int) -> None:
+    """Let the context begin with those rows, followed by own rows after `own_from`."""
+    connection.execute(SQL.clear_carried, (session_id,))
+    listed = [{"session": session_id, "position": place, "message": number} for place, number in enumerate(message_ids)]
+    connection.executemany(SQL.carry, listed)
+    connection.execute(SQL.set_context_from, (own_from, session_id))
+
+
+def rewind(connection: Connection, session_id: SessionId, from_message: MessageId, *, user: UserId) -> int:
+    """Take back that message and all after it in the context; return how many."""
+    context = read_context_ids(connection, session_id)
+    places = [place for place, (number, _) in enumerate(context) if number == from_message]
+    if not places:
+        raise _outside(connection, session_id, from_message, user=user)
+    taken = context[places[0] :]
+    ((run,),) = list(connection.execute(SQL.next_run))
+    chain = json.dumps(lineage(connection, user=user).chain(session_id))
+    gone: Counter[SessionId] = Counter()
+    for number, owner in taken:
+        connection.execute(SQL.uncarry, (run, session_id, number))
+        connection.execute(SQL.mark_rewound, (run, number, chain))
+        gone[owner] += connection.changes()
+    _recount(connection, gone, sign=-1)
+    index.queue(connection, [number for number, _ in taken])
+    return len(taken)
+
+
+def _outside(connection: Connection, session_id: SessionId, message_id: MessageId, *, user: UserId) -> UsageError:
+    row = connection.execute(SQL.owner, (message_id,)).fetchone()
+    if row is None or row[0] not in lineage(connection, user=user).family(session_id):
+        return no_message(message_id)
+    return UsageError(
+        f"message {message_id} is not in the context of {session_id!r} any more",
+        "branch there to go on from it; it stays stored as it is",
+    )
+
+
+def _recount(connection: Connection, changed: Counter[SessionId], *, sign: int) -> None:
+    for owner, count in changed.items():
+        connection.execute(SQL.count, (sign * count, owner))
+
+
+def restore_rewound(connection: Connection, session_id: SessionId) -> int:
+    """Bring back the newest run that was taken back; return how many."""
+    (run,) = connection.execute(SQL.newest_run, (session_id,)).fetchone() or (None,)
+    if run is None:
+        return 0
+    found = list(connection.execute(SQL.run_rows, (session_id, run)))
+    back: Counter[SessionId] = Counter()
+    for number, owner in found:
+        connection.execute(SQL.restore_row, (number, run))
+        back[SessionId(owner)] += connection.changes()
+    connection.execute(SQL.restore_carried, (session_id, run))
+    _recount(connection, back, sign=1)
+    index.queue(connection, [number for number, _ in found])
+    return len(found)
+
+
+def read_context_up_to(
+    connection: Connection, session_id: SessionId, at: MessageId | None, *, user: UserId
+) -> list[MessageId]:
+    """Return the ids that a branch at `at` begins with: the context, or the originals where it was compacted."""
+    context = [number for number, _ in read_context_ids(connection, session_id)]
+    if at is None:
+        return context
+    if at in context:
+        return context[: context.index(at) + 1]
+    row = connection.execute(SQL.owner, (at,)).fetchone()
+    if row is None or row[0] not in lineage(connection, user=user).family(session_id):
+        raise no_message(at)
+    return [MessageId(number) for (number,) in connection.execute(SQL.original_ids, (row[0], at))]
