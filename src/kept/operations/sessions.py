@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kept.core.messages import Session, StoredMessage
     from kept.core.text import JSON
     from kept.providers.audit import CallRecord
-    from kept.sessions.transfer import ImportReport
+    from kept.sessions.reports import ImportReport
 
 
 @dataclass(frozen=True, slots=True)

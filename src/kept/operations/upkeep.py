@@ -10,14 +10,13 @@ from kept.app.caller import Scope
 from kept.core.errors import KeptError, Reason, Refused, StorageError, UsageError
 from kept.core.events import Warned
 from kept.operations.sessions import session_json
-from kept.sessions.keeping import Pruned, Removed
+from kept.sessions.reports import Pruned, Removed
 
 if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.ids import SessionId
     from kept.core.text import JSON
-    from kept.sessions.health import Repaired
-    from kept.sessions.keeping import Coverage
+    from kept.sessions.reports import Coverage, Repaired
 
 _MEGABYTE = 1_000_000
 _NO_VECTORS = Refused(

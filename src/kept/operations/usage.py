@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from kept.sessions.usage import Total, UsageRow, totals
+from kept.sessions.reports import Total, UsageRow, sum_usage
 
 if TYPE_CHECKING:
     from kept.app.caller import Caller
@@ -37,8 +37,8 @@ def report_usage(caller: Caller, *, by: By = "day", days: int | None = None, ses
     store = caller.space.sessions
     since = "" if days is None else f"{caller.app.clock.now() - timedelta(days=days - 1):%Y-%m-%d}"
     rows = store.usage(session_id=store.resolve(session) if session else None, since=since)
-    everything = totals(rows, lambda _: "total")
-    return UsageReport(by, tuple(totals(rows, lambda row: _key(row, by))), everything[0] if everything else None)
+    everything = sum_usage(rows, lambda _: "total")
+    return UsageReport(by, tuple(sum_usage(rows, lambda row: _key(row, by))), everything[0] if everything else None)
 
 
 def _key(row: UsageRow, by: By) -> str:

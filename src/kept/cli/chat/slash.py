@@ -227,7 +227,7 @@ class Slash:
 
     def _spent(self) -> tuple[Usage, float | None]:
         """Return what all sessions of the conversation took, also in earlier processes."""
-        from kept.sessions.usage import totals
+        from kept.sessions.reports import sum_usage
 
         conversation = self.talk.agent.conversation
         if not conversation.record.exists:
@@ -235,7 +235,7 @@ class Slash:
         rows = [
             row for one in sorted(conversation.lineage) for row in self.kept.sessions.usage(session_id=SessionId(one))
         ]
-        whole = next(iter(totals(rows, lambda _row: "all")), None)
+        whole = next(iter(sum_usage(rows, lambda _row: "all")), None)
         return (Usage(), 0.0) if whole is None else (whole.usage, whole.cost)
 
     def do_status(self, _rest: str) -> None:

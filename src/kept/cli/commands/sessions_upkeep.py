@@ -22,7 +22,7 @@ from kept.cli.text import counted, printable
 from kept.core.errors import Refused
 from kept.core.text import JSON
 from kept.operations import compaction, upkeep
-from kept.sessions.health import Repaired
+from kept.sessions.reports import Repaired
 
 _PARTS = {
     "tables": "and indexes, bytes",
