@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.curation.forget import Forgetter, FullForgetPlan, FullForgetReport
-    from kept.sessions.forget import ForgetPlan
+    from kept.sessions.reports import ForgetPlan
 
 _NOTHING = Refused(
     Reason.NO_MATCH, "there is nothing to forget", "look with `kept sessions list` or `kept sessions search`"
