@@ -62,7 +62,9 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
         else:
             from kept.operations.users import check_user_id
 
-            yield owner.for_user(check_user_id(chosen))
+            caller = owner.for_user(check_user_id(chosen))
+            caller.space.listeners.add(app.tell)
+            yield caller
 
 
 def chosen_home() -> Home:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.chat.screen import Screen
-from kept.cli.terminal import note, opened, say, wrapped
-from kept.core.errors import KeptError, NotFound, Unreadable, UsageError
-from kept.core.ids import SessionId
+from kept.cli.terminal import note, open_caller, say, wrapped
+from kept.core.errors import KeptError, Unreadable
 from kept.memory.edits import Target
 from kept.memory.files import FILE_NAMES
+from kept.operations import pages
 
 if TYPE_CHECKING:
     from kept.agent.answer import SavedEntry
-    from kept.app import App
+    from kept.app import Caller
     from kept.cli.chat.slash import Slash
 
 CONNECT = (
@@ -40,27 +40,27 @@ def chat(
     yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
-    from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
     from kept.cli.chat.approval import approver
     from kept.cli.chat.loop import Leaving, talking
-    from kept.cli.chat.tending import tending
+    from kept.operations.conversations import choose_session, open_conversation, run_curator_after
+    from kept.operations.upkeep import sweep_trash
 
-    with opened() as kept:
-        screen = Screen(kept.settings.display.memory_notifications)
-        kept.sink = screen
-        session = chosen_session(kept, resume, newest=continue_, incognito=incognito)
-        approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
-        agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
-        _tidy(kept)
+    with open_caller() as caller:
+        app = caller.app
+        app.sink = screen = Screen(app.settings.display.memory_notifications)
+        session = choose_session(caller, resume, newest=continue_, incognito=incognito)
+        approve = approver(Workspace(app.folder), app.settings.approvals, yes_to_reads=yes_to_reads)
+        agent = open_conversation(caller, resume=session, incognito=incognito, approve=approve, model_name=model)
+        sweep_trash(caller)
         screen.cost_of = agent.parts.cost_of
-        _greet(kept, agent.parts.model.name if agent.parts.model is not None else None, incognito=incognito)
-        wait = kept.settings.review.exit_wait_seconds
-        with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
+        _greet(caller, agent.parts.model.name if agent.parts.model is not None else None, incognito=incognito)
+        wait = app.settings.review.exit_wait_seconds
+        with run_curator_after(caller, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
             from kept.cli.chat.slash import Slash
 
-            slash = Slash(kept, talk, screen)
-            for line in _lines(kept, slash):
+            slash = Slash(caller, talk, screen)
+            for line in _lines(caller, slash):
                 if not line.strip():
                     continue
                 try:
@@ -75,34 +75,6 @@ def chat(
                     note(f"kept: {error.message}" + (f"\n  next: {error.remedy}" if error.remedy else ""))
                 if slash.leaving:
                     break
-
-
-def _tidy(kept: "App") -> None:
-    """Empty what was in the trash for too long; a store that cannot be written has said so already."""
-    from kept.core.errors import StorageError
-
-    try:
-        kept.sessions.keeping.sweep()
-    except StorageError:
-        return
-
-
-def chosen_session(kept: "App", name: str | None, *, newest: bool, incognito: bool) -> SessionId | None:
-    """Return the session to go on with, by id, beginning of an id or title, or the newest; None for a new one."""
-    if incognito and (name or newest):
-        raise UsageError("an incognito conversation takes up no earlier one", "leave --incognito out, or the session")
-    if name:
-        return kept.sessions.resolve(name)
-    return _latest_session(kept) if newest else None
-
-
-def _latest_session(kept: "App") -> SessionId:
-    """Return the session that was last active, or raise NotFound."""
-    for source in ("cli", "chat"):
-        recent = kept.sessions.recent(limit=1, source=source)
-        if recent:
-            return recent[0].id
-    raise NotFound("there is no session to go on with", "start one with `kept chat`")
 
 
 def exchange(slash: "Slash", line: str) -> None:
@@ -132,17 +104,17 @@ def _notices(slash: "Slash", saved: "tuple[SavedEntry, ...]") -> None:
         note(f"saved to {each.target}: {each.text}{undo}")
 
 
-def _greet(kept: "App", model: str | None, *, incognito: bool) -> None:
+def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
     from kept import __version__
 
     if model is None:
         note(wrapped(f"kept {__version__}. {CONNECT}"))
-        _say_what_is_unreadable(kept)
+        _say_what_is_unreadable(caller)
     else:
-        note(wrapped(f"kept {__version__}, {model}. {kept.models.caching(model).status_line}".rstrip()))
+        note(wrapped(f"kept {__version__}, {model}. {caller.app.models.caching(model).status_line}".rstrip()))
     if incognito:
         note("Incognito: nothing of this conversation is kept, and memory is not changed.")
-    waiting = len(kept.approvals.waiting())
+    waiting = len(pages.list_pending(caller))
     if waiting:
         wait = "1 memory write waits" if waiting == 1 else f"{waiting} memory writes wait"
         note(f"{wait} for your approval: /memory pending")
@@ -151,16 +123,16 @@ def _greet(kept: "App", model: str | None, *, incognito: bool) -> None:
         note(wrapped(keys))
 
 
-def _say_what_is_unreadable(kept: "App") -> None:
+def _say_what_is_unreadable(caller: "Caller") -> None:
     """Name the pages that cannot answer; with a model the prompt is built at once, and says so itself."""
     for page in Target:
         try:
-            kept.memory.page(page)
+            pages.read_page(caller, page)
         except Unreadable as error:
             note(f"kept: I go on without {FILE_NAMES[page]}: {error.message}\n  next: {error.remedy}")
 
 
-def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
+def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from _piped()
         return
@@ -170,11 +142,11 @@ def _lines(kept: "App", slash: "Slash") -> Iterator[str]:
 
     def warm() -> None:
         if model is not None:
-            kept.models.preload(model.name)
+            caller.app.models.preload(model.name)
         threading.Thread(target=_settle_in, name="kept-warm", daemon=True).start()
 
     # only once the prompt stands: imports in another thread would hold it up
-    prompt = Prompt(kept.home.chat_history, slash, when_shown=warm)
+    prompt = Prompt(caller.space.home.chat_history, slash, when_shown=warm)
     while (line := prompt.ask()) is not None:
         yield line
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, fail, opened, print_json, read_input, say
+from kept.cli.terminal import JsonFlag, fail, open_caller, print_json, read_input, say
 from kept.core.text import JSON
 
 if TYPE_CHECKING:
@@ -31,25 +31,23 @@ def run(
     as_json: JsonFlag = False,
 ) -> None:
     """Answer one message and leave."""
-    from kept.agent.agent import Opening
     from kept.agent.workspace import Workspace
     from kept.cli.chat.approval import approver
-    from kept.cli.chat.command import chosen_session
     from kept.cli.chat.loop import talking
     from kept.cli.chat.screen import Screen
-    from kept.cli.chat.tending import tending
+    from kept.operations.conversations import choose_session, open_conversation, run_curator_after
 
     text = read_input() if stdin or prompt == "-" else prompt
     if text is None or not text.strip():
         fail("there is nothing to say", 'write it like: kept run "What did we decide about the API?"', code=2)
-    with opened() as kept:
-        screen = Screen(kept.settings.display.memory_notifications, quiet=True)
-        kept.sink = screen
-        session = chosen_session(kept, resume, newest=continue_, incognito=incognito)
-        approve = approver(Workspace(kept.folder), kept.settings.approvals, yes_to_reads=yes_to_reads)
-        agent = kept.agent(Opening(resume=session, incognito=incognito, approve=approve), model_name=model)
-        wait = kept.settings.review.exit_wait_seconds
-        with tending(kept, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
+    with open_caller() as caller:
+        app = caller.app
+        app.sink = Screen(app.settings.display.memory_notifications, quiet=True)
+        session = choose_session(caller, resume, newest=continue_, incognito=incognito)
+        approve = approver(Workspace(app.folder), app.settings.approvals, yes_to_reads=yes_to_reads)
+        agent = open_conversation(caller, resume=session, incognito=incognito, approve=approve, model_name=model)
+        wait = app.settings.review.exit_wait_seconds
+        with run_curator_after(caller, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
             answer = talk.turn(text)
             if as_json:
                 print_json(_as_json(answer))

@@ -10,17 +10,15 @@ from kept.cli.chat.loop import Talk
 from kept.cli.chat.screen import Screen
 from kept.cli.commands.memory import show_page
 from kept.cli.terminal import note, say
-from kept.cli.text import indented, printable
+from kept.cli.text import printable
 from kept.core.clock import from_epoch
-from kept.core.errors import Refused, StorageError, Unreadable, UsageError
-from kept.core.ids import SessionId
+from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.messages import Usage
-from kept.core.search import SearchRequest
-from kept.core.text import quote
 from kept.memory.edits import Target
+from kept.operations import pages, sessions
 
 if TYPE_CHECKING:
-    from kept.app import App
+    from kept.app import Caller
 
 COMMANDS = {
     "new": "begin a new conversation",
@@ -45,7 +43,7 @@ COMMANDS = {
 class Slash:
     """Carries out what a person types with a slash."""
 
-    kept: "App"
+    caller: "Caller"
     talk: Talk
     screen: Screen
     leaving: bool = False
@@ -93,12 +91,12 @@ class Slash:
     def do_resume(self, rest: str) -> None:
         """Take up an earlier conversation; without an id the recent ones are listed."""
         if rest:
-            self.talk.portal.call(self.talk.agent.resume, self.kept.sessions.resolve(rest))
+            self.talk.portal.call(self.talk.agent.resume, sessions.resolve_sessions(self.caller, [rest])[0])
             agent = self.talk.agent
             count = len(agent.conversation.record.rows)
             say(printable(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."))
             return
-        for session in self.kept.sessions.recent(limit=10):
+        for session in sessions.list_sessions(self.caller, limit=10).sessions:
             when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
             say(printable(f"{session.id}  {when}  {session.title or 'untitled'}"))
 
@@ -115,7 +113,8 @@ class Slash:
         """Name the conversation."""
         agent = self.talk.agent
         if not rest:
-            stored = self.kept.sessions.session(agent.session.id) if agent.conversation.record.exists else None
+            exists = agent.conversation.record.exists
+            stored = sessions.show_session(self.caller, agent.session.id, first=1).session if exists else None
             say((stored.title if stored else None) or "untitled")
         elif not agent.conversation.record.exists:
             trouble = agent.conversation.record.trouble
@@ -123,7 +122,7 @@ class Slash:
                 raise StorageError(f"this conversation is not stored: {trouble}", "give it a title when it is")
             raise UsageError("this conversation is not stored yet", "say something first")
         else:
-            say(f"Title: {self.kept.sessions.rename(agent.session.id, rest)}")
+            say(f"Title: {sessions.rename_session(self.caller, agent.session.id, rest).title}")
 
     def do_compress(self, rest: str) -> None:
         """Compact now."""
@@ -146,7 +145,7 @@ class Slash:
         word, _, argument = rest.partition(" ")
         match word:
             case "pending":
-                waiting = self.kept.approvals.waiting()
+                waiting = pages.list_pending(self.caller)
                 for item in waiting:
                     say(f"{item.id}  {item.target.value}: {printable(item.summary)}")
                 if not waiting:
@@ -163,28 +162,28 @@ class Slash:
                 )
 
     def _show_pages(self) -> None:
-        for page in Target:
-            try:
-                show_page(self.kept.memory, page)
-            except Unreadable as error:  # the other page is shown all the same
-                note(f"kept: {error.message}\n  next: {error.remedy}")
-        waiting = len(self.kept.approvals.waiting())
-        if waiting:
-            say(f"{waiting} waiting: /memory pending")
+        found = pages.show_pages(self.caller)
+        for view in found.views:
+            show_page(view, found.masked.get(view.target, ()))
+            if view.error is not None:
+                note(f"kept: {view.error.message}\n  next: {view.error.remedy}")
+        if found.waiting:
+            say(f"{found.waiting} waiting: /memory pending")
 
     def _decide(self, word: str, pending_id: str) -> None:
         if word == "reject":
-            rejected = self.kept.approvals.reject(pending_id)
-            say(rejected.error if isinstance(rejected, Refused) else f"Rejected: {printable(rejected.pending.summary)}")
+            rejected = pages.reject(self.caller, pending_id)
+            if isinstance(rejected, Refused):
+                say(rejected.error)
+            else:
+                say(f"Rejected: {printable(rejected.pending.summary)}")
             return
-        outcome = self.kept.approvals.approve(pending_id)
+        outcome = pages.approve(self.caller, pending_id)
         say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)
 
     def _undo_memory(self) -> None:
-        from kept.memory.undo import undo
-
-        result = undo(self.kept.memory)
-        say(result.error if isinstance(result, Refused) else " ".join(outcome.message for outcome in result.outcomes))
+        result = pages.undo(self.caller)
+        say(result.error if isinstance(result, Refused) else " ".join(one.message for one in result.outcomes))
 
     def do_skills(self, rest: str) -> None:
         """List skills."""
@@ -194,26 +193,19 @@ class Slash:
 
     def do_search(self, rest: str) -> None:
         """Look in past conversations."""
-        from kept.agent.assistant import look_up
+        from kept.cli.commands.sessions_search import show_hits
+        from kept.operations.search import search
 
         if not rest:
             raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")
-        passages = look_up(self.kept.sessions, rest)
-        for passage in passages:
-            say(indented(printable(quote(passage.text, passage.source)), ""))
-        if not passages:
-            found = self.kept.sessions.search(SearchRequest(rest, limit=3))
-            say("Nothing fits well." + (" Nearest: " if found.sessions else ""))
-            for hit in found.sessions[:3]:
-                session = self.kept.sessions.session(hit.session_id)
-                title = session.title if session and session.title else "untitled"
-                say(printable(f"  {hit.session_id}  {title}"))
+        for hits in search(self.caller, rest).profiles:
+            show_hits(hits)
 
     def do_model(self, rest: str) -> None:
         """Show or change the model of this conversation."""
         agent = self.talk.agent
         if rest:
-            self.talk.portal.call(self.kept.agents.use_model, agent, rest)
+            self.talk.portal.call(self.caller.space.agents.use_model, agent, rest)
         say(agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory")
 
     def do_usage(self, _rest: str) -> None:
@@ -227,15 +219,12 @@ class Slash:
 
     def _spent(self) -> tuple[Usage, float | None]:
         """Return what all sessions of the conversation took, also in earlier processes."""
-        from kept.sessions.reports import sum_usage
+        from kept.operations.usage import sum_sessions
 
         conversation = self.talk.agent.conversation
         if not conversation.record.exists:
             return self.screen.usage, self.screen.cost
-        rows = [
-            row for one in sorted(conversation.lineage) for row in self.kept.sessions.usage(session_id=SessionId(one))
-        ]
-        whole = next(iter(sum_usage(rows, lambda _row: "all")), None)
+        whole = sum_sessions(self.caller, sorted(conversation.lineage))
         return (Usage(), 0.0) if whole is None else (whole.usage, whole.cost)
 
     def do_status(self, _rest: str) -> None:
@@ -253,7 +242,7 @@ class Slash:
 
     def _fill(self, target: Target) -> str:
         try:
-            return f"{self.kept.memory.page(target).percent} %"
+            return f"{pages.read_page(self.caller, target).percent} %"
         except StorageError:  # drawn after every key: the commands say what is wrong with the page
             return "unreadable"
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def list_skills(slash: "Slash", query: str) -> None:
     """List the skills, or those that fit the words."""
-    library = slash.kept.skill_tools.library
+    library = slash.caller.space.skill_tools.library
     found = [ranked.skill for ranked in library.search(query)] if query else library.usable()
     for skill in found[:20]:
         say(f"/{skill.name}\n{indented(printable(skill.description))}")
@@ -22,7 +22,7 @@ def list_skills(slash: "Slash", query: str) -> None:
 
 def use_skill(slash: "Slash", name: str, arguments: str) -> bool:
     """Load a skill for one turn; without a model it is shown. False when there is no such skill."""
-    tools, agent = slash.kept.skill_tools, slash.talk.agent
+    tools, agent = slash.caller.space.skill_tools, slash.talk.agent
     if tools.library.skill(name) is None:
         return False
     runs = agent.parts.model is not None

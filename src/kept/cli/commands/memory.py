@@ -2,26 +2,33 @@
 
 import dataclasses
 import shlex
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
+from kept.app import Caller
 from kept.cli import completion
-from kept.cli.commands.memory_frame import TargetOption, asked_if_held, pages, show_outcome
-from kept.cli.terminal import JsonFlag, YesFlag, note, opened, print_json, read_input, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, note, open_caller, print_json, read_input, refuse, say
 from kept.cli.text import printable
 from kept.config.settings import nearest
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
-from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
-from kept.memory.history import EntryMetadata, History, view_page
-from kept.memory.store import MemoryStore
+from kept.memory.approval import Rejected
+from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.memory.history import EntryMetadata, PageView
+from kept.memory.store import Outcome
 from kept.memory.threats import rules_in
+from kept.operations import pages
 from kept.security.scan import rule_ids
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
 
+TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
+T = TypeVar("T")
+WhichArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, or `all`.")]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=completion.rules),
@@ -43,11 +50,10 @@ def register(program: typer.Typer) -> None:
 @cache
 def _add_the_rest() -> None:
     """Add them once, however many programs are built in one process."""
-    from kept.cli.commands import memory_history, memory_pages, memory_pending, providers
+    from kept.cli.commands import memory_history, memory_pages, providers
 
     memory_history.add_to(app)
     memory_pages.add_to(app)
-    memory_pending.add_to(app)
     providers.add_to(app)
 
 
@@ -59,36 +65,34 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they are on disk now."""
-    with opened() as kept:
-        views = [view_page(kept.memory, page, with_metadata=long) for page in pages(target)]
-        for view in views:
-            if not as_json and view.error is None:  # the other page is shown all the same
-                show_page(kept.memory, view.target, long=long, raw=raw)
-        waiting = 0 if as_json else len(kept.approvals.waiting())
+    with open_caller() as caller:
+        found = pages.show_pages(caller, target, with_metadata=long)
     if as_json:
-        print_json({view.target.value: view.as_json() for view in views})
-    unreadable = [view.error for view in views if view.error is not None]
-    if waiting:
-        note(f"{waiting} waiting for approval: `kept memory pending`")
+        print_json(found.as_json())
+    else:
+        for view in found.views:
+            show_page(view, found.masked.get(view.target, ()), raw=raw)
+        if found.waiting:
+            note(f"{found.waiting} waiting for approval: `kept memory pending`")
+    unreadable = [view.error for view in found.views if view.error is not None]
     for other in unreadable[:-1]:
         note(f"kept: {other.message}\n  next: {other.remedy}")
     if unreadable:
         raise unreadable[-1]
 
 
-def show_page(store: MemoryStore, page: Target, *, long: bool = False, raw: bool = False) -> None:
-    """Print one page as it is on disk, or raise Unreadable."""
-    live = store.page(page)
-    say(f"{page.value} [{live.usage}]{'' if store.is_enabled(page) else '  (disabled)'}")
-    stories = History(store).metadata(page) if long else {}
-    shown = live.entries if raw else store.mask(page, live.entries)
-    for entry, text in zip(live.entries, shown, strict=True):
+def show_page(view: PageView, masked: Sequence[str], *, raw: bool = False) -> None:
+    """Print one page; `masked` are its entries without threats. A page that cannot be read prints nothing."""
+    if view.page is None:
+        return
+    say(f"{view.target.value} [{view.page.usage}]{'' if view.is_enabled else '  (disabled)'}")
+    for entry, text in zip(view.page.entries, view.page.entries if raw else masked, strict=True):
         say(f"  § {printable(text)}".replace("\n", "\n    "))
-        if long:
-            say(f"      {_told(stories.get(entry))}")
+        if view.metadata is not None:
+            say(f"      {_describe(view.metadata.get(entry))}")
 
 
-def _told(story: EntryMetadata | None) -> str:
+def _describe(story: EntryMetadata | None) -> str:
     if story is None:
         return "not in the ledger"
     created, changed = (f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}" for time in (story.created, story.changed))
@@ -142,11 +146,11 @@ def remove(
 def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: bool, as_json: bool) -> None:
     page = target or Target.MEMORY
     _check_rules(allow or [])
-    with opened() as kept:
+    with open_caller() as caller:
         allowed = frozenset(allow or ())
-        outcome = asked_if_held(
-            kept.memory.apply(page, edit, Author(allow=allowed)),
-            lambda held: kept.memory.apply(page, edit, Author(allow=allowed | rules_in(held))),
+        outcome = ask_if_held(
+            pages.edit_entry(caller, edit, page, allow=allowed),
+            lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -169,11 +173,100 @@ def _check_rules(names: list[str]) -> None:
 @app.command()
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a session would freeze them."""
-    with opened() as kept:
-        kept.memory.load()
-        blocks = {page.value: kept.memory.render_snapshot(page) for page in pages(target)}
+    with open_caller() as caller:
+        found = pages.render_snapshot(caller, target)
     if as_json:
-        print_json(dict(blocks))
+        print_json(found.as_json())
         return
-    if any(blocks.values()):
-        say("\n\n".join(block for block in blocks.values() if block is not None))
+    blocks = [block for block in found.blocks.values() if block is not None]
+    if blocks:
+        say("\n\n".join(blocks))
+
+
+def ask_if_held(
+    outcome: Outcome | Refused, keep: Callable[[Refused], Outcome | Refused], *, yes: bool
+) -> Outcome | Refused:
+    """Ask the person at the terminal instead of staging: they are the one who would approve."""
+    if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
+        return outcome
+    if not yes and not sys.stdin.isatty():
+        return dataclasses.replace(outcome, remedy="give --yes to keep it all the same")
+    note(outcome.error)
+    return keep(outcome) if confirm("Keep it all the same?", yes=yes) else outcome
+
+
+def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
+    """Print an accepted edit with the way back, or leave with its refusal."""
+    if isinstance(outcome, Refused):
+        matches = outcome.detail.get("matches")
+        for match in matches if isinstance(matches, list) else []:
+            note(f"  · {printable(str(match))}")
+        refuse(outcome, as_json=as_json)
+    if as_json:
+        print_json(outcome.as_json())
+        return
+    percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
+    entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
+    hint = f"  ({way_back})" if outcome.ledger_ids else ""
+    say(f"{outcome.message} {outcome.target.value}: {entries}, {percent}.{hint}")
+    if outcome.note and outcome.change.overflow:  # a warning was told by the sink already
+        note(outcome.note)
+
+
+@app.command()
+def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """List writes that wait for approval."""
+    with open_caller() as caller:
+        waiting = pages.list_pending(caller, target)
+    if as_json:
+        print_json([item.as_json() for item in waiting])
+        return
+    for item in waiting:
+        day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
+        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {printable(item.summary)}  ({item.why})")
+    say(f"{len(waiting)} waiting." + (" `kept memory approve ID` or `reject ID`." if waiting else ""))
+
+
+@app.command()
+def approve(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Accept a waiting write: it is checked again, then applied."""
+    with open_caller() as caller:
+        _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
+
+
+@app.command()
+def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Turn a waiting write down; its text goes to the archive."""
+
+    def show(item: Rejected | Refused) -> None:
+        if isinstance(item, Refused):
+            show_outcome(item, as_json=as_json)
+        elif as_json:
+            print_json(item.as_json())
+        else:
+            say(f"Rejected {item.pending.id}: {printable(item.pending.summary)}")
+
+    with open_caller() as caller:
+        _decide(caller, pending_id, target, pages.reject, show)
+
+
+def _decide(
+    caller: Caller,
+    which: str,
+    target: Target | None,
+    decide: Callable[[Caller, str], T],
+    show: Callable[[T | Refused], None],
+) -> None:
+    """Decide each chosen write and show how it went; one that is refused does not keep the others waiting."""
+    chosen = pages.choose_pending(caller, which, target)
+    if isinstance(chosen, Refused):
+        show(chosen)
+        return
+    worst = 0
+    for one in chosen:
+        try:
+            show(decide(caller, one))
+        except typer.Exit as refused:
+            worst = max(worst, refused.exit_code)
+    if worst:
+        raise typer.Exit(worst)

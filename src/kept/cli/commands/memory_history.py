@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.commands.memory_frame import TargetOption, show_outcome
-from kept.cli.terminal import JsonFlag, moment, note, opened, print_json, say
+from kept.cli.commands.memory import TargetOption, show_outcome
+from kept.cli.terminal import JsonFlag, moment, note, open_caller, print_json, say
 from kept.cli.text import printable
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused
 from kept.memory.edits import EditRecord
-from kept.memory.history import History, read_log, read_pages_at, search_archive
 from kept.memory.page import preview
+from kept.operations import pages
 
 EditArgument = Annotated[int, typer.Argument(help="The number of the edit, as `kept memory log` prints it.")]
 SIGNS = {"add": "+", "remove": "-", "replace": "~", "archive": "·"}
@@ -32,9 +32,9 @@ def log(
     as_json: JsonFlag = False,
 ) -> None:
     """List edits, newest first."""
-    with opened() as kept:
-        after = moment(since, now=kept.clock.now().timestamp()) if since else 0.0
-        found = read_log(kept.memory, target=target, since=after, group_id=review)
+    with open_caller() as caller:
+        after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
+        found = pages.read_log(caller, target=target, since=after, group_id=review)
     if as_json:
         print_json(found.as_json())
         return
@@ -55,8 +55,8 @@ def _line(row: EditRecord, *, text: str) -> str:
 
 def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Show what one edit changed."""
-    with opened() as kept:
-        row = History(kept.memory).row(ledger_id, target)
+    with open_caller() as caller:
+        row = pages.read_edit(caller, ledger_id, target)
     if as_json:
         print_json(row.as_json())
         return
@@ -73,10 +73,8 @@ def undo(
     as_json: JsonFlag = False,
 ) -> None:
     """Take an edit back, as a new edit; repeating it walks back, undoing an undo's id brings it back."""
-    from kept.memory.undo import undo as take_back
-
-    with opened() as kept:
-        result = take_back(kept.memory, ledger_id=ledger_id, group_id=review, target=target)
+    with open_caller() as caller:
+        result = pages.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
         if isinstance(result, Refused):
             show_outcome(result, as_json=as_json)
             return
@@ -93,8 +91,8 @@ def at(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they were at a moment."""
-    with opened() as kept:
-        past = read_pages_at(kept.memory, moment(time, now=kept.clock.now().timestamp()), target=target)
+    with open_caller() as caller:
+        past = pages.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
     if as_json:
         print_json(past.as_json())
         return
@@ -110,8 +108,8 @@ def search(
     as_json: JsonFlag = False,
 ) -> None:
     """Search the archive: what was removed, replaced or displaced."""
-    with opened() as kept:
-        hits = search_archive(kept.memory, " ".join(words), target=target)
+    with open_caller() as caller:
+        hits = pages.search_archive(caller, " ".join(words), target)
     if as_json:
         print_json(hits.as_json())
         return
@@ -123,7 +121,5 @@ def search(
 
 def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
-    from kept.memory.undo import restore as put_back
-
-    with opened() as kept:
-        show_outcome(put_back(kept.memory, ledger_id, target=target), as_json=as_json)
+    with open_caller() as caller:
+        show_outcome(pages.restore(caller, ledger_id, target), as_json=as_json)

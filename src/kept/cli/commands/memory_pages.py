@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.commands.memory_frame import TargetOption, asked_if_held, pages, show_outcome
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, opened, print_json, read_input, refuse, say
+from kept.app import Caller
+from kept.cli.commands.memory import TargetOption, ask_if_held, show_outcome
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, read_input, refuse, say
 from kept.cli.text import counted, printable
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
 from kept.memory.edits import Target
-from kept.memory.page import ENTRY_DELIMITER, parse
-from kept.memory.store import MemoryStore
+from kept.memory.history import targets
+from kept.memory.page import ENTRY_DELIMITER
+from kept.operations import pages
 
 if TYPE_CHECKING:
     from kept.memory.rewrite import Proposal
@@ -28,29 +30,27 @@ def add_to(app: typer.Typer) -> None:
 
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Turn a page that was changed from outside, or cannot be read, into a clean one."""
-    with opened() as kept:
+    with open_caller() as caller:
         done: dict[str, JSON] = {
-            page.value: _repaired(kept.memory, page, yes=yes, as_json=as_json) for page in pages(target)
+            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in targets(target)
         }
     if as_json:
         print_json(done)
 
 
-def _repaired(store: MemoryStore, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
-    from kept.memory.rewrite import propose_repair, repair_page
-
+def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
     def tell(text: str) -> None:
         if not as_json:
             say(text)
 
-    proposal = propose_repair(store, page)
+    proposal = pages.propose_repair(caller, page)
     if not proposal.is_needed:
         tell(f"{page.value}: nothing to repair")
         return {"success": True, "needed": False}
     tell(_diff(page, proposal))
     if not confirm(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
-    done = repair_page(store, page, proposal)
+    done = pages.repair_page(caller, page, proposal)
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     assert done.outcome is not None
@@ -76,14 +76,13 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     from kept.cli.commands.editor import edited
-    from kept.memory.rewrite import edit_page
 
     page = target or Target.MEMORY
-    with opened() as kept:
-        before = kept.memory.page(page)
+    with open_caller() as caller:
+        before = pages.read_page(caller, page)
         text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
-        written = partial(edit_page, kept.memory, page, parse(text), before=before)
-        outcome = asked_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
+        written = partial(pages.replace_page, caller, page, text, before=before)
+        outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is kept in {file}")
     else:
@@ -93,13 +92,11 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
-    from kept.memory.rewrite import reset_pages
-
-    with opened() as kept:
-        count = sum(len(kept.memory.page(page).entries) for page in pages(target))
+    with open_caller() as caller:
+        count = pages.count_entries(caller, target)
         if not confirm(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        done = reset_pages(kept.memory, target=target)
+        done = pages.reset_pages(caller, target)
         if isinstance(done, Refused):
             refuse(done, as_json=as_json)
     if as_json:
@@ -113,10 +110,8 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
 
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
-    from kept.memory.rewrite import export_pages
-
-    with opened() as kept:
-        print_json(export_pages(kept.memory, target=target).as_json())
+    with open_caller() as caller:
+        print_json(pages.export_pages(caller, target).as_json())
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 
@@ -127,15 +122,13 @@ def import_(
     as_json: JsonFlag = False,
 ) -> None:
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
-    from kept.memory.rewrite import import_pages
-
     try:
         text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
-    with opened() as kept:
-        imported = import_pages(kept.memory, text, target=target, keep_held=yes)
+    with open_caller() as caller:
+        imported = pages.import_pages(caller, text, target, keep_held=yes)
     if as_json:
         print_json({page.value: done.as_json() for page, done in imported.items()})
     for page, done in imported.items():

@@ -1,12 +1,12 @@
 """The one search of every surface: the conversations that answer a question best, or why there are none."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session, StoredMessage
-from kept.core.search import Found, SearchRequest
+from kept.core.search import Found, FoundSession, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked, Sort
 from kept.sessions.ports import Readable
@@ -48,6 +48,8 @@ class Conversations:
     """One match per conversation in the final order; inside a single session, one per message."""
     found: Found
     """The ranked sessions and messages of which the matches are the best; there may be more than were asked for."""
+    ranked: tuple[FoundSession, ...] = ()
+    """The best session of each conversation in order of score, also where no match is good enough."""
     nearest: tuple[Session, ...] = ()
     """Where no match is good enough: the sessions that come closest."""
     reason: str | None = None
@@ -69,23 +71,24 @@ def find_conversations(store: Readable, request: SearchRequest, *, sort: Sort | 
     """
     wide = replace(request, limit=_oversampled(request.limit, sort))
     found = store.search(wide)
-    matches = () if found.abstained else _matches(store, found, request, sort=sort)
+    ranked = _one_per_lineage(store, found)
+    best = ranked[: request.limit]
+    matches = () if found.abstained else _matches(store, found, ranked, request, sort=sort)
     if matches:
-        return Conversations(matches, found)
+        return Conversations(matches, found, best)
     if found.sessions:
-        reason = (
-            "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
-        )
-        return Conversations((), found, tuple(nearest(store, found)), reason)
-    return Conversations((), found, (), why(store, request, found))
+        return Conversations((), found, best, tuple(_nearest(store, ranked)), _NOT_GOOD_ENOUGH)
+    return Conversations((), found, best, (), why(store, request, found))
 
 
 def _oversampled(limit: int, sort: Sort | None) -> int:
     return max(limit, CANDIDATES if sort is not None else min(CANDIDATES, OVERSAMPLING * limit))
 
 
-def _matches(store: Readable, found: Found, request: SearchRequest, *, sort: Sort | None) -> tuple[Match, ...]:
-    matches = _inside(store, found) if request.session_id is not None else _by_lineage(store, found)
+def _matches(
+    store: Readable, found: Found, ranked: Sequence[FoundSession], request: SearchRequest, *, sort: Sort | None
+) -> tuple[Match, ...]:
+    matches = _inside(store, found) if request.session_id is not None else _of_sessions(store, ranked)
     if sort is None:
         return tuple(islice(matches, request.limit))
     by_time = sorted(matches, key=lambda match: match.message.timestamp, reverse=sort == "newest")
@@ -99,15 +102,19 @@ def _inside(store: Readable, found: Found) -> Iterator[Match]:
             yield match
 
 
-def _by_lineage(store: Readable, found: Found) -> Iterator[Match]:
-    """Yield the best session of each lineage."""
+def _one_per_lineage(store: Readable, found: Found) -> tuple[FoundSession, ...]:
+    """Return the best session of each lineage: the one place where conversations are deduplicated."""
     lineage = store.lineage()
-    seen: set[SessionId] = set()
+    best: dict[SessionId, FoundSession] = {}
     for hit in found.sessions:
-        root = lineage.root(hit.session_id)
-        match = _match(store, hit.session_id, hit.best_message_id, hit.score) if root not in seen else None
+        best.setdefault(lineage.root(hit.session_id), hit)
+    return tuple(best.values())
+
+
+def _of_sessions(store: Readable, ranked: Sequence[FoundSession]) -> Iterator[Match]:
+    for hit in ranked:
+        match = _match(store, hit.session_id, hit.best_message_id, hit.score)
         if match is not None:
-            seen.add(root)
             yield match
 
 
@@ -190,13 +197,9 @@ def _nothing(conversations: Conversations) -> dict[str, JSON]:
     return value
 
 
-def nearest(store: Readable, found: Found) -> list[Session]:
-    """Return the sessions that come closest, one per conversation, best first."""
-    lineage = store.lineage()
-    roots: dict[SessionId, SessionId] = {}
-    for hit in found.sessions:
-        roots.setdefault(lineage.root(hit.session_id), hit.session_id)
-    known = [store.session(session_id) for session_id in list(roots.values())[:NEAREST]]
+def _nearest(store: Readable, ranked: Sequence[FoundSession]) -> list[Session]:
+    """Return the sessions that come closest, best first."""
+    known = [store.session(hit.session_id) for hit in ranked[:NEAREST]]
     return [session for session in known if session is not None]
 
 

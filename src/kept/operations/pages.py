@@ -1,0 +1,209 @@
+"""The two pages of curated memory: read, edit, undo, approve, repair, import and export.
+
+The work and its results stand in the memory tier, which the `memory` tool uses as well; an operation adds the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.memory.edits import Author, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kept.app.caller import Caller
+    from kept.core.errors import Refused
+    from kept.core.text import JSON
+    from kept.memory.approval import Pending, Rejected
+    from kept.memory.edits import Edit, EditRecord
+    from kept.memory.history import ArchiveHits, EditLog, PageEntries, PageView
+    from kept.memory.page import Page
+    from kept.memory.rewrite import Imported, Proposal, Repaired, Reset
+    from kept.memory.store import MemoryStore, Outcome
+    from kept.memory.undo import Undone
+
+
+@dataclass(frozen=True, slots=True)
+class PageViews:
+    """Pages as they are stored now, and how many writes wait for approval."""
+
+    views: tuple[PageView, ...]
+    masked: Mapping[Target, tuple[str, ...]]
+    """The entries of each readable page, in order, as a model may see them: threats are replaced by a marker."""
+    waiting: int
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the pages by name."""
+        return {view.target.value: view.as_json() for view in self.views}
+
+
+def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: bool = False) -> PageViews:
+    """Return one page or both; a page that cannot be read is returned with its error."""
+    from kept.memory.history import targets, view_page
+
+    store = caller.space.memory
+    views = tuple(view_page(store, page, with_metadata=with_metadata) for page in targets(target))
+    masked = {one.target: tuple(store.mask(one.target, one.page.entries)) for one in views if one.page is not None}
+    return PageViews(views, masked, len(caller.space.approvals.waiting()))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The blocks that a session would freeze into its prompt, by page; None where there is no block."""
+
+    blocks: Mapping[Target, str | None]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the blocks by page."""
+        return {page.value: block for page, block in self.blocks.items()}
+
+
+def render_snapshot(caller: Caller, target: Target | None = None) -> Snapshot:
+    """Return the blocks exactly as a session would freeze them."""
+    from kept.memory.history import targets
+
+    store = caller.space.memory
+    store.load()
+    return Snapshot({page: store.render_snapshot(page) for page in targets(target)})
+
+
+def edit_entry(
+    caller: Caller, edit: Edit, target: Target = Target.MEMORY, *, allow: frozenset[str] = frozenset()
+) -> Outcome | Refused:
+    """Add, replace or remove one entry; `allow` names scanner rules that the person lets pass."""
+    return _writable(caller).apply(target, edit, Author(session_id=caller.session_id, allow=allow))
+
+
+def read_log(
+    caller: Caller, *, target: Target | None = None, since: float = 0.0, group_id: str | None = None
+) -> EditLog:
+    """Return the edits, newest first."""
+    from kept.memory.history import read_log as read
+
+    return read(caller.space.memory, target=target, since=since, group_id=group_id)
+
+
+def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> EditRecord:
+    """Return one edit; raises NotFound for an unknown id, UsageError where it is on another page."""
+    from kept.memory.history import History
+
+    return History(caller.space.memory).row(ledger_id, target)
+
+
+def undo(
+    caller: Caller, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
+) -> Undone | Refused:
+    """Undo one edit, one group, or the newest group that is not undone yet."""
+    from kept.memory.undo import undo as undo_edits
+
+    return undo_edits(_writable(caller), ledger_id=ledger_id, group_id=group_id, target=target)
+
+
+def read_pages_at(caller: Caller, moment: float, target: Target | None = None) -> PageEntries:
+    """Return the pages as they were at a moment."""
+    from kept.memory.history import read_pages_at as read
+
+    return read(caller.space.memory, moment, target=target)
+
+
+def search_archive(caller: Caller, query: str, target: Target | None = None) -> ArchiveHits:
+    """Return removed, replaced or displaced texts that contain every word of `query`."""
+    from kept.memory.history import search_archive as search
+
+    return search(caller.space.memory, query, target=target)
+
+
+def restore(caller: Caller, ledger_id: int, target: Target | None = None) -> Outcome | Refused:
+    """Put an archived text back on its page."""
+    from kept.memory.undo import restore as restore_text
+
+    return restore_text(_writable(caller), ledger_id, target=target)
+
+
+def list_pending(caller: Caller, target: Target | None = None) -> list[Pending]:
+    """Return the writes that wait for approval, oldest first."""
+    return caller.space.approvals.waiting(target)
+
+
+def choose_pending(caller: Caller, which: str, target: Target | None = None) -> list[str] | Refused:
+    """Return the ids that `which` means: itself, or all waiting writes for `all`."""
+    return caller.space.approvals.choose(which, target)
+
+
+def approve(caller: Caller, pending_id: str) -> Outcome | Refused:
+    """Check a waiting write again and apply it."""
+    caller.require(Scope.WRITE)
+    return caller.space.approvals.approve(pending_id)
+
+
+def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
+    """Turn a waiting write down; its text goes to the archive."""
+    caller.require(Scope.WRITE)
+    return caller.space.approvals.reject(pending_id)
+
+
+def propose_repair(caller: Caller, target: Target) -> Proposal:
+    """Return what a repair of the page would write; reads only."""
+    from kept.memory.rewrite import propose_repair as propose
+
+    return propose(caller.space.memory, target)
+
+
+def repair_page(caller: Caller, target: Target, proposal: Proposal) -> Repaired | Refused:
+    """Write a proposed page; the raw bytes are backed up first."""
+    from kept.memory.rewrite import repair_page as repair
+
+    return repair(_writable(caller), target, proposal)
+
+
+def read_page(caller: Caller, target: Target) -> Page:
+    """Return one page; raises Unreadable where it cannot be read."""
+    return caller.space.memory.page(target)
+
+
+def replace_page(
+    caller: Caller, target: Target, text: str, *, before: Page, keep_held: bool = False
+) -> Outcome | Refused:
+    """Replace the whole page `before` by `text`; refused when the page has changed since."""
+    from kept.memory.page import parse
+    from kept.memory.rewrite import edit_page
+
+    return edit_page(_writable(caller), target, parse(text), before=before, keep_held=keep_held)
+
+
+def count_entries(caller: Caller, target: Target | None = None) -> int:
+    """Return how many entries one page or both hold."""
+    from kept.memory.history import targets
+
+    return sum(len(caller.space.memory.page(page).entries) for page in targets(target))
+
+
+def reset_pages(caller: Caller, target: Target | None = None) -> Reset | Refused:
+    """Empty one page or both; every entry stays in the archive."""
+    from kept.memory.rewrite import reset_pages as reset
+
+    return reset(_writable(caller), target=target)
+
+
+def export_pages(caller: Caller, target: Target | None = None) -> PageEntries:
+    """Return the entries in the form that `import_pages` reads."""
+    from kept.memory.rewrite import export_pages as export
+
+    return export(caller.space.memory, target=target)
+
+
+def import_pages(
+    caller: Caller, text: str, target: Target | None = None, *, keep_held: bool = False
+) -> dict[Target, Imported]:
+    """Add the entries of an export or of a page file; what does not fit goes to the archive."""
+    from kept.memory.rewrite import import_pages as import_text
+
+    return import_text(_writable(caller), text, target=target, keep_held=keep_held)
+
+
+def _writable(caller: Caller) -> MemoryStore:
+    caller.require(Scope.WRITE)
+    return caller.space.memory

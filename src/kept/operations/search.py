@@ -1,0 +1,164 @@
+"""Search past conversations by a plain question, the same for every surface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.config.settings import nearest as nearest_word
+from kept.core.errors import UsageError
+from kept.core.events import Warned
+from kept.core.ids import SessionId
+from kept.core.messages import Role
+from kept.core.search import SearchRequest
+from kept.operations.sessions import message_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.messages import StoredMessage
+    from kept.core.search import FoundMessage
+    from kept.core.text import JSON
+    from kept.sessions.ports import Sessions
+    from kept.sessions.search.discovery import Conversations
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Where to look, and how much to return; moments are epoch seconds."""
+
+    limit: int = 10
+    after: float | None = None
+    before: float | None = None
+    roles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    project: str | None = None
+    session: str | None = None
+    profiles: tuple[str, ...] | None = None
+    """Search these profiles, which are only read, instead of the open home."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileHits:
+    """What one profile holds for the question."""
+
+    profile: str
+    """Empty for the open home."""
+    conversations: Conversations
+    passages: tuple[tuple[FoundMessage, StoredMessage], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The conversations and messages that answer a question, by profile."""
+
+    query: str
+    limit: int
+    profiles: tuple[ProfileHits, ...]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the answer with the text of the best messages."""
+        return {**self.as_line(), "passages": self._passages()}
+
+    def as_line(self) -> dict[str, JSON]:
+        """Return only ids and scores: the answer to one query of a batch."""
+        found = [hits.conversations for hits in self.profiles]
+        sessions = sorted((one for each in found for one in each.ranked), key=lambda one: -one.score)
+        messages = sorted((one for each in found for one in each.found.messages), key=lambda one: -one.score)
+        return {
+            "query": self.query,
+            "sessions": [
+                {"session_id": one.session_id, "score": round(one.score, 6)} for one in sessions[: self.limit]
+            ],
+            "messages": [
+                {"external_id": one.external_id, "session_id": one.session_id, "score": round(one.score, 6)}
+                for one in messages[: self.limit]
+            ],
+            "abstained": all(each.found.abstained for each in found),
+        }
+
+    def _passages(self) -> list[JSON]:
+        return [
+            {**message_json(message), "score": round(hit.score, 6), "parts": dict(hit.parts)}
+            for hits in self.profiles
+            for hit, message in hits.passages
+        ]
+
+
+def search(caller: Caller, query: str, filters: Filters | None = None) -> SearchAnswer:
+    """Return the conversations that answer `query` best; the sessions of one lineage count once."""
+    chosen = filters or Filters()
+    (answer,) = search_many(caller, [query], chosen, with_text=True)
+    return answer
+
+
+def search_many(
+    caller: Caller, queries: Iterable[str], filters: Filters, *, with_text: bool = False
+) -> Iterator[SearchAnswer]:
+    """Yield the answer to each query in turn, on stores that are opened once."""
+    from kept.sessions.search.discovery import find_conversations
+
+    stores = _open_stores(caller, filters)
+    session_id = _resolve(caller, filters)
+    for query in queries:
+        request = SearchRequest(
+            query,
+            limit=filters.limit,
+            after=filters.after,
+            before=filters.before,
+            roles=filters.roles,
+            sources=filters.sources,
+            project=filters.project,
+            session_id=session_id,
+        )
+        answers = [(name, store, find_conversations(store, request)) for name, store in stores]
+        yield SearchAnswer(
+            query,
+            filters.limit,
+            tuple(
+                ProfileHits(name, found, _read(store, found, filters.limit) if with_text else ())
+                for name, store, found in answers
+            ),
+        )
+
+
+def check_roles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the roles, several in one word where commas separate them; raises UsageError for an unknown one."""
+    known = [role.value for role in Role]
+    roles = tuple(one.strip() for name in names for one in name.split(",") if one.strip())
+    for role in roles:
+        if role not in known:
+            raise UsageError(f"there is no role {role!r}{nearest_word(role, known)}", f"use one of {', '.join(known)}")
+    return roles
+
+
+def _resolve(caller: Caller, filters: Filters) -> SessionId | None:
+    if filters.session is None:
+        return None
+    return (
+        SessionId(filters.session) if filters.profiles is not None else caller.space.sessions.resolve(filters.session)
+    )
+
+
+def _open_stores(caller: Caller, filters: Filters) -> list[tuple[str, Sessions]]:
+    """Return the store of the open home, or those of the named profiles."""
+    if filters.profiles is None:
+        return [("", caller.space.sessions)]
+    caller.require(Scope.ADMIN)
+    if not filters.profiles:
+        raise UsageError("--profile needs a name", "write --profile NAME, or several with commas between them")
+    found = []
+    for name in dict.fromkeys(filters.profiles):
+        store = caller.app.sessions_of(name)
+        if store is None:
+            caller.space.listeners(Warned(f"[{name}] no conversation is stored yet"))
+        else:
+            found.append((name, store))
+    return found
+
+
+def _read(store: Sessions, found: Conversations, limit: int) -> tuple[tuple[FoundMessage, StoredMessage], ...]:
+    hits = ((hit, store.message(hit.message_id)) for hit in found.found.messages[:limit])
+    return tuple((hit, message) for hit, message in hits if message is not None)
