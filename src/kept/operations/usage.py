@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from kept.core.ids import SessionId
-from kept.sessions.usage import Total, UsageRow, totals
+from kept.sessions.reports import Total, UsageRow, sum_usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,15 +40,15 @@ def report_usage(caller: Caller, *, by: By = "day", days: int | None = None, ses
     store = caller.space.sessions
     since = "" if days is None else f"{caller.app.clock.now() - timedelta(days=days - 1):%Y-%m-%d}"
     rows = store.usage(session_id=store.resolve(session) if session else None, since=since)
-    everything = totals(rows, lambda _: "total")
-    return UsageReport(by, tuple(totals(rows, lambda row: _key(row, by))), everything[0] if everything else None)
+    everything = sum_usage(rows, lambda _: "total")
+    return UsageReport(by, tuple(sum_usage(rows, lambda row: _key(row, by))), everything[0] if everything else None)
 
 
 def sum_sessions(caller: Caller, session_ids: Sequence[str]) -> Total | None:
     """Return what all sessions of one conversation took, None when nothing is counted."""
     store = caller.space.sessions
     rows = [row for one in session_ids for row in store.usage(session_id=SessionId(one))]
-    return next(iter(totals(rows, lambda _row: "all")), None)
+    return next(iter(sum_usage(rows, lambda _row: "all")), None)
 
 
 def _key(row: UsageRow, by: By) -> str:
