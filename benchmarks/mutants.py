@@ -28,16 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "memory": (
-        ("src/kept/memory/*.py",),
-        (
-            "tests/contract/test_memory.py",
-            "tests/unit/memory/test_results.py",
-            "tests/unit/memory/test_undo.py",
-            "tests/unit/memory/test_writer.py",
-            "tests/unit/memory",
-        ),
-    ),
+    "memory": (("src/kept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
     "storage": (("src/kept/storage/**/*.py",), ("tests/unit/storage",)),
     "security": (("src/kept/security/fence.py", "src/kept/security/secrets.py"), ("tests/unit/security",)),
     "providers": (
@@ -50,7 +41,7 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "context": (("src/kept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
 }
-"""Package → source globs → test paths; the quickest tests come first, because the first failure ends a run."""
+"""Package → source globs → test paths."""
 
 SKIPPED_OPERATORS = ("VariableReplacer", "VariableInserter")
 """They need arguments for every single place."""
@@ -216,7 +207,7 @@ class Runner:
         """Run the tests without a mutant and return their seconds, None when they fail."""
         folder = self._copies.get()
         began = time.monotonic()
-        code = self._run(folder)
+        code = self._run(folder, self._tests)
         self._copies.put(folder)
         seconds = time.monotonic() - began
         # parallel runs slow each other down
@@ -230,13 +221,13 @@ class Runner:
         original = target.read_bytes()
         try:
             target.write_text(mutant.code, encoding="utf-8")
-            return self._run(folder) != 0
+            return self._run(folder, order_tests(folder, self._tests, mutant.path)) != 0
         finally:
             target.write_bytes(original)
             self._copies.put(folder)
 
-    def _run(self, folder: Path) -> int | None:
-        command = [self._python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *self._tests]
+    def _run(self, folder: Path, tests: Sequence[str]) -> int | None:
+        command = [self._python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
         # stale bytecode could hide a mutant of the same size, so none is written
         environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
@@ -246,6 +237,19 @@ class Runner:
         except subprocess.TimeoutExpired:
             return None
         return done.returncode
+
+
+def order_tests(folder: Path, tests: Sequence[str], path: str) -> list[str]:
+    """Return the test files with those first that import the changed module: the first failure ends a run.
+
+    Properties take longest and come after the examples of the same kind.
+    """
+    module = path.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    files: list[Path] = []
+    for each in tests:
+        files += (folder / each).rglob("test_*.py") if (folder / each).is_dir() else [folder / each]
+    texts = {str(file.relative_to(folder)): file.read_text(encoding="utf-8") for file in files}
+    return sorted(texts, key=lambda name: (module not in texts[name], "hypothesis" in texts[name], name))
 
 
 def diff(mutant: Mutant) -> str:
@@ -266,6 +270,8 @@ def judge(runner: Runner, mutants: Sequence[Mutant], *, jobs: int, seconds: floa
     with ThreadPoolExecutor(jobs) as pool:
         for mutant, result in zip(mutants, pool.map(run, mutants), strict=True):
             ran += result is not None
+            if ran % 10 == 0:
+                print(f"{ran} of {len(mutants)}: {killed + (result is True)} killed", file=sys.stderr, flush=True)
             killed += result is True
             if result is False:
                 print(f"SURVIVED {mutant.path}:{mutant.line}\n{diff(mutant)}\n", flush=True)
