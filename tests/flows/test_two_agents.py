@@ -117,3 +117,24 @@ def test_a_review_reports_only_what_it_saved_itself(app):
         app.memory.apply("user", Add(text), author)
 
     assert [event.after for event in heard] == ["Reviewed here"]
+
+
+def test_a_conversation_is_told_what_another_one_changed_on_the_pages(app):
+    """The notice names what others wrote, once; what this conversation wrote itself is not news to it."""
+
+    def script(request):
+        if request.messages[-1].text == "save it":
+            return Says(tool_calls=(call("memory", action="add", target="user", content="Written here"),))
+        return "ok"
+
+    model = use_model(app, script)
+    first, second = app.agent(Opening()), app.agent(Opening())
+    say(first, "hello", "save it")
+    author = Author(origin="agent", session_id=second.session.id)
+    app.memory.apply("user", Add("Written elsewhere"), author)
+
+    say(first, "and now?", "and then?")
+
+    news, later = (request.messages[-1].text for request in model.requests[-2:])
+    assert ("Written elsewhere" in news, "Written here" in news) == (True, False)
+    assert later == "and then?"

@@ -1,8 +1,9 @@
-"""The record of a conversation when the disk does not play along."""
+"""The record of a conversation: full disks, secrets, compaction."""
 
 from contextlib import contextmanager
 
 from kept.agent.record import Record
+from kept.context.outcome import Compaction
 from kept.core.errors import StorageError
 from kept.core.events import Warned
 from kept.core.ids import SessionId
@@ -69,4 +70,23 @@ def test_secrets_stay_in_memory_and_never_reach_the_store(tmp_path):
 
     assert secret in record.rows[0].message.text
     assert secret not in store.messages(SESSION.id)[0].message.text
+    database.close()
+
+
+def test_a_compaction_keeps_the_originals_in_memory(tmp_path):
+    """The kept messages stay byte for byte what the model was sent, although the store has them redacted."""
+    database = open_state(tmp_path / "state.db")
+    store = SqliteSessionStore(database)
+    record = Record(SESSION, store, lambda event: None)
+    secret = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
+    record.add([said("old"), said("answer", Role.ASSISTANT), said(f"my key is {secret}")])
+    covered, kept = [row.id for row in record.rows[:2]], record.rows[2]
+    summary = Message(Role.USER, "summary")
+
+    record.apply_compaction(
+        Compaction((summary, kept.message), summary, covered, (), (kept.id,), 10, 5, in_place=True, timestamp=2.0)
+    )
+
+    assert record.rows[-1] == kept
+    assert len(record.rows) == 2
     database.close()
