@@ -222,7 +222,7 @@ def test_a_chat_outlives_a_full_disk_and_stores_again(tmp_path, when):
     assert "this conversation is not being stored" in everything
     assert "disk is full" in everything
     assert everything.count("this conversation is not being stored: cannot") == 1, "said once, then after each turn"
-    assert "there is room again" in everything
+    assert "writing works again" in everything
     assert "Traceback" not in everything
     assert all(told["found"][word] for word in ("otters", "lemurs", "beavers", "badgers")), told["found"]
     assert told["found"]["walruses"] is (when == "full later")

@@ -1,4 +1,4 @@
-"""The agent: a conversation that can be opened, talked with, left, taken up again and branched."""
+"""The agent: opens, resumes, branches and closes conversations, and answers in them."""
 
 import logging
 import re
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a conversation is opened."""
+    """How to open a conversation."""
 
     resume: SessionId | None = None
-    """An earlier session; of a compacted one the end of its chain is opened."""
+    """A session to resume; for a compacted one, the newest session of its chain is opened."""
     platform: str = "cli"
     user_id: UserId = OWNER
     system_message: str | None = None
@@ -43,13 +43,13 @@ class Opening:
 
 
 class Agent:
-    """Talks with one person; the same object goes from one conversation to the next."""
+    """Holds conversations with one user, one after another."""
 
     def __init__(self, parts: Parts, opening: Opening) -> None:
         self.parts = parts
         self.opening = opening
         self.when_closed: Callable[[], None] = lambda: None
-        """Lets go of what was opened for this agent alone."""
+        """Releases what was opened for this agent alone."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
         if parts.providers is not None and not opening.incognito:
             parts.providers.start(self.conversation.record.session.id)
@@ -57,7 +57,7 @@ class Agent:
 
     @property
     def session(self) -> Session:
-        """Return the session of this moment."""
+        """The current session."""
         return self.conversation.record.session
 
     async def turn(self, text: str) -> Answer:
@@ -69,7 +69,7 @@ class Agent:
         self.conversation.interrupt()
 
     def review_due(self) -> tuple[bool, bool]:
-        """Return whether memory and skills are to be reviewed after the last turn."""
+        """Return whether a review of memory and of skills is due."""
         conversation, turn = self.conversation, self.conversation.last_turn
         if turn is None or turn.interrupted or conversation.incognito or self.parts.model is None:
             return (False, False)
@@ -84,7 +84,7 @@ class Agent:
         return (memory_due, skills_due)
 
     async def review(self) -> Review | None:
-        """Run the review that is due; returns None when none is, or when it failed."""
+        """Run the review that is due; return None when none is due or it failed."""
         memory, skills = self.review_due()
         if not (memory or skills) or not self.parts.review.enabled:
             return None
@@ -98,7 +98,7 @@ class Agent:
         return done
 
     def title_due(self) -> bool:
-        """Whether a model should name this session, which has only its first words as a name."""
+        """Whether a model should title this session, whose title so far is its first words."""
         conversation = self.conversation
         return (
             self.parts.titler is not None
@@ -108,7 +108,7 @@ class Agent:
         )
 
     async def after_turn(self) -> None:
-        """Do what may be done behind the person's back: name the session, review the conversation."""
+        """Do the background work of a turn: title the session, review the conversation."""
         if self.title_due():
             await offload(self._name)
         await self.review()
@@ -120,16 +120,16 @@ class Agent:
             if title:
                 self.parts.sessions.rename(self.session.id, title)
         except KeptError:
-            log.info("the session keeps its first words as a title", exc_info=True)
+            log.info("no title from the model; the first words stay the title", exc_info=True)
 
     async def compress(self, focus: str = "") -> Outcome:
-        """Compact now, because the person asks for it; interrupted, all stays as it was."""
+        """Compact now, on request; when interrupted, nothing changes."""
         with self.conversation.interruptible() as scope:
             outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
         return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
 
     def new(self, reason: Literal["new", "reset"] = "new") -> None:
-        """Leave this conversation and begin another."""
+        """Leave this conversation and start a new one."""
         self._end(reason)
         if self.parts.engine is not None:
             self.parts.engine.on_session_reset()
@@ -139,14 +139,14 @@ class Agent:
         self.conversation.begin()
 
     def resume(self, session_id: SessionId) -> None:
-        """Leave this conversation and take up another."""
+        """Leave this conversation and resume another."""
         self.conversation = self._open_session(session_id)
         if self.parts.providers is not None:
             self.parts.providers.switch_session(self.session.id, "resume")
         self.conversation.begin()
 
     def branch(self) -> SessionId:
-        """Go on in a branch; the conversation so far stays as it is."""
+        """Continue in a branch; the original conversation stays unchanged."""
         store, origin = self.parts.sessions, self.session
         if store is None or not self.conversation.record.exists:
             raise UsageError("there is nothing to branch from yet", "say something first")
@@ -162,7 +162,7 @@ class Agent:
         return new.id
 
     def undo(self) -> str | None:
-        """Take back the last exchange; return what the person had said, None when there is nothing."""
+        """Remove the last exchange and return the user's message, or None when there is none."""
         rows = self.conversation.record.rows
         place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
         if place is None:
@@ -174,13 +174,13 @@ class Agent:
         return said
 
     def use_parts(self, parts: Parts) -> None:
-        """Go on with other parts, those of another model; the prompt is built anew."""
+        """Continue with other parts, for example of another model; the prompt is rebuilt."""
         self.parts = self.conversation.parts = parts
         self.conversation.record.prompt = None
         self.conversation.begin_engine()
 
     def close(self) -> None:
-        """End the conversation: providers are told, waited for a little, and shut down."""
+        """End the conversation; notify the providers, wait briefly for them, and shut them down."""
         try:
             self._end("exit")
             if self.parts.providers is not None and not self.conversation.incognito:
@@ -189,7 +189,7 @@ class Agent:
             self.when_closed()
 
     def _end(self, reason: str) -> None:
-        """End the session: the store, the providers and the engine hear of it, in this order."""
+        """End the session in the store, then for the providers, then for the engine."""
         conversation, record = self.conversation, self.conversation.record
         if self.parts.sessions is not None and record.exists:
             self.parts.sessions.end(record.session.id, reason)
@@ -238,7 +238,7 @@ class Agent:
         return conversation
 
     def _find_root(self, session: Session) -> SessionId:
-        """Return the first session of the chain of compressions."""
+        """Return the first session of a chain of compactions."""
         store = self.parts.sessions
         seen: set[SessionId] = set()
         while session.link is Link.COMPRESSION and session.parent_session_id and session.id not in seen:
@@ -258,6 +258,6 @@ class Agent:
 
 
 def _is_for_model(prompt: str, model: str) -> bool:
-    """Whether a stored prompt was built for this model; another model gets a prompt of its own."""
+    """Whether a stored prompt was built for this model; another model needs a new prompt."""
     named = re.search(r"^Conversation id: \S+\nModel: (.*)$", prompt, re.MULTILINE)
     return named is not None and named[1] == model

@@ -1,4 +1,4 @@
-"""The answer of a turn: what was said, what was called, what was saved."""
+"""The answer of a turn: its text, tool calls and saved entries, and the limits that can end a turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class SavedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a turn came to."""
+    """The result of a turn."""
 
     text: str
     session_id: SessionId
@@ -38,23 +38,23 @@ class Answer:
     saved: tuple[SavedEntry, ...] = ()
     interrupted: bool = False
     stopped_by: str = ""
-    """The limit that ended the turn, empty when it ended by itself."""
+    """The limit that ended the turn; empty when it ended normally."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a turn has taken so far."""
+    """What a turn has used so far."""
 
     iterations: int = 0
     usage: Usage = Usage()  # noqa: RUF009 - frozen
     cost: float | None = 0.0
-    """None once a model without a known price was called."""
+    """None once a model of unknown price was called."""
     seconds: float = 0.0
 
 
 def limit_reached(limits: LimitSettings, spent: Spent) -> str:
-    """Return the limit that is reached, in words; empty while there is room."""
+    """Return the limit that is reached, as text; empty when none is."""
     tokens = spent.usage.prompt_tokens + spent.usage.output_tokens
     if spent.iterations >= limits.iterations:
         return f"{limits.iterations} model calls"
@@ -68,7 +68,7 @@ def limit_reached(limits: LimitSettings, spent: Spent) -> str:
 
 
 def limit_notice(limit: str, calls: Sequence[ToolUse]) -> str:
-    """Return the words with which a turn ends at its limit."""
+    """Return the notice that ends a turn at its limit."""
     counts: dict[str, int] = {}
     for call in calls:
         counts[call.name] = counts.get(call.name, 0) + 1

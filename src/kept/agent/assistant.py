@@ -1,4 +1,4 @@
-"""The assistant without a model: saves what it is told, answers with the best passages it keeps."""
+"""The assistant without a model: saves what it is told and answers with matching stored passages."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ from kept.memory.store import MemoryStore
 from kept.memory.threats import rules_in
 
 MIN_SCORE = 0.22
-"""The least share of a question's meaningful words that an entry must hold to answer it."""
+"""An entry must hold at least this share of the question's content words to answer it."""
 MIN_SHARE_OF_BEST = 0.6
-"""The least share of the best passage's score with which another is said beside it."""
+"""Other passages are shown when they reach this share of the best score."""
 MAX_ENTRIES = 3
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
 STORED = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
@@ -35,12 +35,12 @@ HOW_TO_FORGET = (
     "I forget nothing by myself. What was said in conversations goes for good with: kept forget --query WORDS"
 )
 QUESTION_CHARS = 1_000
-"""Characters at the beginning and at the end of a message that are read as the question: more is a text, not asked."""
+"""A longer message is searched by this many characters at its start and at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A stretch of memory that answers, with its source."""
+    """A passage that answers a question, with its source."""
 
     text: str
     source: str
@@ -49,7 +49,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the assistant says, and what it did."""
+    """The assistant's answer and what it saved."""
 
     text: str
     saved: tuple[SavedEntry, ...] = ()
@@ -76,7 +76,7 @@ class Assistant:
         self._writes = writes
 
     def reply(self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True) -> Reply:
-        """Return the answer to one message of a person; `is_stored` says whether the conversation is kept."""
+        """Return the answer to one message; `is_stored` says whether the conversation is being stored."""
         if asks_everything(text):
             return self._list_everything()
         unwanted = forget_request(text)
@@ -95,7 +95,7 @@ class Assistant:
         )
 
     def _keep(self, statement: Statement, session_id: SessionId | None) -> Reply:
-        """Keep one statement, at once when it was an order, and say what became of it."""
+        """Save an explicit order, stage an inferred statement, and report the result."""
         is_order = statement.kind is Kind.ORDER
         author = Author(origin="user" if is_order else "agent", session_id=session_id)
         try:
@@ -140,7 +140,7 @@ class Assistant:
         return Reply("\n".join(lines) or EMPTY, passages=tuple(pages))
 
     def _explain_forgetting(self, unwanted: str) -> Reply:
-        """Forgetting is a person's own act: name the commands, with the entry that is meant."""
+        """Name the commands that forget, with the matching entry; only a person runs them."""
         for passage in self._search_pages(unwanted)[:1]:
             target = next(target for target in Target if passage.source.startswith(FILE_NAMES[target]))
             command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
@@ -150,7 +150,7 @@ class Assistant:
     def _answer(self, said: str, session_id: SessionId | None, heard: str) -> Reply:
         question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"
         pages = self._search_pages(question)
-        # who asks may mean what was said a minute ago; who tells something need not hear it again
+        # a question may refer to this very conversation; a statement should not be echoed back
         besides = None if is_question(question) else session_id
         past = self._look_up(question, besides) if self._look_up else ()
         fresh = [each for each in past if not any(page.text in each.text for page in pages)]
@@ -170,7 +170,7 @@ class Assistant:
             try:
                 found += self._passages_of(target)
             except KeptError:
-                continue  # an unreadable page is reported at the start of a chat; the others still answer
+                continue  # an unreadable page is reported when the chat starts; the other one still answers
         return found
 
     def _search_pages(self, question: str) -> list[Passage]:
@@ -194,7 +194,7 @@ class Assistant:
 
 
 def _merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
-    """Return both sources, the best first, without what answers much worse than the best of the other source."""
+    """Merge both sources, the better one first, and drop passages far below the other source's best."""
     scores = relevances(question, [passage.text for passage in (*pages, *past)])
     on_pages, in_past = scores[: len(pages)], scores[len(pages) :]
     for_page, for_past = max(in_past, default=0.0), max(on_pages, default=0.0)
@@ -210,9 +210,9 @@ PASSAGE_CHARS = 400
 
 
 def look_up(store: SessionStore, question: str, besides: SessionId | None = None) -> list[Passage]:
-    """Return the best passages with their dates and ids, none when the search would rather say nothing.
+    """Return the best passages with dates and ids; none when the search finds no good match.
 
-    The conversation `besides` which one looks is left out; the question itself is never an answer.
+    The conversation `besides` is excluded, and so are messages that only repeat the question.
     """
     from kept.sessions.search.snippets import Marker
 
@@ -233,7 +233,7 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
             continue
         shown = marker.around(text, width=PASSAGE_CHARS)
         if text.endswith(("?", "？")) or relevances(question, [shown])[0] <= 0:
-            continue  # a neighbour of the passage that is meant, or the same question asked before
+            continue  # a neighbour of the matching passage, or an earlier question
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"
@@ -244,7 +244,7 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
 
 
 def _is_source(store: SessionStore, row: StoredMessage) -> bool:
-    """Whether a message says something of its own: tool output does not, nor this assistant quoting memory."""
+    """Whether a message is a source: not tool output, and not this assistant quoting memory."""
     if row.message.role is Role.USER:
         return True
     session = store.session(row.session_id)

@@ -1,4 +1,4 @@
-"""Compacting a live conversation: lease, provider hooks, engine, store, fresh prompt, in that order."""
+"""Compaction of an open conversation: lease, provider hooks, engine, store, fresh prompt, in that order."""
 
 import os
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from kept.core.messages import Link
 from kept.providers.content import plain_messages
 
 LEASE_SECONDS = 180.0
-"""A process that was killed blocks others no longer than this; a slow one renews before it writes."""
+"""A killed process blocks others no longer than this; a slow one renews the lease before it writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """How a compaction was asked for."""
+    """How a compaction was requested."""
 
     current_tokens: int | None = None
     focus: str = ""
@@ -33,7 +33,7 @@ class CompactionRequest:
 def compact(
     parts: Parts, record: Record, root: SessionId, *, rebuild: Callable[[], str], request: CompactionRequest
 ) -> Outcome:
-    """Make the conversation smaller and bring `record` to where the talk goes on; nothing is lost either way."""
+    """Compact the conversation and move `record` to the resulting session; no message is lost on failure."""
     assert parts.engine is not None
     store = parts.sessions if record.exists and not record.trouble else None
     holder, lease = f"{os.getpid()}:{id(record)}", f"compact:{root}"
@@ -57,7 +57,7 @@ def compact(
 
 
 def _catch_up(record: Record) -> Unchanged | None:
-    """Take up what another process made of this conversation since it was read; its owner tells the providers."""
+    """Adopt a compaction that another process has made meanwhile; the caller notifies the providers."""
     if not record.catch_up():
         return None
     return Unchanged((), Why.NOTHING_TO_COMPRESS, "another process has compacted this conversation")

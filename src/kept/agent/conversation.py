@@ -1,4 +1,4 @@
-"""A live conversation: the state that outlasts its turns."""
+"""An open conversation: the state that lives longer than one turn."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -35,12 +35,12 @@ RECALLED_TEXTS = 500
 
 @dataclass(slots=True)
 class Conversation:
-    """One conversation while it is open: its record, its frozen prompt, its counters."""
+    """One open conversation: its messages, its frozen prompt, its compaction and its counters."""
 
     parts: Parts
     record: Record
     root: SessionId
-    """The first session of the lineage: its id stands in the prompt, and its notes outlive compactions."""
+    """The first session of the lineage. Its id is part of the prompt, and its notes survive compactions."""
     platform: str = "cli"
     user_id: UserId = OWNER
     system_message: str | None = None
@@ -51,19 +51,19 @@ class Conversation:
     frozen: FrozenPages | None = None
     turns: int = 0
     recalled_texts: deque[str] = field(default_factory=lambda: deque(maxlen=RECALLED_TEXTS))
-    """What was recalled lately: a review must not save it as new."""
+    """Recently recalled texts; a review must not save them as new."""
     last_turn: Turn | None = None
     last_prompt_tokens: int = 0
     current: Turn | None = None
     skills_used: list[str] = field(default_factory=list)
-    """Skills that the last turn used."""
+    """Names of the skills that the last turn used."""
     skill_corrected: bool = False
     review_sink: EventSink | None = None
-    """Hears what the running review writes."""
+    """Receives the writes of the running review."""
     _scope: anyio.CancelScope | None = None
 
     def now(self) -> float:
-        """Return the present in epoch seconds."""
+        """Return the current time in epoch seconds."""
         return self.parts.clock.now().timestamp()
 
     @property
@@ -75,7 +75,7 @@ class Conversation:
         return self.record.prompt
 
     def rebuild_prompt(self) -> str:
-        """Return the prompt with a fresh snapshot; from here on changes of the pages are told against it."""
+        """Build the prompt with a fresh snapshot of the pages; later page changes are reported relative to it."""
         self.frozen = freeze_pages(self.parts)
         started = self.record.session.started if self.root == self.record.session.id else self._root_started()
         prompt = build_session_prompt(
@@ -92,13 +92,13 @@ class Conversation:
         return root.started if root is not None else self.record.session.started
 
     def begin(self) -> None:
-        """Take up what the conversation was left with."""
+        """Restore the state that was stored with the conversation."""
         self.lineage |= {self.root, self.record.session.id}
         self.nudges = load_nudges(self.record.noted(self.root, "nudges"))
         left_with = self.record.noted(self.root, "frozen")
         self.frozen = load_frozen_pages(left_with, self.parts)
         if isinstance(left_with, Mapping) and left_with.get("tools", list(self._tools)) != list(self._tools):
-            self.record.prompt = None  # it speaks of tools that are gone, or not of new ones
+            self.record.prompt = None  # the tools have changed since it was built
         ratio = self.record.noted(self.root, "calibration")
         self.parts.gauge.calibration = Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0)
         self.record.pruning = self.record.noted(self.record.session.id, "pruned")
@@ -109,16 +109,16 @@ class Conversation:
         return tuple(self.parts.toolbox.tools)
 
     def begin_engine(self) -> None:
-        """Start the context engine with what it was left with."""
+        """Start the context engine with its stored state."""
         if self.parts.engine is not None:
             state = self.record.noted(self.root, "context")
             self.parts.engine.on_session_start(self.root, state=state)
-            # a conversation without a word yet gets its prompt with the first one: a chat is ready sooner
+            # without messages the prompt is built with the first one, so that a new chat starts sooner
             if self.record.rows:
                 self.fit_engine()
 
     def fit_engine(self) -> None:
-        """Tell the engine how much of the window is spoken for."""
+        """Tell the engine how many tokens the prompt and the tools take."""
         if self.parts.engine is None or self.parts.model is None:
             return
         overhead = text_tokens(self.prompt) + tool_tokens(self.parts.toolbox.schemas)
@@ -126,7 +126,7 @@ class Conversation:
         self.parts.engine.update_model(window)
 
     def begin_turn(self, text: str) -> str:
-        """Begin a turn: prepare the prompt, count the turn, and return what changed on the pages meanwhile."""
+        """Begin a turn: build the prompt if needed, count the turn, and return a notice of page changes."""
         if self.parts.model is not None:
             first = self.record.prompt is None
             _ = self.prompt
@@ -139,20 +139,20 @@ class Conversation:
         return page_changes(self.parts, self.frozen, frozenset(self.lineage)) or ""
 
     def recall(self, text: str) -> str:
-        """Return what the providers recall for this message; changes nothing, so that nobody need wait for it."""
+        """Return what the providers recall for this message; read-only, so that the call can be abandoned."""
         if self.parts.providers is None or self.incognito or self.parts.model is None:
             return ""
         return self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
 
     def _count_correction(self, text: str) -> None:
-        """Count a correction against the skills that the turn before had used."""
+        """Count a correction against the skills that the previous turn used."""
         self.skill_corrected = bool(self.skills_used) and is_correction(text)
         if self.skill_corrected and self.parts.skills is not None:
             self.parts.skills.record_correction(self.record.session.id, self.turns)
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:
-        """Give the scope that `interrupt` cancels."""
+        """Provide the cancel scope that `interrupt` cancels."""
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
@@ -161,12 +161,12 @@ class Conversation:
                 self._scope = None
 
     def interrupt(self) -> None:
-        """Stop the running turn; what was said so far is kept."""
+        """Stop the running turn; the partial answer is stored."""
         if self._scope is not None:
             self._scope.cancel()
 
     def record_write(self, event: Event) -> None:
-        """Take down what this conversation's turn or review wrote to the pages."""
+        """Record a page write of this conversation's turn or review; ignore writes of other conversations."""
         if event.session_id not in self.lineage:
             return  # another conversation of this user, in this process
         match event:
@@ -181,15 +181,15 @@ class Conversation:
 
     @property
     def rows_sent(self) -> list[StoredMessage]:
-        """Return the messages as requests show them: with old tool output made small."""
+        """Return the messages as they are sent, with old tool output pruned."""
         return prune_as_marked(self.record.rows, self.record.pruning)
 
     def should_compact(self, prompt_tokens: int) -> bool:
-        """Whether the size of the last request is reason to compact now."""
+        """Whether a request of this size calls for a compaction."""
         return self.parts.engine is not None and self.parts.engine.should_compress(prompt_tokens)
 
     def compact(self, request: CompactionRequest) -> Outcome:
-        """Make the conversation smaller; the originals stay in the store."""
+        """Compact the conversation; the original messages stay in the store."""
         before = self.record.prompt
         outcome = compact(self.parts, self.record, self.root, rebuild=self.rebuild_prompt, request=request)
         if not isinstance(outcome, Unchanged):
@@ -201,13 +201,13 @@ class Conversation:
         return outcome
 
     def store_message(self, message: NewMessage) -> None:
-        """Keep a person's message, where another process has moved the conversation to if it did."""
+        """Store the user's message; follow the conversation if another process has compacted it."""
         self.record.add([message])
         if self.record.session.id not in self.lineage:
             self._follow_compaction()
 
     def _follow_compaction(self) -> None:
-        """Go on with what another process made of the conversation when it compacted it."""
+        """Continue in the session to which another process has compacted this conversation."""
         self.lineage.add(self.record.session.id)
         self.frozen = load_frozen_pages(self.record.noted(self.root, "frozen"), self.parts)
         self.fit_engine()
@@ -215,7 +215,7 @@ class Conversation:
             self.parts.providers.switch_session(self.record.session.id, "compression")
 
     async def preflight(self) -> None:
-        """Compact before a call when the estimate says that it would cross the threshold."""
+        """Compact before a model call when the estimate exceeds the threshold."""
         engine = self.parts.engine
         if engine is not None and engine.should_compress_preflight(self.rows_sent):
             await offload(self.compact, CompactionRequest())
@@ -228,10 +228,10 @@ class Conversation:
         return found or ContextOverflow(error.message, NEW_CONVERSATION)
 
     def count_call(self, response: ChatResponse, asked: ChatRequest) -> None:
-        """Take note of what a model call took."""
+        """Count a model call and calibrate the token estimate."""
         usage = response.usage
         estimated = request_tokens(asked)
-        # an endpoint that reports nothing leaves the estimate as the only reading
+        # some endpoints report no usage; then the estimate is the only value
         self.last_prompt_tokens = usage.prompt_tokens or self.parts.gauge.calibration.apply(estimated)
         if usage.prompt_tokens:
             self.parts.gauge.learn(estimated=estimated, reported=usage.prompt_tokens)
@@ -240,17 +240,17 @@ class Conversation:
         self.count_usage("main", response.model, response.usage)
 
     def count_usage(self, task: str, model: str, usage: Usage) -> None:
-        """Count one model call that was made for this conversation."""
+        """Add one model call to the usage of this conversation."""
         if self.parts.sessions is None or not self.record.exists:
             return
         cost = self.parts.cost_of(model, usage)
         try:
             self.parts.sessions.add_usage(self.record.session.id, task=task, model=model, usage=usage, cost=cost)
         except StorageError:
-            return  # the record has said already that nothing can be stored
+            return  # the record has already warned that nothing can be stored
 
     def finish_turn(self, turn: Turn) -> None:
-        """Move the counters on and keep them."""
+        """Update and store the counters."""
         if self.record.session.id not in self.lineage:
             self._follow_compaction()
         self.last_turn = turn

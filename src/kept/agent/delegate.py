@@ -1,4 +1,4 @@
-"""`delegate_task`: a sub-agent with a session of its own, without memory writes and providers."""
+"""`delegate_task`: a sub-agent with its own session, without memory writes and providers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from kept.llm.retry import close
 
 WITHHELD = frozenset({"skill_manage", "delegate_task"})
 WITHHELD_TOOLSETS = frozenset({"memory", "context"})
-"""A sub-agent writes no memory, asks no provider, and has no long context to look into."""
+"""A sub-agent writes no memory, uses no provider, and has no compacted context to search."""
 _LOOK_SECONDS = 0.2
 
 
@@ -28,12 +28,12 @@ class Delegation:
     """Starts sub-agents on behalf of a conversation."""
 
     parts: Callable[[Toolbox], Parts]
-    """Builds the parts of a sub-agent around a toolbox: no providers, no pages in its prompt."""
+    """Builds the parts of a sub-agent with a toolbox: no providers, no pages in its prompt."""
     toolbox: Callable[[], Toolbox]
     done: Callable[[str, str, SessionId, SessionId | None], None]
-    """Hears task, result, child session and parent session."""
+    """Called with task, result, child session and parent session."""
     approve: Approve = deny
-    """Who allows the sub-agent's calls: the same as for the conversation."""
+    """Approves the sub-agent's tool calls, as for the parent conversation."""
 
     def tool(self) -> Tool:
         """Return the tool."""
@@ -53,7 +53,7 @@ class Delegation:
         )
 
     def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
-        """Run one sub-agent to its end."""
+        """Run one sub-agent and return its report."""
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
             return {"success": False, "error": "the task is empty", "remedy": "say what the sub-agent shall do"}
@@ -90,7 +90,7 @@ class Delegation:
 
 
 async def _run_interruptible(agent: Agent, prompt: str) -> Answer:
-    """Run the sub-agent's turn; it stops when the conversation that asked for it is interrupted."""
+    """Run the sub-agent's turn; interrupt it when the parent conversation is interrupted."""
 
     async def watch() -> None:
         while not is_cancelled():  # noqa: ASYNC110 - the waiting caller lives in another thread's event loop
@@ -103,7 +103,7 @@ async def _run_interruptible(agent: Agent, prompt: str) -> Answer:
             answer = await agent.turn(prompt)
             group.cancel_scope.cancel()
     finally:
-        # its loop ends here, and connections do not outlive their loop by themselves
+        # the event loop ends here; connections that stay open would leak
         if agent.parts.model is not None:
             with anyio.CancelScope(shield=True):
                 await close(agent.parts.model)

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: the one adapter that turns configured servers into tools of ours."""
+"""Tools of MCP servers: the adapter that turns configured servers into agent tools."""
 
 import logging
 import re
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 30.0
-"""How long the servers may take to start, all together: a chat does not wait longer for them."""
+"""Total time for all servers to start; a chat does not wait longer."""
 READ_SECONDS = 60.0
-"""How long a server may take over one answer, unless its `timeout` says otherwise."""
+"""Time for one answer of a server, unless its `timeout` setting differs."""
 _CLOSE_SECONDS = 5.0
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(slots=True)
 class _Connection:
-    """A server while a task of the portal's holds its connection."""
+    """A server whose connection is held open by a task of the portal."""
 
     name: str
     settings: Mapping[str, Any]
     listed: "Future[tuple[Any, list[Any]]]"
-    """The client and the tools that it listed."""
+    """The client and its tools, once connected."""
     task: "Future[None] | None" = None
     leave: "anyio.Event | None" = None
 
 
 class McpTools:
-    """The configured MCP servers while they are connected; a server that fails is left out, with a warning."""
+    """The connected MCP servers; a server that fails is left out with a warning."""
 
     def __init__(self, servers: Mapping[str, Mapping[str, Any]], sink: EventSink, *, logs: Path | None = None) -> None:
         self._servers = servers
@@ -54,7 +54,7 @@ class McpTools:
         self.tools: list[Tool] = []
 
     def connect(self) -> None:
-        """Connect the servers side by side and list their tools, in the order of the configuration."""
+        """Connect the servers in parallel and list their tools in the order of the configuration."""
         from anyio.from_thread import start_blocking_portal
 
         self._running = start_blocking_portal()
@@ -75,7 +75,7 @@ class McpTools:
                     connection.task.cancel()
 
     async def _keep_connected(self, connection: _Connection) -> None:
-        """Keep the connection open in one task, as the client's task groups demand."""
+        """Keep the connection open in one task; the client's task groups must be left in the task that entered them."""
         import anyio
 
         connection.leave = anyio.Event()
@@ -84,14 +84,14 @@ class McpTools:
                 async with _client(connection, errors) as client:
                     connection.listed.set_result((client, (await client.list_tools()).tools))
                     await connection.leave.wait()
-        except Exception as error:  # plugin call: whatever a foreign server does is told where it is waited for
+        except Exception as error:  # plugin call: the waiting `connect` reports the failure
             if connection.listed.done():
                 log.warning("mcp server %s ended", connection.name, exc_info=True)
             else:
                 connection.listed.set_exception(error)
 
     def _open_log(self, name: str) -> Any:
-        """Return where a server may write what it wants to say besides its answers: never the person's screen."""
+        """Open the log file for a server's stderr, which must not reach the user's screen."""
         if self._logs is None:
             return Path("/dev/null").open("w", encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ class McpTools:
             self.tools.append(tool)
 
     def close(self) -> None:
-        """Disconnect, and end the servers that were started."""
+        """Disconnect, and stop the servers that were started."""
         if self._portal is None:
             return
         tasks = [connection.task for connection in self._connections if connection.task is not None]
@@ -156,7 +156,7 @@ def _tool(connection: _Connection, listed: Any, client: Any, portal: "BlockingPo
     def call(arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         try:
             return _answer(portal.call(partial(client.call_tool, listed.name, dict(arguments))))
-        except Exception as error:  # plugin call: a server that is gone or silent is an answer to the model
+        except Exception as error:  # plugin call: a server that fails is reported to the model
             log.warning("mcp server %s: %s failed", connection.name, listed.name, exc_info=True)
             return {"success": False, "error": f"the MCP server {connection.name!r} failed: {_reason(error)}"}
 

@@ -1,4 +1,4 @@
-"""Assembling a request: a copy of the history, with recalled text in the newest user message only."""
+"""One model call: the request built from the history, and the streamed answer without recalled text."""
 
 import json
 import time
@@ -28,7 +28,7 @@ from kept.security.fence import StreamingContextScrubber, build_memory_context_b
 
 
 def user_message(text: str, recalled: Sequence[str], *, timestamp: float) -> NewMessage:
-    """Return the person's message: clean in `content`, with what was recalled in `api_content` only."""
+    """Return the user's message; recalled text is fenced and goes into `api_content` only."""
     background = "\n\n".join(piece for piece in recalled if piece.strip())
     block = build_memory_context_block(background) if background else ""
     return NewMessage(
@@ -58,7 +58,7 @@ def build_request(
 
 @dataclass(slots=True)
 class StreamedText:
-    """What of an answer has been shown so far; an interrupted turn keeps it."""
+    """The part of an answer that has been shown; an interrupted turn stores it."""
 
     text: str = ""
 
@@ -66,7 +66,7 @@ class StreamedText:
 async def stream_answer(
     model: ChatModel, build_request: ChatRequest, *, sink: EventSink, streamed: StreamedText, task: str = "main"
 ) -> ChatResponse:
-    """Return the model's answer; its text is told piece by piece, without anything that was recalled."""
+    """Return the model's answer; stream its text to `sink`, without recalled text that it repeats."""
     scrubber = StreamingContextScrubber()
     began = time.monotonic()
     response: ChatResponse | None = None
@@ -82,7 +82,7 @@ async def stream_answer(
                 response = delta
     _show(scrubber.flush(), sink, streamed)
     if response is None:
-        raise ModelBusy(f"{model.name} ended its answer before it was whole", "try again")
+        raise ModelBusy(f"{model.name} ended its answer early", "try again")
     sink(ModelCalled(task, response.model, response.usage, time.monotonic() - began))
     return replace(response, message=_scrub_message(response.message))
 
@@ -94,9 +94,9 @@ def _show(text: str, sink: EventSink, streamed: StreamedText) -> None:
 
 
 def _scrub_message(message: Message) -> Message:
-    """Return the answer as it is kept: what the model echoed of recalled memory is not part of it.
+    """Return the answer without recalled text that the model repeated.
 
-    Signed thinking stays as it came, because its endpoint takes it back only unchanged.
+    Signed reasoning stays unchanged, because its endpoint rejects it otherwise.
     """
     if message.role is not Role.ASSISTANT:
         return message

@@ -1,4 +1,4 @@
-"""The one way from async code to anything that can wait: lock, fsync, SQL, a tool."""
+"""Worker threads: the only way from async code to anything that blocks (lock, fsync, SQL, a tool)."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,12 +17,12 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.05
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("kept_offload_limiter")
-"""One per event loop: a sub-agent has a loop of its own."""
+"""One limiter per event loop; a sub-agent has its own loop."""
 MAX_THREADS = 16
 
 
 async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, **kwargs: Any) -> T:
-    """Run `work` in a worker thread; with `abandon` a cancelled caller does not wait for it."""
+    """Run `work` in a worker thread; with `abandon`, a cancelled caller does not wait for the result."""
     limiter = _limiter.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(MAX_THREADS)
@@ -32,20 +32,20 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
 
 
 def run_abandonable(work: Callable[[], T]) -> T:
-    """Run what may hang, in a thread that is left behind with GivenUp when nobody waits for it any more."""
+    """Run `work` in a daemon thread; raise GivenUp and leave it behind once the caller is cancelled."""
     job = start_job(work, name="kept-attended")
     while not job.wait(LOOK_SECONDS):
         if is_cancelled():
-            raise GivenUp("nobody waits for it any more")
+            raise GivenUp("the caller was cancelled")
     return job.value()
 
 
 def is_cancelled() -> bool:
-    """Whether the caller that this worker thread works for was cancelled; work that lasts asks now and then."""
+    """Whether the caller of this worker thread was cancelled; long work should check it regularly."""
     try:
         anyio.from_thread.check_cancelled()
     except asyncio.CancelledError:
         return True
     except RuntimeError:
-        return False  # no worker thread: nobody can give up
+        return False  # not a worker thread, so there is no caller to be cancelled
     return False

@@ -1,4 +1,4 @@
-"""The parts that an agent is made of, put together by the app."""
+"""The parts of an agent, as the app builds them, and the adapters between tiers that it needs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Gauge:
-    """Counts tokens by estimate, corrected by what the conversation's endpoint reports."""
+    """Estimates token counts, calibrated by what the conversation's endpoint reports."""
 
     calibration: Calibration = field(default_factory=Calibration)
 
@@ -36,19 +36,19 @@ class Gauge:
         return self.calibration.apply(message_tokens(message))
 
     def learn(self, *, estimated: int, reported: int) -> None:
-        """Take one reading in."""
+        """Calibrate with one reported count."""
         self.calibration = self.calibration.learn(estimated=estimated, reported=reported)
 
 
 class SkillsInUse(Protocol):
-    """Keeps count of how the skills that a turn used served it."""
+    """Records how well the skills that a turn used worked."""
 
     def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
-        """Write the outcome of every skill that the turn used, and return their names."""
+        """Record the outcome of every skill that the turn used, and return their names."""
         ...
 
     def record_correction(self, session_id: str, turn: int) -> None:
-        """Hear that the person set right what that turn did."""
+        """Record that the user corrected what that turn did."""
         ...
 
 
@@ -66,34 +66,34 @@ class Parts:
     sessions: SessionStore | None
     providers: "ProviderManager | None"
     model: ChatModel | None
-    """None answers extractively."""
+    """None answers without a model, from stored text."""
     engine: "ContextEngine | None"
     assistant: "Assistant"
     toolbox: Toolbox
     gauge: Gauge
     cost_of: Callable[[str, Usage], float | None]
     reviewer: ChatModel | None = None
-    """A cheaper model for reviews, which then read a digest; None reviews with the main model."""
+    """A cheaper model for reviews, which gets a digest; None reviews with the main model."""
     titler: Completes | None = None
-    """A model that names sessions; None takes the first words."""
+    """A model that titles sessions; None uses the first words."""
     review_tokens_today: Callable[[], int] = lambda: 0
-    """What reviews of this home have taken since midnight."""
+    """Tokens that reviews have used since midnight."""
     folder: Path = field(default_factory=Path.cwd)
-    """Where the person works: project files and the workspace tools look here."""
+    """The user's working folder, for project files and the workspace tools."""
     home: Path = field(default_factory=Path.cwd)
     catalogue: Callable[[], str | None] = lambda: None
-    """The skill catalogue of this moment."""
+    """Returns the current skill catalogue."""
     skill_interval: int = 10
-    """After how many tool rounds skills are reviewed."""
+    """Review skills after this many tool rounds."""
     skills: SkillsInUse | None = None
-    """Hears how turns went that used skills."""
+    """Records the outcome of turns that used skills."""
 
 
 _BATCH = 1_000
 
 
 class PageLedger:
-    """Reads the applied steps of the pages."""
+    """The applied steps of the pages, as external providers read them."""
 
     def __init__(self, store: "MemoryStore", sessions: SessionStore | None = None) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class PageLedger:
         return [replace(row, platform=platform(row.session_id)) for row in rows if row is not None]
 
     def _platform(self, session_id: SessionId | None) -> str:
-        """Return where the conversation that wrote it was held; nothing for a write outside of one."""
+        """Return the platform of the conversation that wrote a step; empty for writes outside of one."""
         session = self._sessions.session(session_id) if self._sessions is not None and session_id else None
         return session.source if session is not None else ""
 
@@ -124,7 +124,7 @@ def _ledger_row(entered: "EditRecord") -> "LedgerRow | None":
 
     action = entered.step.action
     if action == "archive" or not (entered.step.before or entered.step.after):
-        return None  # it changed no entry, or its text was forgotten since
+        return None  # it changed no entry, or its text has been forgotten
     return LedgerRow(
         ledger_id=entered.id,
         action=action,

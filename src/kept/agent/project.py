@@ -1,4 +1,4 @@
-"""Project files: what a folder tells every agent that works in it, scanned and capped."""
+"""Project files: instructions for agents in the working folder, scanned and truncated."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from kept.core.errors import StorageError
 from kept.storage.files import read_bytes
 
 KINDS = (".kept.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
-"""The first kind that is found is the one that is used."""
+"""File names in order of preference; only the first one found is used."""
 WINDOW_SHARE = 0.06
 CHARS_PER_TOKEN = 4
 
@@ -20,7 +20,7 @@ def project_root(folder: Path) -> Path:
 
 
 def project_files(folder: Path, *, context_length: int) -> list[tuple[str, str]]:
-    """Return name and text of the project file, blocked or cut where it must be."""
+    """Return name and text of the project file, blocked when unsafe and truncated when too long."""
     for kind in KINDS:
         for place in dict.fromkeys((folder, project_root(folder))):
             text = _read_text(place / kind)
@@ -41,7 +41,7 @@ def _read_text(path: Path) -> str | None:
 
 
 def _block_unsafe(kind: str, text: str) -> str:
-    from kept.security.scan import Scope, scan  # most callers only ask for the root of the project
+    from kept.security.scan import Scope, scan  # slow to import, and most callers need only the project root
 
     verdict = scan(text, scope=Scope.CONTEXT)
     if not verdict.blocked:

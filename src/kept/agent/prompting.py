@@ -1,4 +1,4 @@
-"""Building a session's prompt from the parts: what is frozen, and what others change afterwards."""
+"""The prompt of a session: built from frozen snapshots, with notices of later page changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,23 +59,23 @@ def _platform_hint(platform: str) -> str:
 
 @dataclass(slots=True)
 class FrozenPages:
-    """The pages as a session's prompt shows them, and the state that others' changes were last told for."""
+    """The pages as the session's prompt shows them, and the last page state that was reported."""
 
     pages: Mapping[Target, tuple[str, ...]]
     told: str = ""
 
     def as_json(self) -> dict[str, JSON]:
-        """Return what is kept with the session."""
+        """Return the value to store with the session."""
         return {"pages": {page.value: list(entries) for page, entries in self.pages.items()}, "told": self.told}
 
 
 def freeze_pages(parts: Parts) -> FrozenPages:
-    """Return the pages of this moment."""
+    """Return the current pages."""
     return FrozenPages(_read_pages(parts))
 
 
 def load_frozen_pages(value: JSON, parts: Parts) -> FrozenPages:
-    """Return what a session was left with; without it, the pages of this moment."""
+    """Return the stored pages of a session, or the current pages when none are stored."""
     if not isinstance(value, Mapping) or not isinstance(value.get("pages"), Mapping):
         return freeze_pages(parts)
     pages = value["pages"]
@@ -99,7 +99,7 @@ def _read_pages(parts: Parts) -> dict[Target, tuple[str, ...]]:
 
 
 def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
-    """Return what others changed on the pages since the prompt was frozen, once per distinct state."""
+    """Return what others changed on the pages since the prompt was built; report each state once."""
     memory = parts.memory
     if memory is None or not memory.settings.delta_notice or "memory" not in parts.toolbox.tools:
         return None
@@ -113,7 +113,7 @@ def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> 
 
 
 def _own_entries(parts: Parts, lineage: frozenset[str]) -> dict[Target, frozenset[str]]:
-    """Return the entries that this conversation wrote or removed itself; it knows of those."""
+    """Return the entries that this conversation wrote or removed itself."""
     assert parts.memory is not None
     own: dict[Target, set[str]] = {page: set() for page in Target}
     try:

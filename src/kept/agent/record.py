@@ -1,4 +1,4 @@
-"""The record of a conversation: in memory always, in the store whenever that can be reached."""
+"""The record of a conversation: always in memory, and in the store whenever it can be written."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ InTransaction = Callable[[UnitOfWork, Sequence[MessageId]], None]
 
 @dataclass(slots=True)
 class Record:
-    """The messages that the model is sent, each with its stored id, or a negative one until it is stored.
+    """The messages of the context, each with its stored id, or a negative id until it is stored.
 
-    A store that refuses (full disk, lock, damage) never ends the chat: the messages wait here and are
-    stored in order as soon as there is room.
+    A store that fails (full disk, lock, damage) never ends the chat: messages wait in memory and are
+    stored in order as soon as writing works again.
     """
 
     session: Session
@@ -32,7 +32,7 @@ class Record:
     prompt: str | None = None
     rows: list[StoredMessage] = field(default_factory=list)
     pruning: JSON = None
-    """How old tool output was made small in requests; see `context.outcome.Pruned`."""
+    """The pruning mark of the session; see `context.outcome.Pruned`."""
     exists: bool = False
     trouble: str = ""
     _waiting: list[NewMessage] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Record:
         *,
         in_transaction: InTransaction | None = None,
     ) -> None:
-        """Take messages in; `beside` writes in the same transaction what must commit with them."""
+        """Add messages; `in_transaction` writes what must commit together with them."""
         for new in messages:
             self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))
         if self.store is None:
@@ -61,7 +61,7 @@ class Record:
             return
         if self.trouble:
             self.trouble = ""
-            self.sink(Warned("there is room again: the conversation is stored from its beginning on"))
+            self.sink(Warned("writing works again: the whole conversation is stored"))
         self._assign_ids(ids)
 
     def _store(self, in_transaction: InTransaction | None) -> list[MessageId]:
@@ -78,7 +78,7 @@ class Record:
         return ids
 
     def _follow_tip(self) -> None:
-        """Go on where another process has compacted this conversation to, with what is not stored yet at the end."""
+        """Switch to the session another process has compacted to; messages not yet stored stay at the end."""
         assert self.store is not None
         if self.store.tip(self.session.id) != self.session.id:
             unstored = self.rows[len(self.rows) - len(self._waiting) :]
@@ -91,13 +91,13 @@ class Record:
 
     def _warn(self, error: StorageError) -> None:
         is_known, self.trouble = self.trouble == error.message, error.message
-        if is_known:  # said when it began; who shows the turns says it after each
+        if is_known:  # warned when it began; the chat repeats it after each turn
             return
         log.warning("turn not stored: %s", error.message)
         self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
 
     def apply_compaction(self, compaction: Compaction) -> None:
-        """Replace the covered messages by their summary, here and in the store."""
+        """Replace the covered messages by their summary, in memory and in the store."""
         by_id = {row.id: row for row in self.rows}
         session_id = compaction.new_session_id or self.session.id
         if self.store is not None and self.exists and not self.trouble:
@@ -112,7 +112,7 @@ class Record:
         self.rows = [*head, summary, *tail]
 
     def _keep_late_messages(self, compaction: Compaction, late: Sequence[MessageId]) -> Compaction:
-        """Keep what other processes said meanwhile: before a question that is still open, so that it stays the last."""
+        """Add messages that other processes stored meanwhile to the tail, before a question that is still open."""
         if not late:
             return compaction
         last = self.rows[-1].message
@@ -123,7 +123,7 @@ class Record:
         return replace(compaction, kept_tail=(*tail[:place], *late, *tail[place:]))
 
     def catch_up(self) -> bool:
-        """Go on where another process left the conversation; False when none has compacted it."""
+        """Switch to the context that another process compacted; return False when none has."""
         if self.store is None or not self.exists or self.trouble:
             return False
         tip = self.store.tip(self.session.id)
@@ -144,11 +144,11 @@ class Record:
     def _prefer_originals(
         rows: Sequence[StoredMessage], by_id: Mapping[MessageId, StoredMessage]
     ) -> list[StoredMessage]:
-        """Prefer what this process holds: the store has credentials redacted, and the prefix must not move."""
+        """Prefer the rows in memory: the store redacts credentials, and the prompt prefix must not change."""
         return [by_id.get(row.id, row) for row in rows]
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
-        """Keep a small fact with a session of the conversation, as well as that goes."""
+        """Store a small value with a session, best effort."""
         if self.store is None or not self.exists:
             return
         try:
@@ -157,7 +157,7 @@ class Record:
             log.warning("note %s not stored: %s", key, error)
 
     def noted(self, session_id: SessionId, key: str) -> JSON:
-        """Return a fact that was kept, None when there is none."""
+        """Return a stored value, or None."""
         if self.store is None or not self.exists:
             return None
         try:
@@ -166,7 +166,7 @@ class Record:
             return None
 
     def set_prompt(self, prompt: str) -> None:
-        """Keep the prompt that the session reuses from now on."""
+        """Set and store the prompt that the session reuses from now on."""
         self.prompt = prompt
         if self.store is not None and self.exists:
             try:

@@ -1,4 +1,4 @@
-"""How well a short text answers a question: shared words, whatever their endings, in any script."""
+"""Relevance of short texts to a question: shared words, regardless of inflection and script."""
 
 import re
 import unicodedata
@@ -12,7 +12,7 @@ from kept.sessions.search.analysis import stop_words
 _WORD: Final = re.compile(r"[^\W_]+", re.UNICODE)
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
 _SHORT_PART: Final = re.compile(r"\b([^\W_]{1,2})-(?=[^\W_]{2})")
-"""The hyphen of a word that is as often written without: e-mail, wi-fi."""
+"""The optional hyphen of words such as e-mail and wi-fi."""
 _COURTESY, _NAMING = (
     frozenset(words.split())
     for words in (
@@ -20,7 +20,7 @@ _COURTESY, _NAMING = (
         "name names called call heisst heissen heisse llama llaman llamo appelle appellent 叫 名字",
     )
 )
-"""Words that mean nothing here, and words that ask for a name: beside these it counts whose."""
+"""Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
 _PREFIX: Final = 4
 _KIN: Final = tuple(
     frozenset(words.split())
@@ -50,9 +50,9 @@ _KIN: Final = tuple(
 )
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
 _CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
-"""Words of one character that carry the meaning of a short question; pairs with a stop character lose them."""
+"""One-character content words; bigrams with a stop character would lose them."""
 _CJK_ORDER: Final = re.compile("记住|記住|记得|記得")
-"""The words of an order to remember: they say nothing of what is remembered, and hold the character of living."""
+"""Orders to remember: not content, and their second character also means "to live"."""
 _CJK_BETWEEN: Final = re.compile(f"[{''.join(sorted(_CJK_STOP | _CJK_WORDS))}]+")
 _WHEN: Final = re.compile(
     r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
@@ -66,9 +66,9 @@ _TIME: Final = re.compile(
 
 
 def relevances(question: str, texts: Sequence[str]) -> list[float]:
-    """Return a score per text: 0 when it shares nothing with the question that carries meaning.
+    """Return a score per text: 0 when it shares no content word with the question.
 
-    Words that few of the texts have weigh more than words that all of them have.
+    Words that occur in few texts weigh more than words that occur in many.
     """
     asked = _terms(question)
     if not asked:
@@ -87,7 +87,7 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
 
 
 def count_shared_words(question: str, text: str) -> int:
-    """Return how many of the question's meaningful words the text holds."""
+    """Return how many content words of the question occur in the text."""
     found = _terms(text)
     return sum(1 for term in _terms(question) if any(_same(term, other) for other in found))
 

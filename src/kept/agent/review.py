@@ -1,4 +1,4 @@
-"""The background review: a restricted fork that looks back and keeps what will matter."""
+"""The background review: a restricted fork of the conversation that saves lasting facts and procedures."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 SKILL_CALLS = 5
-"""From so many tool calls in one turn on, its procedure may be worth keeping."""
+"""A turn with this many tool calls may contain a procedure worth saving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Nudges:
         return Nudges(turns, rounds)
 
     def memory_due(self, interval: int) -> bool:
-        """Whether memory is to be reviewed; an interval of 0 switches it off."""
+        """Whether a memory review is due; an interval of 0 turns it off."""
         return interval > 0 and self.turns >= interval
 
     def skills_due(self, interval: int, *, calls: int, corrected: bool) -> bool:
-        """Whether skills are to be reviewed: after much work, a correction, or many rounds."""
+        """Whether a skill review is due: after many calls, a correction, or many tool rounds."""
         if interval <= 0:
             return False
         return calls >= SKILL_CALLS or corrected or self.iterations >= interval
@@ -58,12 +58,12 @@ class Nudges:
         return replace(self, turns=0 if memory else self.turns, iterations=0 if skills else self.iterations)
 
     def as_json(self) -> dict[str, JSON]:
-        """Return what is kept with the session."""
+        """Return the value to store with the session."""
         return {"turns": self.turns, "iterations": self.iterations}
 
 
 def load_nudges(value: JSON) -> Nudges:
-    """Return the counters that a session was left with."""
+    """Return the stored counters of a session."""
     if not isinstance(value, Mapping):
         return Nudges()
     turns, iterations = value.get("turns"), value.get("iterations")
@@ -80,7 +80,7 @@ DIGEST_LINE_CHARS = 600
 
 @dataclass(slots=True)
 class Review:
-    """One review under way: what it wrote, and its transcript."""
+    """A running review: what it wrote, and its transcript."""
 
     group_id: str = field(default_factory=new_group_id)
     saved: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Review:
     transcript: list[Message] = field(default_factory=list)
 
     def hear(self, event: Event, /) -> None:
-        """Take down what the review wrote."""
+        """Record a write of the review."""
         match event:
             case MemoryWritten(after=after, before=before):
                 self.saved.append(after if after is not None else f"(removed) {before}")
@@ -100,7 +100,7 @@ class Review:
 
 
 def instruction(*, memory: bool, skills: bool) -> str:
-    """Return what the fork is asked."""
+    """Return the instruction for the fork."""
     tasks = [
         resource_text("kept.agent", name).strip()
         for name, wanted in (("review_memory.md", memory), ("review_skills.md", skills))
@@ -110,13 +110,13 @@ def instruction(*, memory: bool, skills: bool) -> str:
 
 
 async def review(conversation: "Conversation", *, memory: bool, skills: bool) -> Review | None:
-    """Run one review; its failure is logged, never an error of the turn."""
+    """Run one review; a failure is logged and never raised."""
     try:
         if conversation.parts.model is None or not _within_budget(conversation):
             return None
         done = await _run_review(conversation, memory=memory, skills=skills)
         conversation.review_sink = None
-    except Exception:  # background task: whatever fails here must not reach the chat
+    except Exception:  # background task: a failure must not reach the chat
         log.warning("review_failed", exc_info=True)
         return None
     await offload(_store_transcript, conversation, done)
@@ -168,7 +168,7 @@ async def _run_review(conversation: "Conversation", *, memory: bool, skills: boo
 
 
 def _describe_skill_change(answer: Message) -> str:
-    """Return in a sentence what `skill_manage` did, with the way back; nothing when it did nothing."""
+    """Describe what `skill_manage` did and how to undo it; empty when it did nothing."""
     try:
         row = json.loads(answer.text)
     except ValueError:
@@ -183,7 +183,7 @@ def _describe_skill_change(answer: Message) -> str:
 
 
 def _first_request(conversation: "Conversation", order: str) -> ChatRequest:
-    """Return the conversation, clean of recalled text, with the order at its end; the prefix stays cacheable."""
+    """Return the conversation without recalled text, followed by the instruction; its prefix is cached."""
     rows = [_strip_recalled(row) for row in conversation.record.rows]
     asked = build_request(
         conversation.prompt,
@@ -196,7 +196,7 @@ def _first_request(conversation: "Conversation", order: str) -> ChatRequest:
 
 
 def _strip_recalled(row: StoredMessage) -> StoredMessage:
-    """Return the row without recalled text, in words and thoughts."""
+    """Return the row without recalled text in content and reasoning."""
     thought = shown_thinking(row.message.reasoning)
     if thought != row.message.reasoning:
         row = replace(row, message=replace(row.message, reasoning=thought))
@@ -204,7 +204,7 @@ def _strip_recalled(row: StoredMessage) -> StoredMessage:
 
 
 def _digest_request(conversation: "Conversation", order: str) -> ChatRequest:
-    """Return what a cheaper model is given: the pages, the newest words, and only the tools that it may use."""
+    """Return the request for a cheaper model: the pages, the newest messages, and only the allowed tools."""
     lines = []
     for row in conversation.record.rows:
         text = " ".join(sanitize_context(row.message.text).split())
@@ -226,10 +226,10 @@ def _digest_request(conversation: "Conversation", order: str) -> ChatRequest:
 
 
 def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
-    """Return the tool without what was recalled: recalled memory must not come back as new."""
+    """Return the memory tool, refusing text that was recalled: it must not be saved as new."""
     if tool.schema.name != "memory":
         return tool
-    # what earlier processes recalled stands in the rows only
+    # texts recalled by earlier processes are only in the rows
     stored = [
         unwrapped(row.api_content.removeprefix(row.message.text)) for row in conversation.record.rows if row.api_content
     ]
@@ -255,7 +255,7 @@ def _same(text: str, recalled: set[str]) -> bool:
 
 
 def _usage_sink(conversation: "Conversation") -> EventSink:
-    """Return a sink that only counts: the fork's words and calls are nobody's business while they happen."""
+    """Return a sink that passes on usage only; the fork's text and calls are not shown."""
 
     def hear(event: Event, /) -> None:
         if isinstance(event, ModelCalled):
@@ -270,7 +270,7 @@ def _within_budget(conversation: "Conversation") -> bool:
 
 
 def _store_transcript(conversation: "Conversation", done: Review) -> None:
-    """Keep the transcript of the review as a hidden session."""
+    """Store the transcript of the review as a hidden session."""
     store = conversation.parts.sessions
     if store is None or conversation.incognito or conversation.parts.model is None:
         return

@@ -1,6 +1,6 @@
-"""What a person says about themself: orders to remember, and facts that can be read off plain speech.
+"""Statements in a message: orders to remember, and facts stated in plain sentences.
 
-The rules stand per language in `statements.toml`; the words that are kept are the person's own.
+The rules per language are in `statements.toml`; the saved words are the user's own.
 """
 
 import re
@@ -17,17 +17,17 @@ _FLAGS = re.IGNORECASE | re.DOTALL
 
 
 class Kind(StrEnum):
-    """How sure it is that the person wants this kept."""
+    """How certain it is that the user wants this saved."""
 
     ORDER = "order"
     """ "Remember that …": saved at once."""
     INFERRED = "inferred"
-    """A preference, a name, a correction: waits for a yes."""
+    """A preference, a name, a correction: staged until confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Words worth keeping, for one page."""
+    """A text to save, and its page."""
 
     kind: Kind
     text: str
@@ -42,7 +42,7 @@ _BACKWARD: Final = re.compile(
     r"(?: that| this| it| das| eso| esto| ça| cela|这个|这一点)?[.!。\uff01]*$",
     re.IGNORECASE,
 )
-"""An order that points back: what came before it is meant."""
+"""An order that refers to the previous sentence."""
 _QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
 _ASKED: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
 _QUESTION_WORD: Final = re.compile(
@@ -63,12 +63,12 @@ _CLOSED: Final = re.compile(
     r"\b(?:dr|mr|mrs|ms|prof|st|jr|sr|sra|hr|nr|no|z\. ?b|d\. ?h|bzw|ca|e\.g|i\.e|vs|approx|mme|mlle|av|tel|inkl)\.$",
     re.IGNORECASE,
 )
-"""An abbreviation, after whose full stop the sentence goes on."""
+"""An abbreviation; its full stop does not end the sentence."""
 _ORDINAL: Final = re.compile(r"\b\d{1,2}\.$")
 _MONTH: Final = re.compile(
     r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[kc]t|nov|de[zc])\w*\b|(?-i:[a-zà-ÿ])", re.IGNORECASE
 )
-"""What follows a number with a full stop that is a day, or goes on in small letters."""
+"""What follows an ordinal such as "3." within a sentence: a month, or a lower-case word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class _Order:
     language: str
     pattern: re.Pattern[str]
     asks: bool
-    """Whether it may be put as a question."""
+    """Whether the order may be phrased as a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
     orders: tuple[_Order, ...]
     persons: tuple[tuple[str | None, re.Pattern[str]], ...]
-    """Each with the only language that it is read in, None for every one."""
+    """Each with the only language it applies to, or None for all."""
     inferred: tuple[re.Pattern[str], ...]
     corrections: tuple[re.Pattern[str], ...]
     lead: re.Pattern[str]
@@ -116,7 +116,7 @@ def _table() -> _Table:
 
 
 def statements(text: str) -> list[Statement]:
-    """Return what in `text` is worth keeping: an order as one statement, else sentences that state a fact."""
+    """Return the statements of a message: an order as one statement, or each sentence that states a fact."""
     order = parse_order(text)
     if order is not None:
         return [order]
@@ -136,33 +136,33 @@ def statements(text: str) -> list[Statement]:
 
 
 def strip_greeting(text: str) -> str:
-    """Return what is said after a greeting or a "by the way"."""
+    """Return the text after a greeting or a "by the way"."""
     return _table().lead.sub("", text)
 
 
 def asks_everything(text: str) -> bool:
-    """Whether a message asks for all that is known."""
+    """Whether a message asks for everything that is known."""
     return _table().everything.fullmatch(text) is not None
 
 
 def forget_request(text: str) -> str | None:
-    """Return what the person orders to be forgotten, None when they order nothing."""
+    """Return what the user wants forgotten, or None."""
     match = _table().forget.match(strip_greeting(text))
     return _tidy(match["text"]) if match is not None and not _QUESTION.search(text) else None
 
 
 def is_question(text: str) -> bool:
-    """Whether a message asks for something rather than tells it."""
+    """Whether a message is a question."""
     return bool(_QUESTION.search(text) or _QUESTION_WORD.match(text))
 
 
 def is_correction(text: str) -> bool:
-    """Whether a message sets right what was said or done before it."""
+    """Whether a message corrects what was said or done before."""
     return any(pattern.search(text.strip()) for pattern in _table().corrections)
 
 
 def parse_order(text: str) -> Statement | None:
-    """Return what the person orders to be remembered, in their own words, None when they order nothing."""
+    """Return what the user orders to remember, in their own words, or None."""
     if _ASKING_BACK.search(text) or _BACKWARD.match(text):
         return None
     bare = strip_greeting(text)
@@ -178,7 +178,7 @@ def parse_order(text: str) -> Statement | None:
 
 
 def _is_about_person(text: str, language: str) -> bool:
-    """Whether a fact speaks of whoever says it; many languages say so in the verb alone."""
+    """Whether a fact is about the speaker; some languages mark this only in the verb."""
     return any(pattern.search(text) for only, pattern in _table().persons if only in {None, language})
 
 
@@ -195,6 +195,6 @@ def _sentences(text: str) -> list[str]:
 
 
 def _tidy(text: str) -> str:
-    """Return the words without the quotation marks around them and the full stop after them."""
+    """Return the text without enclosing quotation marks and final punctuation."""
     kept = text.strip().strip('"“”„«»「」').strip()
     return re.sub(r"(?<![.])[.。!?\uff01\uff1f]+$", "", kept).strip() or kept

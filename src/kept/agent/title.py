@@ -1,4 +1,4 @@
-"""The title of a session: its first words, or the name that a model gives it."""
+"""The title of a session: its first words, or a title from a model."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _MESSAGE_CHARS = 1_000
 
 
 def first_words(text: str) -> str:
-    """Return the beginning of what was said, cut at a word; nothing when it has no words."""
+    """Return the first words of a message, cut at a word boundary; empty when it has none."""
     words = " ".join(text.split())
     short = words[:FIRST_CHARS]
     title = words if len(words) <= FIRST_CHARS else f"{short.rpartition(' ')[0] or short}…"
@@ -21,7 +21,7 @@ def first_words(text: str) -> str:
 
 
 def ask_for_title(model: Completes, rows: Sequence[StoredMessage]) -> str:
-    """Return what `model` calls a conversation that begins with `rows`, or raise a ModelError."""
+    """Ask `model` for a title of a conversation that begins with `rows`; may raise a ModelError."""
     order = resource_text("kept.agent", "title.md").strip()
     said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
     lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()

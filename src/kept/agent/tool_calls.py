@@ -1,4 +1,4 @@
-"""Acting: the tool calls of one answer, checked, approved, run side by side where they may."""
+"""Tool calls of one answer: validated, approved, and run in parallel where the tools allow it."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ def deny(_tool: Tool, _parse_arguments: dict[str, JSON]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A call and its answer, as the model gets it."""
+    """A tool call and its result, as the model sees it."""
 
     call: ToolCall
     message: Message
@@ -41,7 +41,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnvironment:
-    """What the calls of one answer run with."""
+    """What the tool calls of one answer need to run."""
 
     toolbox: Toolbox
     context: ToolContext
@@ -51,7 +51,7 @@ class ToolEnvironment:
 
 
 async def run_tools(calls: Sequence[ToolCall], environment: ToolEnvironment) -> list[ToolResult]:
-    """Run the calls and return their answers in the order of the calls; a failure is an answer too."""
+    """Run the calls and return their results in the same order; a failure is a result too."""
     answers: dict[int, ToolResult] = {}
 
     async def run(place: int, call: ToolCall) -> None:
@@ -107,14 +107,14 @@ def _parse_arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
         return f"the arguments are not valid JSON: {error}"
     if not isinstance(given, dict):
         return "the arguments must be a JSON object"
-    # tools answer bad arguments themselves, with a better remedy; foreign ones may not
+    # our memory tools report bad arguments themselves, with a better remedy; other tools may not
     return (mismatch(given, tool.schema.parameters) or given) if tool.schema.toolset != "memory" else given
 
 
 def _invoke(tool: Tool, arguments: dict[str, JSON], context: ToolContext) -> dict[str, JSON]:
     try:
         return dict(tool.call(arguments, context))
-    except Exception as error:  # tool call: a failure is an answer, not a crash
+    except Exception as error:  # tool call: a failure is reported to the model
         log.warning("tool %s failed", tool.schema.name, exc_info=True)
         return _failure(f"{tool.schema.name} failed: {type(error).__name__}: {error}", "try it another way")
 
@@ -142,7 +142,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def mismatch(value: Any, schema: Mapping[str, JSON], *, where: str = "arguments") -> str | None:
-    """Return what about `value` the schema does not accept, None when it fits."""
+    """Return why `value` does not match the schema, or None; checks the keywords that tools use."""
     kinds = schema.get("type")
     names = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Sequence) else []
     if names and not any(_has_type(value, str(name)) for name in names):

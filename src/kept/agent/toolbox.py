@@ -1,4 +1,4 @@
-"""The toolbox: every tool that an agent has on its platform, in a fixed order."""
+"""The toolbox: the tools of an agent in a fixed order, and the `todo` tool."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,35 +13,35 @@ CORE = (
     "memory", "session_search", "skills_list", "skill_view", "skill_manage", "todo", "delegate_task",
     "read_file", "write_file", "edit_file", "list_files", "search_files", "terminal",
 )  # fmt: skip
-"""Names that no plugin can take."""
+"""Tool names that plugins cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """Tools by name; the order is the order in which models are told of them."""
+    """Tools by name, in the order in which they are sent to models."""
 
     tools: Mapping[str, Tool]
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """Return what models are told."""
+        """The schemas, as they are sent to models."""
         return tuple(tool.schema for tool in self.tools.values())
 
     def only(self, names: Iterable[str]) -> "Toolbox":
-        """Return the toolbox with just these tools."""
+        """Return a toolbox with these tools only."""
         wanted = set(names)
         return Toolbox({name: tool for name, tool in self.tools.items() if name in wanted})
 
 
 def build_toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Sequence[str] | None) -> Toolbox:
-    """Return the tools of the chosen toolsets; plugins follow the core and cannot take its names."""
+    """Return the tools of the chosen toolsets; plugin tools come after core tools and cannot replace them."""
     found: dict[str, Tool] = {}
     for tool in (*core, *plugins):
         name = tool.schema.name
         if toolsets is not None and tool.schema.toolset not in toolsets:
             continue
         if name in found or (name in CORE and tool not in core):
-            log.warning("the tool %s is there already; the second one is left out", name)
+            log.warning("a tool named %s exists already; the second one is left out", name)
             continue
         found[name] = tool
     return Toolbox(found)
@@ -52,7 +52,7 @@ STATES = ("pending", "in_progress", "done", "cancelled")
 
 @dataclass(slots=True)
 class TodoList:
-    """The steps of the task at hand, by session."""
+    """The plan of the current task, by session."""
 
     steps: dict[str, list[Mapping[str, JSON]]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""One turn: recall ▸ assemble ▸ think ⇄ act ▸ settle."""
+"""One turn: receive the message ▸ recall ▸ call the model ⇄ run tools ▸ settle."""
 
 import time
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ INTERRUPTED = "[interrupted by the user]"
 
 @dataclass(slots=True)
 class Turn:
-    """What a running turn has come to."""
+    """The state of a running turn."""
 
     text: str
     began: float
@@ -37,20 +37,20 @@ class Turn:
     notice: str = ""
     """What changed on the pages since the last turn."""
     is_stored: bool = False
-    """Whether the person's message is in the record."""
+    """Whether the user's message has been added to the record."""
     spent: Spent = field(default_factory=Spent)
     calls: list[ToolUse] = field(default_factory=list)
     saved: list[SavedEntry] = field(default_factory=list)
     streamed: StreamedText = field(default_factory=StreamedText)
     answer: str = ""
     final: Message | None = None
-    """The model's last message whole, with its thinking."""
+    """The model's last message, complete with its reasoning."""
     interrupted: bool = False
     stopped_by: str = ""
 
 
 async def take_turn(conversation: "Conversation", text: str) -> Answer:
-    """Answer one message of a person; whatever happens, what was said is kept."""
+    """Answer one message; the message and the partial answer are stored even when the turn fails."""
     turn = Turn(text, time.monotonic(), len(conversation.record.rows))
     conversation.current = turn
     failure: KeptError | None = None
@@ -82,7 +82,7 @@ async def take_turn(conversation: "Conversation", text: str) -> Answer:
 
 
 async def _receive(conversation: "Conversation", turn: Turn) -> None:
-    """Keep the message with what is recalled for it; a person who interrupts does not wait for providers."""
+    """Recall memory for the message and store both; an interrupt does not wait for providers."""
     with anyio.CancelScope(shield=True):
         turn.notice = await offload(conversation.begin_turn, turn.text)
     recalled = await offload(conversation.recall, turn.text, abandon=True)
@@ -98,7 +98,7 @@ async def _store_message(conversation: "Conversation", turn: Turn, background: l
 
 
 async def _answer_in_time(conversation: "Conversation", turn: Turn) -> None:
-    """Answer before the time is over; a model or a tool that takes longer is not waited for."""
+    """Answer within the time limit; a model call or tool that exceeds it is cancelled."""
     seconds = conversation.parts.limits.seconds
     with anyio.move_on_after(None if seconds is None else seconds - (time.monotonic() - turn.began)) as clock:
         await _answer(conversation, turn)
@@ -107,7 +107,7 @@ async def _answer_in_time(conversation: "Conversation", turn: Turn) -> None:
 
 
 def _stop(conversation: "Conversation", turn: Turn, limit: str) -> None:
-    """End the turn at a limit: what was said so far, and where it stands."""
+    """End the turn at a limit: the partial answer, followed by a notice."""
     turn.stopped_by = limit
     stands = limit_notice(limit, turn.calls)
     before = f"{turn.streamed.text}\n\n" if turn.streamed.text else ""
@@ -116,7 +116,7 @@ def _stop(conversation: "Conversation", turn: Turn, limit: str) -> None:
 
 
 async def _answer(conversation: "Conversation", turn: Turn) -> None:
-    """Think and act until there is an answer or a limit."""
+    """Call the model and run its tools until it answers or a limit is reached."""
     if conversation.parts.model is None:
         await _answer_without_model(conversation, turn)
         return
@@ -146,7 +146,7 @@ async def _answer_without_model(conversation: "Conversation", turn: Turn) -> Non
 
 
 async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
-    """Make one model call; a context that overflows is compacted once and tried again."""
+    """Make one model call; when the context overflows, compact it and try once more."""
     model = conversation.parts.model
     assert model is not None
     await conversation.preflight()
@@ -205,7 +205,7 @@ def _new_message(
 
 
 def _closing_message(conversation: "Conversation", turn: Turn, failure: KeptError | None) -> NewMessage:
-    """Return the last message of the turn, so that the next request extends this one."""
+    """Return the last message of the turn; it is always stored, so that the next request extends this one."""
     if turn.interrupted:
         turn.answer = turn.streamed.text
         text = f"{turn.streamed.text}\n\n{INTERRUPTED}" if turn.streamed.text else INTERRUPTED
@@ -218,7 +218,7 @@ def _closing_message(conversation: "Conversation", turn: Turn, failure: KeptErro
 
 
 def _settle(conversation: "Conversation", turn: "Turn", closing: NewMessage) -> None:
-    """Store the end of the turn; a finished one goes to the providers' outbox in the same transaction."""
+    """Store the closing message; queue a finished turn for the providers in the same transaction."""
     if conversation.parts.providers is None:
         conversation.record.add([closing])
     else:
@@ -229,7 +229,7 @@ def _settle(conversation: "Conversation", turn: "Turn", closing: NewMessage) -> 
 def _store_with_outbox(
     conversation: "Conversation", turn: "Turn", closing: NewMessage, providers: "ProviderManager"
 ) -> None:
-    # imported here, because most conversations have no provider and the manager is slow to load
+    # imported here: most conversations have no provider, and these modules are slow to load
     from kept.providers.content import plain_messages
     from kept.providers.writes import FinishedTurn
 

@@ -1,4 +1,4 @@
-"""The workspace tools: read, write, edit, list and search files, and run commands."""
+"""The workspace tools: files and shell commands in the user's folder, and when they need approval."""
 
 import fnmatch
 import json
@@ -33,7 +33,7 @@ _DANGEROUS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folder that a person works in."""
+    """The user's working folder."""
 
     folder: Path
 
@@ -59,7 +59,7 @@ class Workspace:
         ]
 
     def needs_asking(self, name: str, arguments: Mapping[str, JSON]) -> bool:
-        """Whether a call asks first even where approvals are automatic: dangerous commands, files outside."""
+        """Whether a call needs approval even in `auto` mode: dangerous commands, files outside the folder."""
         if name == "terminal":
             return bool(_DANGEROUS.search(str(arguments.get("command", ""))))
         return not self._inside(str(arguments.get("path", "")))
@@ -93,7 +93,7 @@ class Workspace:
         return {"success": True, "path": str(path), "chars": len(content)}
 
     def edit(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
-        """Replace one passage."""
+        """Replace one passage of a file."""
         path, old = self._path(arguments), str(arguments.get("old_text", ""))
         try:
             text = path.read_text(encoding="utf-8")
@@ -133,7 +133,7 @@ class Workspace:
         return {"success": True, "hits": hits[:MAX_HITS], "count": len(hits)}
 
     def terminal(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
-        """Run a command in the person's shell."""
+        """Run a shell command."""
         shell = str(arguments.get("command", ""))
         try:
             done = run_command(shell, folder=self.folder, seconds=TERMINAL_SECONDS, most_bytes=4 * MAX_READ_CHARS)
@@ -185,16 +185,16 @@ _PIECE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended; no exit code when it was ended."""
+    """The result of a command; no exit code when it was killed."""
 
     output: str
     exit_code: int | None
 
 
 def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) -> CommandResult:
-    """Run `command` and return the end of what it printed; raises OSError where there is no shell.
+    """Run `command` and return the end of its output; raise OSError when there is no shell.
 
-    It gets a process group of its own, so that what it started ends with it.
+    It gets its own process group, so that its child processes are killed with it.
     """
     from kept.agent.offload import is_cancelled  # loads the event loop, which `kept tool` does not need otherwise
 
@@ -215,7 +215,7 @@ def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) 
 
 
 def _read_output(process: "subprocess.Popen[bytes]", pipe: int, said: bytearray) -> bool:
-    """Take what was printed meanwhile; False at the end, also where something in the background keeps the pipe."""
+    """Read available output; return False at the end, even when a background process keeps the pipe open."""
     was_running = process.poll() is None
     if select.select([pipe], [], [], _LOOK_SECONDS)[0]:
         piece = os.read(pipe, _PIECE)
@@ -235,7 +235,7 @@ def _text(said: bytearray) -> str:
 
 
 class Permission(StrEnum):
-    """What the settings say to a call."""
+    """Whether the settings allow a tool call."""
 
     GIVEN = "given"
     DENIED = "denied"
@@ -245,7 +245,7 @@ class Permission(StrEnum):
 def permission(
     tool: Tool, arguments: Mapping[str, JSON], *, workspace: Workspace, mode: Approvals, yes_to_reads: bool = False
 ) -> Permission:
-    """Return what the settings say to a call of a tool that asks."""
+    """Return whether the settings allow a call, deny it, or leave it to the user."""
     if mode == "deny":
         return Permission.DENIED
     is_risky = workspace.needs_asking(tool.schema.name, arguments)

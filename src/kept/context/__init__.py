@@ -1,1 +1,1 @@
-"""The context: messages in, fewer messages out, and nothing lost."""
+"""Context engines: messages in, fewer messages out; the originals stay in the store."""

@@ -1,4 +1,4 @@
-"""Boundaries: which messages stay at the head and the tail, and which lie between."""
+"""Boundaries of a compaction: message sizes, and which messages stay as head and tail."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ MOST_CORRECTION = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rows with their sizes, brought into line with what the endpoint reported."""
+    """Rows with their token sizes, scaled to what the endpoint reported."""
 
     rows: Sequence[StoredMessage]
     messages: Sequence[Message]
@@ -40,13 +40,13 @@ class Measured:
 
 
 def measure(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
-    """Return `rows` measured; a reported size larger than the estimate scales every message up."""
+    """Measure `rows`; when the reported size exceeds the estimate, every size is scaled up."""
     messages = [as_sent(row) for row in rows]
     sizes = [count(message) for message in messages]
     guess = limits.overhead + sum(sizes)
     correction = 1.0
     if current_tokens is not None and guess:
-        # a reading from before the newest messages is too small, so it never scales down
+        # a report may be older than the newest messages and then too small, so never scale down
         correction = min(MOST_CORRECTION, max(1.0, current_tokens / guess))
     if correction > 1.0:
         sizes = [int(size * correction + 0.999) for size in sizes]
@@ -56,37 +56,37 @@ def measure(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, curr
 CONTENT_SHARE = 0.20
 LEAST_SUMMARY = 2_000
 TINY_SUMMARY = 120
-"""What the strictest pass still gives to the summary, even at the minimum."""
+"""The least summary budget of the strictest pass."""
 SHORT_SUMMARY = 400
-"""What the strictest pass gives to the summary where there is room: less would say nothing in a small window."""
+"""The summary budget of the strictest pass when there is room; a smaller summary is useless."""
 PASSES = 3
 SHRUNK_SHARE = 0.60
-"""How much of its room a tail that must shrink may fill; up to the brim, the next turn would compact again."""
+"""A shrinking tail fills at most this share of its room; a full one would compact again next turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a compaction cuts; places are those of the messages that were given."""
+    """Where a compaction cuts; numbers are positions in the given messages."""
 
     head: tuple[int, ...]
     covered: tuple[int, ...]
     tail: tuple[int, ...]
     summary_budget: int
     predicted: int
-    """Tokens of the next request at most, when the summary keeps to its budget."""
+    """Upper bound for the tokens of the next request."""
     strictness: int = 1
 
     @property
     def by_rule(self) -> bool:
-        """Whether this pass is the one that asks no model."""
+        """Whether this is the pass without a model."""
         return self.strictness >= PASSES
 
 
 def plan_cut(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> Plan | None:
-    """Return the mildest of three passes that ends below the threshold, else the strictest.
+    """Return the mildest of three passes that ends below the threshold, or else the strictest.
 
-    None when nothing lies between head and tail. Below the threshold, where only a person's wish
-    leads, the tail keeps its share of what there is.
+    Return None when nothing lies between head and tail. Below the threshold (a forced compaction),
+    the tail keeps its share of the current size.
     """
     total = limits.overhead + sum(sizes)
     if total < limits.threshold:
@@ -95,7 +95,7 @@ def plan_cut(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limit
     for strictness in range(1, PASSES + 1 if total >= limits.threshold else PASSES):
         plan = _plan_pass(messages, sizes, limits=_tighten(limits, strictness), strictness=strictness)
         if plan is None and total < limits.threshold and any(map(is_summary, messages)):
-            return None  # a wish that was just fulfilled is not fulfilled again with a smaller tail
+            return None  # already compacted on request; do not shrink the tail further
         if plan is None:
             continue
         best = plan if best is None or plan.predicted <= best.predicted else best
@@ -105,10 +105,10 @@ def plan_cut(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limit
 
 
 def head_length(messages: Sequence[Message], protect_first: int) -> int:
-    """Return how many messages the head holds; it never cuts a group or takes in a summary."""
+    """Return the length of the head; it never splits a group or contains a summary."""
     spoken = (place for place, one in enumerate(messages) if one.role is not Role.SYSTEM)
     systems = next(spoken, len(messages))
-    # the system prompt travels beside the messages and counts as the first of those protected
+    # the system prompt is not among the messages, but counts as the first protected one
     wanted = systems + max(0, protect_first - max(1, systems))
     end = 0
     for group in groups(messages):
@@ -119,7 +119,7 @@ def head_length(messages: Sequence[Message], protect_first: int) -> int:
 
 
 def tail_start(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limits) -> int:
-    """Return where the tail begins: its budget counted backwards, at least the protected messages."""
+    """Return where the tail begins: within its budget, but at least the protected messages."""
     start, held = len(messages), 0
     for group in reversed(groups(messages)):
         cost = sum(sizes[group.start : group.stop])
@@ -187,10 +187,10 @@ def _shrink_tail(
     room: int,
     floor: int,
 ) -> int:
-    """Return where the tail begins once its oldest groups were let go to fit `room`, at most `floor`.
+    """Drop the oldest groups of the tail until it fits `room`; return its new start, at most `floor`.
 
-    A tail that does not fit shrinks further than it must, so that the talk can go on for a while.
-    The last user message stays wherever it stands; it is not counted off with its neighbours.
+    A tail that does not fit shrinks further than necessary, so that the next turns do not compact
+    again. The last user message is always kept and therefore not subtracted.
     """
     held = sum(sizes[start:]) + (sizes[pinned] if pinned is not None and pinned < start else 0)
     if held < room:
@@ -216,7 +216,7 @@ def _extend_tail(
     pinned: int | None,
     limits: Limits,
 ) -> int:
-    """Move the tail back over one answer where this lets the summary stand between two speakers."""
+    """Extend the tail by one answer when the summary would otherwise break the alternation of roles."""
     first = min(start, pinned) if pinned is not None else start
     if first != start or first >= len(messages) or messages[first].role is not Role.USER:
         return start

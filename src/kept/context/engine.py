@@ -1,31 +1,31 @@
-"""The context engine: decides when a conversation is made smaller, and makes it smaller.
+"""The context engine: decides when a conversation is compacted, and compacts it.
 
-Who calls it does this, in this order (spec: Boundaries); messages of a turn that still runs are
-appended to the store first, because a compaction names messages by their ids:
+The caller stores the messages of a running turn first, because a compaction names messages by their
+ids, and then does this, in this order:
 
-    rows = pruned_as_marked(store.context(session_id), store.noted(session_id, "pruned"))
-    if engine.should_compress(usage.prompt_tokens):          # real tokens; before a turn: …_preflight(rows)
-        if not store.lease(…): go on without                 # one compaction per session, all processes
+    rows = prune_as_marked(store.context(session_id), store.noted(session_id, "pruned"))
+    if engine.should_compress(usage.prompt_tokens):           # before a turn: should_compress_preflight(rows)
+        if not store.lease(…): skip                           # one compaction per conversation, in all processes
         text = providers.on_pre_compress(messages) if engine.writes_summary(rows, …) else ""
         match engine.compress(rows, current_tokens=…, memory_context=text):
             case Compaction() as done:
-                new = store.compact(session_id, done.placed(timestamp=…, child=new id or None))
-                prompt rebuilt with fresh memory, then with_note(prompt); store.set_system_prompt(new, …)
+                renew the lease, and follow a compaction that another process has made meanwhile
+                new = store.compact(session_id, done.into_session(timestamp=…, child=new id or None))
+                rebuild the prompt with fresh memory and with_note(prompt); store.set_system_prompt(new, …)
                 providers.on_session_switch(new, parent=session_id, reset=False, reason="compression")
                 store.note(new, "pruned", None)
             case Pruned() as small:
                 store.note(session_id, "pruned", small.mark)  # same session, no hook
-            case Unchanged(reason=why):
+            case Unchanged():
                 pass
-        store.note(session_id, "context", engine.state())    # cool-down and streaks survive a restart
-        tell the person outcome.note, when it is not empty
+        store.note(session_id, "context", engine.state())     # cooldown and counters survive a restart
+        show outcome.note to the user when it is not empty
         store.release(…)
-    request messages = sent(rows, read and pruned as above)  # pure; always valid for both APIs
+    messages of the next request = request_messages(rows, read and pruned as above)
 
 An engine's session id is that of the conversation's first session, so that its state and its tree
-outlive child sessions. Hygiene is the same call before the turn, with `force=True` when it was the
-number of messages that asked for it; an overflow that an endpoint reports is `force=True` too, and
-when `engine.overflow(rows)` is not None afterwards, that error ends the turn.
+survive child sessions. An overflow that an endpoint reports is compacted with `force=True`; when
+`engine.overflow(rows)` is not None afterwards, that error ends the turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
 
 Originals = Callable[[Sequence[MessageId]], Sequence[StoredMessage]]
-"""Reads messages back by their ids, compacted ones included; ids that are gone are left out."""
+"""Reads messages by id, including compacted ones; unknown ids are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Setup:
 
     window: Window
     count: Count
-    """Tokens of one message, by estimate."""
+    """Estimates the tokens of one message."""
     clock: Clock
     redact: Redact
     settings: CompressionSettings = CompressionSettings()  # noqa: RUF009 - frozen
@@ -67,7 +67,7 @@ class Setup:
     deadline_seconds: float = 180.0
     """How long one call of the summary model may take."""
     given_up: Callable[[], bool] = lambda: False
-    """Whether whoever asked for the compaction has stopped waiting for it."""
+    """Whether the caller of the compaction was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class Preview:
 
 
 class ContextEngine:
-    """The base of every engine, with defaults for all but `compress`.
+    """The base class of every engine, with defaults for everything but `compress`.
 
-    Inherited rather than a Protocol because plugins get the defaults and only write what differs.
+    A base class instead of a Protocol, so that plugins inherit the defaults.
     One engine serves one conversation; `prepare` is called before anything else.
     """
 
     name: ClassVar[str] = ""
-    """The word that `context.engine` names it by."""
+    """The name for the setting `context.engine`."""
     description: ClassVar[str] = ""
 
     setup: Setup
@@ -98,22 +98,22 @@ class ContextEngine:
     last_prompt_tokens: int = 0
 
     def prepare(self, setup: Setup) -> None:
-        """Take what the engine works with."""
+        """Set what the engine works with."""
         self.setup = setup
 
     @property
     def limits(self) -> Limits:
-        """Return the token limits of the present window."""
+        """The token limits of the current window."""
         return limits(self.setup.window, self.setup.settings)
 
     def should_compress(self, prompt_tokens: int) -> bool:
-        """Whether a request of this size is reason to compress now."""
+        """Whether to compress after a request of this size."""
         if not self.setup.settings.enabled or prompt_tokens < self.limits.threshold:
             return False
         return self._rests(prompt_tokens) is None
 
     def should_compress_preflight(self, rows: Sequence[StoredMessage]) -> bool:
-        """Whether the estimate is reason to compress before a turn."""
+        """Whether to compress before a turn, by estimate."""
         return self.should_compress(self.measure(rows).total)
 
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
@@ -122,7 +122,7 @@ class ContextEngine:
         return plan_cut(held.messages, held.sizes, limits=self.limits) is not None
 
     def preview(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Preview | None:
-        """Return what a forced compaction would do, None when nothing; asks no model and changes nothing."""
+        """Return what a forced compaction would do, or None; calls no model and changes nothing."""
         held = self.measure(rows, current_tokens)
         plan = plan_cut(held.messages, held.sizes, limits=self.limits)
         if plan is None:
@@ -141,41 +141,41 @@ class ContextEngine:
     ) -> Outcome:
         """Return the smaller context, or the unchanged one with the reason; stores nothing.
 
-        `current_tokens` is what the endpoint reported for the last request. `force` is a person's
-        wish or an overflow: it overrides the threshold, cool-downs and earlier poor results.
+        `current_tokens` is what the endpoint reported for the last request. `force` (a user's request
+        or an overflow) overrides the threshold, cooldowns and pauses.
         """
         raise NotImplementedError
 
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
-        """Whether `compress` would let messages leave the context now; only then providers are asked first."""
+        """Whether `compress` would remove messages from the context; only then providers are called first."""
         del rows, current_tokens, force
         return True
 
     def update_from_response(self, usage: Usage) -> None:
-        """Hear what the endpoint reported for a request."""
+        """Record what the endpoint reported for a request."""
         self.last_prompt_tokens = usage.prompt_tokens
         self.backoff = self.backoff.after_reading(usage.prompt_tokens, self.limits.threshold)
 
     def update_model(self, window: Window, model: Completes | None = None) -> None:
-        """Hear that the conversation goes on with another model, or with other tools in its prompt."""
+        """Switch to another window and model, or to other tools in the prompt."""
         self.setup = replace(self.setup, window=window, model=model or self.setup.model)
 
     def on_session_start(self, session_id: SessionId, *, state: JSON = None) -> None:
-        """Begin or resume a conversation; `state` is what `state()` gave when it was last left."""
+        """Begin or resume a conversation; `state` is the last stored value of `state()`."""
         self.session_id = session_id
         self.backoff = load_backoff(state)
 
     def on_session_end(self, session_id: SessionId, rows: Sequence[StoredMessage]) -> None:
-        """Hear that the conversation ended."""
+        """End the conversation; the default does nothing."""
 
     def on_session_reset(self) -> None:
-        """Forget what belongs to the conversation so far."""
+        """Reset the state of the conversation."""
         self.backoff, self.last_prompt_tokens = Backoff(), 0
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
-        """Return the tools that the engine brings to the agent."""
+        """Return the schemas of the engine's tools."""
         return ()
 
     def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
@@ -202,7 +202,7 @@ class ContextEngine:
         }
 
     def state(self) -> JSON:
-        """Return what must survive a restart; the caller stores it with the session."""
+        """Return the state that must survive a restart; the caller stores it with the session."""
         return self.backoff.as_json()
 
     def measure(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Measured:
@@ -213,7 +213,7 @@ class ContextEngine:
     """Deprecated name of `measure`, for engines that call it."""
 
     def overflow(self, rows: Sequence[StoredMessage]) -> ContextOverflow | None:
-        """Return the error that no compaction can avert: what must be sent exceeds the window."""
+        """Return an error when even the smallest possible request exceeds the window."""
         held = self.measure(rows)
         place = last_user(held.messages)
         needed = held.overhead + (held.sizes[place] if place is not None else 0)
@@ -226,7 +226,7 @@ class ContextEngine:
         )
 
     def _rests(self, tokens: int) -> Why | None:
-        """Return why an automatic compaction waits; near the end of the window nothing waits."""
+        """Return why an automatic compaction must wait; near the end of the window it never waits."""
         if tokens >= self.limits.urgent:
             return None
         if self.backoff.is_stopped:
@@ -234,7 +234,7 @@ class ContextEngine:
         return Why.COOLING_DOWN if self.backoff.is_cooling(self.setup.clock.now().timestamp()) else None
 
     def _why_not_now(self, held: Measured) -> Unchanged | None:
-        """Return why an automatic compaction of these rows is not due."""
+        """Return why an automatic compaction of these rows is not due, or None."""
         if not self.setup.settings.enabled:
             return Unchanged(tuple(held.messages), Why.DISABLED)
         if held.total < self.limits.threshold:

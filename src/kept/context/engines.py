@@ -1,4 +1,4 @@
-"""A foreign engine behind a guard: what it breaks, the built-in compressor does instead."""
+"""The available context engines, and the guard around those of plugins."""
 
 import inspect
 import logging
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class GuardedEngine(ContextEngine):
-    """An engine that a plugin brought; every call of it may fail without harm."""
+    """A plugin's engine; when a call of it fails, the built-in compressor takes over."""
 
     def __init__(self, engine: ContextEngine, name: str) -> None:
         self._engine = engine
@@ -37,13 +37,13 @@ class GuardedEngine(ContextEngine):
         self.failures = 0
 
     def prepare(self, setup: Setup) -> None:
-        """Prepare the engine and the one that stands in for it."""
+        """Prepare the engine and its fallback."""
         self.setup = setup
         self._spare.prepare(setup)
         self._tell(lambda: self._engine.prepare(setup))
 
     def should_compress(self, prompt_tokens: int) -> bool:
-        """Whether the engine wants to compress; near the end of the window its no is not heard."""
+        """Whether to compress; near the end of the window the fallback decides."""
         wants = self._call(lambda: bool(self._engine.should_compress(prompt_tokens)), default=None)
         if wants is None or prompt_tokens >= self.limits.urgent:
             return self._spare.should_compress(prompt_tokens)
@@ -57,7 +57,7 @@ class GuardedEngine(ContextEngine):
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
-        """Whether messages would leave the context; an engine that fails to say counts as yes."""
+        """Whether messages would leave the context; True when the engine fails."""
         found = self._call(
             lambda: bool(self._engine.writes_summary(rows, current_tokens=current_tokens, force=force)), default=True
         )
@@ -72,7 +72,7 @@ class GuardedEngine(ContextEngine):
         force: bool = False,
         memory_context: str = "",
     ) -> Outcome:
-        """Return the engine's outcome when it is sound, the compressor's otherwise."""
+        """Return the engine's outcome when it is valid, or else the compressor's."""
 
         def by(engine: ContextEngine) -> Outcome:
             return engine.compress(
@@ -89,7 +89,7 @@ class GuardedEngine(ContextEngine):
             if not fault:
                 return outcome
             self.failures += 1
-            log.warning("context engine %r gave an unsound result: %s", self.title, fault)
+            log.warning("context engine %r returned an invalid result: %s", self.title, fault)
         return by(self._spare)
 
     def update_from_response(self, usage: Usage) -> None:
@@ -105,7 +105,7 @@ class GuardedEngine(ContextEngine):
         self._tell(lambda: self._engine.update_model(window, model))
 
     def on_session_start(self, session_id: SessionId, *, state: JSON = None) -> None:
-        """Begin the conversation in both engines, each with its own part of the state."""
+        """Begin the conversation in both engines, each with its own state."""
         self.session_id = session_id
         parts = state if isinstance(state, Mapping) else {}
         self._spare.on_session_start(session_id, state=parts.get("spare"))
@@ -121,16 +121,16 @@ class GuardedEngine(ContextEngine):
         self._tell(self._engine.on_session_reset)
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
-        """Return the engine's tools, or none when it fails to name them."""
+        """Return the engine's tools, or none when it fails."""
         return self._call(lambda: tuple(self._engine.get_tool_schemas()), default=()) or ()
 
     def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
-        """Return the engine's answer, or the failure as one."""
+        """Return the engine's answer, or an error answer."""
         answer = self._call(lambda: self._engine.handle_tool_call(name, arguments, context), default=None)
         return answer or {"success": False, "error": f"the tool {name!r} of {self.title!r} failed"}
 
     def get_status(self) -> Mapping[str, JSON]:
-        """Return the engine's status over the numbers that hold for every engine."""
+        """Return the common status, updated with the engine's own."""
         own = self._call(lambda: dict(self._engine.get_status()), default=None) or {}
         return {**self._spare.get_status(), **own, "engine": self.title, "failures": self.failures}
 
@@ -143,7 +143,7 @@ class GuardedEngine(ContextEngine):
             return call()
         except GivenUp:
             raise
-        except Exception:  # plugin boundary: foreign code must not end the turn
+        except Exception:  # plugin call: a failure must not end the turn
             self.failures += 1
             log.warning("context engine %r failed", self.title, exc_info=True)
             return default
@@ -153,7 +153,7 @@ class GuardedEngine(ContextEngine):
 
 
 def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
-    """Return what makes an engine's outcome unusable, or nothing."""
+    """Return why an engine's outcome is invalid, or an empty text."""
     if isinstance(outcome, Unchanged):
         return ""
     if not isinstance(outcome, Compaction | Pruned):
@@ -176,13 +176,13 @@ def _lost_last_user(before: Sequence[Message], after: Sequence[Message]) -> bool
 
 ENTRY_POINTS = "kept.context_engines"
 FOLDER = Path("plugins") / "context_engine"
-"""Where a home keeps engines, one folder each."""
+"""The folder of a home with one folder per engine."""
 BUILT_IN: dict[str, type[ContextEngine]] = {engine.name: engine for engine in (Compressor, Lossless)}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """An engine that exists; nothing of it was import_package unless it is built in."""
+    """An available engine; listing it imports no plugin code."""
 
     name: str
     source: str
@@ -192,25 +192,25 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The engine to use, and what must be said loudly when it is not the one that was named."""
+    """The engine to use, and a warning when it is not the configured one."""
 
     engine: ContextEngine
     warning: str = ""
 
 
 class Registration:
-    """What a plugin's `register(ctx)` is given."""
+    """The argument of a plugin's `register(ctx)`."""
 
     def __init__(self) -> None:
         self.engine: ContextEngine | None = None
 
     def register_context_engine(self, engine: ContextEngine) -> None:
-        """Offer `engine`; the last one counts."""
+        """Register `engine`; the last registration wins."""
         self.engine = engine
 
 
 def list_engines(home: Path | None = None) -> list[EngineInfo]:
-    """Return every engine that a configuration may name, each name once, as it would be found."""
+    """Return the engines that can be configured, each name once, in the order of precedence."""
     found = {name: EngineInfo(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
     for path in _plugin_folders(home):
         found.setdefault(path.name, EngineInfo(path.name, "plugin", str(path)))
@@ -220,9 +220,9 @@ def list_engines(home: Path | None = None) -> list[EngineInfo]:
 
 
 def choose_engine(name: str, *, home: Path | None = None) -> Choice:
-    """Return the engine called `name`, else the compressor with a warning that lists what exists.
+    """Return the engine called `name`, or the compressor with a warning that lists the engines.
 
-    `compressor` and `lossless` always mean ours. Nothing is import_package that was not named.
+    `compressor` and `lossless` always mean the built-in ones. Only the named plugin is imported.
     """
     if name in BUILT_IN:
         return Choice(BUILT_IN[name]())
@@ -231,7 +231,7 @@ def choose_engine(name: str, *, home: Path | None = None) -> Choice:
         return _fall_back(f"there is no context engine {name!r}", home)
     try:
         engine = loader()
-    except Exception as error:  # plugin boundary: foreign code must not stop the start
+    except Exception as error:  # plugin call: a failure must not stop the start
         log.warning("context engine %r cannot be loaded", name, exc_info=True)
         return _fall_back(f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home)
     if not isinstance(engine, ContextEngine):
@@ -263,7 +263,7 @@ def _plugin_folders(home: Path | None) -> list[Path]:
 
 
 def _instantiate(found: object) -> object:
-    """Return the engine behind an entry point: a module, a class or a function, or the engine itself."""
+    """Return the engine of an entry point: from a module, a class, a function, or an instance."""
     if isinstance(found, ModuleType):
         return _from_module(found)
     return found() if callable(found) and not isinstance(found, ContextEngine) else found

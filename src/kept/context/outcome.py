@@ -1,4 +1,4 @@
-"""What a call of `compress` gives: a compaction, a pruning, or the unchanged context with the reason."""
+"""The outcome of `compress`: a compaction, a pruning, or the unchanged context with the reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,43 +25,43 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Older messages are replaced by a summary; satisfies `core.ports.Compacting`."""
+    """Older messages are replaced by a summary; implements `core.ports.Compacting`."""
 
     messages: tuple[Message, ...]
     """The next request's messages, valid for every API: head, summary, tail."""
     summary: Message
     covered: Sequence[MessageId]
-    """Messages that leave the context; the store keeps them, searchable and readable."""
+    """Messages that leave the context; they stay in the store, readable and searchable."""
     kept_head: Sequence[MessageId]
     kept_tail: Sequence[MessageId]
-    """In order, not always one run: the last user message may stand before covered ones."""
+    """In order, but not always contiguous: the last user message may precede covered messages."""
     tokens_before: int
     tokens_after: int
     strictness: int = 1
-    """Which of the three passes got there."""
+    """Which of the three passes succeeded."""
     by_rule: bool = False
     note: str = ""
-    """What a person should be told; empty when they were told already."""
+    """A note for the user; empty when they have been told already."""
     in_place: bool = False
     new_session_id: SessionId | None = None
     timestamp: float = 0.0
 
     @property
     def saved(self) -> int:
-        """Return the tokens that the next request is shorter by."""
+        """The number of tokens saved."""
         return self.tokens_before - self.tokens_after
 
     def into_session(self, *, timestamp: float, child: SessionId | None) -> "Compaction":
-        """Return the compaction with where the talk goes on: in `child`, or in place when None."""
+        """Return the compaction with its target session: `child`, or the same session when None."""
         return replace(self, in_place=child is None, new_session_id=child, timestamp=timestamp)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Old tool output and images became small in the request; no row, id or hook is touched.
+    """Old tool output and images are shortened in requests; stored rows do not change.
 
-    Store `mark` with the session and give it to `prune.pruned_as_marked` with the rows at every
-    request, so that the shortened prefix stays the same; a later compaction replaces the mark by None.
+    Store `mark` with the session and pass it to `prune.prune_as_marked` for every request, so that
+    the pruned prefix stays the same; a later compaction resets the mark to None.
     """
 
     messages: tuple[Message, ...]
@@ -73,27 +73,27 @@ class Pruned:
 
     @property
     def saved(self) -> int:
-        """Return the tokens that the next request is shorter by."""
+        """The number of tokens saved."""
         return self.tokens_before - self.tokens_after
 
     @property
     def mark(self) -> dict[str, JSON]:
-        """Return what brings the same pruning about again."""
+        """The value that reproduces this pruning."""
         return {"head": self.head, "through": int(self.through)}
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Nothing was done; the messages are those that were given."""
+    """Nothing was done; the messages are the given ones."""
 
     messages: tuple[Message, ...]
     reason: Why
     note: str = ""
-    """What a person should be told; empty when there is nothing to tell or they know."""
+    """A note for the user; empty when there is nothing new to tell."""
 
     @property
     def saved(self) -> int:
-        """Return zero."""
+        """Zero."""
         return 0
 
 

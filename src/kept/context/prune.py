@@ -1,4 +1,4 @@
-"""Prune: old tool output, long arguments and old images made small, without a model."""
+"""Pruning: shorten old tool output, long arguments and old images, without a model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ KEPT_OF_VALUE = 120
 
 
 def prune(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None) -> list[StoredMessage]:
-    """Return `rows` with those after the first `head` and up to the row `through` made small.
+    """Return `rows` with those after the first `head` rows, up to the row `through`, shortened.
 
-    What comes back for a row depends on the rows before it only, so that a conversation that grew
-    gives the same prefix again; store `through` with the session and call this at every request.
+    The result for a row depends only on earlier rows, so that a longer conversation has the same
+    prefix. Store `through` with the session and call this for every request.
     """
     end = next((place + 1 for place, row in enumerate(rows) if row.id == through), 0)
     if end <= head:
@@ -36,7 +36,7 @@ def prune(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None
 
 
 def prune_as_marked(rows: Sequence[StoredMessage], mark: JSON) -> list[StoredMessage]:
-    """Return `rows` pruned as the session's mark says; see `Pruned.mark`."""
+    """Return `rows` pruned according to the session's mark; see `Pruned.mark`."""
     if not isinstance(mark, Mapping):
         return list(rows)
     head, through = mark.get("head"), mark.get("through")

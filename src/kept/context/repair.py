@@ -1,4 +1,4 @@
-"""Repair: any list of messages made into one that every chat API accepts."""
+"""Valid message lists: repair, validation, and the groups that must not be split."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +10,10 @@ OPENING = "[The conversation goes on from here]"
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return `messages` in a valid order: calls paired, roles alternating, a user first.
+    """Return `messages` in a valid order: calls paired with results, roles alternating, a user first.
 
-    A valid list comes back as it is. Looks only at neighbours, so that a longer conversation keeps
-    the repaired prefix of the shorter one.
+    A valid list is returned unchanged. Only neighbours are considered, so that a longer conversation
+    has the same repaired prefix.
     """
     out: list[Message] = []
     for message in _start_with_user(_drop_empty(_pair_calls(messages))):
@@ -25,7 +25,7 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def as_sent(row: StoredMessage) -> Message:
-    """Return the message as the model was sent it: with the exact text where that differed."""
+    """Return the message as it was sent to the model, with `api_content` where present."""
     if row.api_content is None:
         return row.message
     if isinstance(row.message.content, str):
@@ -35,12 +35,12 @@ def as_sent(row: StoredMessage) -> Message:
 
 
 def request_messages(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
-    """Return the messages of a request: `rows` as sent, in an order that every API accepts."""
+    """Return the messages of a request: `rows` as sent, repaired."""
     return repair([as_sent(row) for row in rows])
 
 
 def faults(messages: Sequence[Message]) -> list[str]:
-    """Return what an API would refuse in `messages`, in words; empty when all is well."""
+    """Return descriptions of what an API would reject in `messages`; empty when they are valid."""
     found: list[str] = []
     waiting: set[str] = set()
     before: Message | None = None
@@ -72,7 +72,7 @@ def _order_faults(place: int, before: Message | None, message: Message) -> list[
 
 
 def is_empty(message: Message) -> bool:
-    """Whether `message` neither says, shows nor calls anything."""
+    """Whether `message` has neither text, images nor tool calls."""
     if message.tool_calls:
         return False
     if isinstance(message.content, str):
@@ -117,7 +117,7 @@ def _results(calls: Sequence[ToolCall], answers: Sequence[Message]) -> list[Mess
 
 
 def _drop_empty(messages: Sequence[Message]) -> list[Message]:
-    """Leave out empty messages; a system message inside the conversation speaks as the user."""
+    """Drop empty messages; turn a system message inside the conversation into a user message."""
     out: list[Message] = []
     for message in messages:
         if message.role is Role.SYSTEM:
@@ -141,7 +141,7 @@ def _can_merge(message: Message) -> bool:
 
 
 def _merge(first: Message, second: Message) -> Message:
-    # thinking must be passed back exactly as it came, so a message made of two carries none
+    # reasoning must be sent back unchanged, so a merged message carries none
     return replace(second, content=(*_parts(first), *_parts(second)), reasoning=None)
 
 
@@ -152,7 +152,7 @@ def _parts(message: Message) -> tuple[Part, ...]:
 
 
 def groups(messages: Sequence[Message]) -> list[range]:
-    """Return the places of each group in order: a call with its results, or one message alone."""
+    """Return the position range of each group: a call with its results, or a single message."""
     found: list[range] = []
     place = 0
     while place < len(messages):
@@ -166,7 +166,7 @@ def groups(messages: Sequence[Message]) -> list[range]:
 
 
 def last_user(messages: Sequence[Message]) -> int | None:
-    """Return the place of the last user message that says or shows something, or None."""
+    """Return the position of the last user message that is not empty, or None."""
     for place in range(len(messages) - 1, -1, -1):
         if messages[place].role is Role.USER and not is_empty(messages[place]):
             return place

@@ -1,4 +1,4 @@
-"""The sections of a summary: read from Markdown, joined, and fitted to a budget."""
+"""The summary message: its marker, and its sections as Markdown within a token budget."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ def load_prompt(name: str) -> str:
 
 
 def summary_text(body: str, *, covered: Sequence[StoredMessage], by_rule: bool = False) -> str:
-    """Return the text of the message that stands for `covered`."""
+    """Return the text of the summary message that replaces `covered`."""
     lines = [MARKER, load_prompt("preamble")]
     ids = [row.id for row in covered if not is_summary(row.message)]
     if ids:
@@ -79,7 +79,7 @@ LONGEST_LINE = 600
 
 
 def parse_sections(text: str) -> Sections:
-    """Return the sections that `text` has, whatever its bullets look like."""
+    """Parse the sections of `text`; any style of bullets is accepted."""
     found: Sections = {}
     current: str | None = None
     for line in text.splitlines():
@@ -94,7 +94,7 @@ def parse_sections(text: str) -> Sections:
 
 
 def render_sections(sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the sections as Markdown, every heading present, empty ones with `- none`."""
+    """Render the sections as Markdown with every heading; empty sections say `- none`."""
     out: list[str] = []
     for name in NAMES:
         if name == "Done":
@@ -105,7 +105,7 @@ def render_sections(sections: Mapping[str, Sequence[str]]) -> str:
 
 
 def merge_sections(old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[str]]) -> Sections:
-    """Return both, old lines first, each line once; what was in progress is replaced, not added to."""
+    """Merge two summaries, old lines first, without duplicates; new work in progress replaces the old."""
     out: Sections = {}
     for name in NAMES:
         before = () if name == "In Progress" and new.get(name) else old.get(name, ())
@@ -114,10 +114,10 @@ def merge_sections(old: Mapping[str, Sequence[str]], new: Mapping[str, Sequence[
 
 
 def fit_sections(sections: Mapping[str, Sequence[str]], budget: int, *, count: Callable[[str], int]) -> str:
-    """Return the sections rendered within `budget` tokens.
+    """Render the sections within `budget` tokens.
 
-    Lines are let go from the costliest section, oldest but the first; when only headings would
-    remain, those go too and the lines stand alone.
+    Lines are dropped from the largest section, oldest first except its first line; when only headings
+    would remain, only the essential lines are rendered.
     """
     lines = {name: [(line, count(line)) for line in sections.get(name, ())] for name in NAMES}
     costs = {name: sum(cost for _, cost in held) for name, held in lines.items()}
@@ -140,14 +140,14 @@ def fit_sections(sections: Mapping[str, Sequence[str]], budget: int, *, count: C
 
 
 def _shorten_line(line: str, length: int) -> str:
-    """Return a line with fewer words and all of its ids: they lead to the rest."""
+    """Shorten a line, but keep its ids, which lead to the full text."""
     ids = _IDS.search(line)
     words = line[: ids.start()] if ids else line
     return line if len(words) <= length else f"{words[:length].rstrip()}…{ids[0] if ids else ''}"
 
 
 def clip(text: str, budget: int, *, count: Callable[[str], int]) -> str:
-    """Return the longest beginning of `text` found by halving that fits `budget` tokens."""
+    """Return the longest prefix of `text` that fits `budget` tokens, found by bisection."""
     if count(text) <= budget:
         return text
     low, high = 0, len(text)

@@ -1,4 +1,4 @@
-"""An engine that puts one summary between head and tail; what it writes there is left open."""
+"""Engines that put one summary between head and tail, among them the default compressor."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ from kept.core.ports import Completes
 
 @dataclass(frozen=True, slots=True)
 class Middle:
-    """What stands for the covered messages."""
+    """The text that replaces the covered messages."""
 
     body: str
     by_rule: bool = False
 
 
 def assemble(held: Measured, plan: Plan, middle: Middle) -> Compaction:
-    """Return the compaction that `plan` cuts, with `middle` between head and tail."""
+    """Build the compaction of `plan`, with `middle` between head and tail."""
     head, tail = _at(held.messages, plan.head), _at(held.messages, plan.tail)
     covered = [held.rows[place] for place in plan.covered]
     text = summary_text(middle.body, covered=covered, by_rule=middle.by_rule)
@@ -45,14 +45,14 @@ def assemble(held: Measured, plan: Plan, middle: Middle) -> Compaction:
 
 
 def summary_role(before: Message | None, after: Message | None) -> Role:
-    """Return the role that keeps speakers alternating; where none does, the user's joins its neighbour."""
+    """Return the role that keeps roles alternating; when none does, USER, which is merged with its neighbour."""
     user_before = before is not None and before.role is Role.USER
     user_after = after is None or after.role is Role.USER
     return Role.ASSISTANT if user_before and user_after and after is not None else Role.USER
 
 
 def frame_tokens(held: Measured, plan: Plan, *, by_rule: bool) -> int:
-    """Return the tokens that a summary message needs beside its body."""
+    """Return the tokens of a summary message without its body."""
     covered = [held.rows[place] for place in plan.covered]
     return held.size(Message(Role.USER, summary_text("", covered=covered, by_rule=by_rule)))
 
@@ -62,18 +62,18 @@ def _at(messages: Sequence[Message], places: Sequence[int]) -> list[Message]:
 
 
 PRUNE_TARGET = 0.70
-"""Pruning alone is enough below this share of the threshold; more would be back after a few turns."""
+"""Pruning alone is enough below this share of the threshold; above it the context would soon be full again."""
 
 
 class SummarisingEngine(ContextEngine):
-    """The flow that both built-in engines share; inherited so that pacing is written once."""
+    """The flow of both built-in engines; a base class, so that backoff and passes are written once."""
 
     prunes: ClassVar[bool] = True
-    """Whether small savings in the request are tried before anything is summarised."""
+    """Whether pruning is tried before summarising."""
 
     @abstractmethod
     def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
-        """Return the text that stands for `rows`, within `budget` tokens."""
+        """Return the text that replaces `rows`, within `budget` tokens."""
 
     def compress(
         self,
@@ -84,7 +84,7 @@ class SummarisingEngine(ContextEngine):
         force: bool = False,
         memory_context: str = "",
     ) -> Outcome:
-        """Return the context with its middle pruned or summarised."""
+        """Prune or summarise the middle of the context."""
         held = self.measure(rows, current_tokens)
         found = self._decide(held, force=force)
         match found:
@@ -104,11 +104,11 @@ class SummarisingEngine(ContextEngine):
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
-        """Whether messages would leave the context: pruning is not enough, and nothing has to wait."""
+        """Whether messages would leave the context: pruning is not enough and no cooldown applies."""
         return isinstance(self._decide(self.measure(rows, current_tokens), force=force), Plan)
 
     def _decide(self, held: Measured, *, force: bool) -> Plan | Outcome:
-        """Return where to cut, or the outcome that needs no summary; changes nothing."""
+        """Return where to cut, or the outcome when no summary is needed; changes nothing."""
         if not force and (no := self._why_not_now(held)) is not None:
             return no
         small = self._prune(held) if self.prunes else None
@@ -158,13 +158,13 @@ class SummarisingEngine(ContextEngine):
         notes = []
         if done.tokens_after >= self.limits.threshold:
             notes.append(self._at_minimum(done.tokens_after))
-        # a summary by rule while the model is left alone does not end the cool-down, nor its place in the row
+        # a summary by rule during a cooldown neither ends it nor resets the count of failures
         waiting = text.by_rule and self._is_cooling()
         self._count(done.saved / done.tokens_before, force=force, by_rule=bool(text.note) or waiting)
         if self.backoff.by_rule == 1:
             notes.append(text.note)
         if self.backoff.ineffective == 2:
-            notes.append("compacting saves too little and pauses until the conversation is smaller")
+            notes.append("compaction saves too little and is paused until the conversation is smaller")
         return replace(done, note="; ".join(note for note in notes if note))
 
     def _count(self, share: float, *, force: bool, by_rule: bool = False) -> None:
@@ -210,5 +210,5 @@ class Compressor(SummarisingEngine):
     description = "prunes old tool output, then keeps one summary of the middle that cites the originals"
 
     def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
-        """Return the sections of the summary, which update those of an earlier one."""
+        """Return the sections of the summary, which update an earlier summary."""
         return write_summary(rows, budget, brief)

@@ -1,4 +1,4 @@
-"""Summary: the middle of a conversation as sections with the ids they rest on."""
+"""The summary of a conversation's middle: sections with citations, written by a model or by rule."""
 
 import logging
 import re
@@ -33,7 +33,7 @@ _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGN
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What the writing of a summary is given."""
+    """The inputs of a summary."""
 
     count: Callable[[str], int]
     """Tokens of a text."""
@@ -42,14 +42,14 @@ class Brief:
     model: Completes | None = None
     focus_topic: str = ""
     memory_context: str = ""
-    """What the providers want remembered of the messages that leave."""
+    """Text from the providers to include in the summary."""
     must_end: bool = False
-    """Whether there is no time to wait for a model that is out of reach."""
+    """Whether a summary is needed now, even when the model is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A summary that keeps to its budget."""
+    """A summary within its budget."""
 
     body: str
     by_rule: bool = False
@@ -58,7 +58,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The model cannot be asked now: key, quota or network; nothing should change."""
+    """The model cannot be reached (key, quota or network); nothing should change."""
 
     error: ModelError
 
@@ -74,7 +74,7 @@ class _Material:
 
 
 def write_summary(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
-    """Return the summary of `rows`, which updates the newest earlier summary among them."""
+    """Summarise `rows`, updating earlier summaries among them."""
     previous = _previous(rows)
     spoken = [row for row in rows if not is_summary(row.message)]
     known = find_citations("\n".join(line for lines in previous.values() for line in lines))
@@ -95,7 +95,7 @@ def write_summary(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> W
 
 
 def summarise_by_rule(material: _Material, budget: int, brief: Brief, *, note: str = "") -> Written:
-    """Return the summary that rules extract, joined to the earlier one."""
+    """Extract a summary by rule and merge it with the earlier one."""
     sections = merge_sections(material.previous, extract_sections(material.rows, redact=brief.redact))
     said = f"{note}; the summary was written by rule, the originals stay searchable" if note else ""
     return Written(fit_sections(sections, budget, count=brief.count), by_rule=True, note=said)
@@ -106,7 +106,7 @@ def _previous(rows: Sequence[StoredMessage]) -> Sections:
     for row in rows:
         if is_summary(row.message):
             body = body_of(row.message)
-            # an engine with another layout keeps its text as background, so that nothing is dropped
+            # a summary with another layout becomes background text, so that nothing is lost
             sections = parse_sections(body) or {"Critical Context": [f"- {line}" for line in body.splitlines() if line]}
             found = merge_sections(found, sections)
     return found
@@ -122,7 +122,7 @@ def _ask_model(material: _Material, budget: int, brief: Brief, model: Completes)
                 material, budget, brief, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt)
             )
         except ContextOverflow:
-            # the model's window is smaller than it says, so the parts are made smaller than what was sent
+            # the model's window is smaller than declared, so try smaller parts
             continue
     return None
 
@@ -143,7 +143,7 @@ def _summarise_parts(material: _Material, budget: int, brief: Brief, model: Comp
 
 
 def split_transcript(rows: Sequence[StoredMessage], room: int, brief: Brief) -> list[str]:
-    """Return the transcript of `rows` in as few parts as fit `room` tokens each, none left out."""
+    """Split the transcript of `rows` into as few parts of at most `room` tokens as possible."""
     parts: list[list[str]] = [[]]
     held = 0
     for row in rows:
@@ -193,13 +193,13 @@ def _parse_answer(answer: str, brief: Brief, sources_: Sources) -> Sections | No
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
-"""How soon it is noticed that nobody waits any more."""
+"""How often to check whether the caller was cancelled."""
 
 
 class WithDeadline:
-    """A model whose answer is waited for so long and no longer, and only while `given_up` says no.
+    """A model with a deadline per answer, abandoned as soon as `given_up` returns True.
 
-    A late answer is thrown away and never holds the exit.
+    A late answer is discarded and never delays the exit.
     """
 
     def __init__(self, model: Completes, seconds: float, *, given_up: Callable[[], bool]) -> None:
@@ -210,7 +210,7 @@ class WithDeadline:
         self._given_up = given_up
 
     def complete(self, system: str, load_prompt: str, *, max_output_tokens: int) -> str:
-        """Return the answer; raise ModelBusy when none came in time, GivenUp when nobody waits for it."""
+        """Return the answer; raise ModelBusy at the deadline, GivenUp when the caller was cancelled."""
         self._check()
         ask = partial(self._model.complete, system, load_prompt, max_output_tokens=max_output_tokens)
         job = start_job(ask, name="kept-summary")
@@ -226,4 +226,4 @@ class WithDeadline:
 
     def _check(self) -> None:
         if self._given_up():
-            raise GivenUp("nobody waits for the summary any more")
+            raise GivenUp("the caller was cancelled")

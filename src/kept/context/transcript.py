@@ -1,4 +1,4 @@
-"""A transcript: stored messages as the text that a summary model reads, with their ids."""
+"""The transcript of messages with their ids, extracts from it by rule, and citations of it."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ LONGEST_ARGUMENTS = 300
 
 
 def line_of(row: StoredMessage, *, redact: Redact) -> str:
-    """Return one message as `#id role: text`, shortened in the middle and without secrets."""
+    """Return one message as `#id role: text`, shortened and redacted."""
     message = row.message
     pieces = [shorten(redact(message.text).strip(), LONGEST[message.role])]
     if not isinstance(message.content, str):
@@ -26,7 +26,7 @@ def line_of(row: StoredMessage, *, redact: Redact) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """Return `text` with its middle left out where it is longer than `length`."""
+    """Return `text` with its middle cut out when it is longer than `length`."""
     if len(text) <= length:
         return text
     front = length * 2 // 3
@@ -47,14 +47,14 @@ def find_citations(text: str) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The messages that a line may rest on, with an index of their words."""
+    """The messages that a line may cite, with an index of their words."""
 
     allowed: frozenset[int]
     places: Mapping[str, Sequence[int]]
     span: tuple[int, int] | None
 
     def check(self, line: str) -> str:
-        """Return `line` ending in ids that exist: those it cites, else those whose words it shares."""
+        """Return `line` with valid ids at its end: those it cites, or else those whose words it shares."""
         ids = sorted(find_citations(line) & self.allowed)
         bare = _BRACKET.sub("", line).rstrip()
         return f"{bare} [{self._shown(ids or self._nearest(bare))}]" if ids or self.span else bare
@@ -75,7 +75,7 @@ class Sources:
 
 
 def index_sources(rows: Sequence[StoredMessage], *, known: Collection[int] = ()) -> Sources:
-    """Return the sources that `rows` are, together with ids `known` from an earlier summary."""
+    """Index `rows` as sources, together with ids `known` from an earlier summary."""
     places: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         for word in set(_WORD.findall(row.message.text[:_LONGEST_INDEXED].lower())):
@@ -111,7 +111,7 @@ MOST_FILES = 40
 
 
 def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sections:
-    """Return the sections that rules find in `rows`, each line with the id it came from."""
+    """Extract the sections of a summary from `rows` by rule, each line with its message id."""
     rows = [row for row in rows if not is_summary(row.message)]
     said = [row for row in rows if row.message.role is Role.USER and row.message.text.strip()]
     answers = [row for row in rows if row.message.role is Role.ASSISTANT and row.message.text.strip()]
@@ -130,7 +130,7 @@ def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sectio
 
 
 def gist(rows: Sequence[StoredMessage], *, redact: Redact) -> list[str]:
-    """Return one line per message that says something, the person's words first in each line's rank."""
+    """Return one line per message that is not empty."""
     lines = []
     for row in rows:
         name = f"{row.message.tool_name or 'tool'} → " if row.message.role is Role.TOOL else ""

@@ -1,4 +1,4 @@
-"""The model's window, and the token limits that follow from it."""
+"""The model's window, the token limits derived from it, and the backoff of automatic compaction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,21 +9,21 @@ from kept.core.text import JSON
 SUMMARY_SHARE = 0.05
 SUMMARY_CEILING = 12_000
 URGENT_SHARE = 0.85
-"""The share of the window beyond which a compaction cannot wait for a better moment."""
+"""From this share of the window on, a compaction cannot be postponed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much a model takes, and how much of it is spoken for."""
+    """The size of a model's context, and how much of it is taken."""
 
     context_length: int
     overhead_tokens: int = 0
-    """The system prompt and the tool schemas, which no compaction makes smaller."""
+    """Tokens of the system prompt and the tool schemas, which compaction cannot reduce."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The numbers that a compaction works with, in tokens and messages."""
+    """The limits of a compaction, in tokens and messages."""
 
     context_length: int
     overhead: int
@@ -35,12 +35,12 @@ class Limits:
 
     @property
     def urgent(self) -> int:
-        """Return the tokens from which on waiting risks an overflow."""
+        """The size from which on waiting risks an overflow."""
         return int(self.context_length * URGENT_SHARE)
 
 
 def limits(window: Window, settings: CompressionSettings) -> Limits:
-    """Return the limits of `window`: for 200,000 tokens 100,000, a tail of 20,000, a summary of 10,000."""
+    """Return the limits of `window`. With 200,000 tokens: threshold 100,000, tail 20,000, summary 10,000."""
     threshold = int(window.context_length * settings.threshold)
     return Limits(
         context_length=window.context_length,
@@ -60,33 +60,33 @@ MOST_INEFFECTIVE = 2
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How the last compactions went."""
+    """The results of the last compactions, which decide whether automatic ones must wait."""
 
     failures: int = 0
-    """Compactions in a row that the summary model's outage stopped."""
+    """Consecutive compactions that failed because the summary model was unreachable."""
     cool_until: float = 0.0
-    """Epoch seconds before which no automatic compaction asks the model again."""
+    """End of the cooldown in epoch seconds; until then automatic compactions do not call the model."""
     ineffective: int = 0
-    """Automatic compactions in a row that saved less than a tenth."""
+    """Consecutive automatic compactions that saved less than a tenth."""
     by_rule: int = 0
-    """Summaries in a row that had to be written by rule."""
+    """Consecutive summaries that were written by rule."""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether compacting has shown that it does not help for now."""
+        """Whether automatic compaction is paused because it saved too little."""
         return self.ineffective >= MOST_INEFFECTIVE
 
     def is_cooling(self, now: float) -> bool:
-        """Whether the summary model is left alone at `now`."""
+        """Whether the cooldown lasts at `now`."""
         return now < self.cool_until
 
     def after_outage(self, now: float) -> "Backoff":
-        """Return the pace once the model was out of reach: 60, 300, then 900 seconds of rest."""
+        """Return the backoff after a failure of the model: a cooldown of 60, 300, then 900 seconds."""
         wait = COOL_DOWNS[min(self.failures, len(COOL_DOWNS) - 1)]
         return replace(self, failures=self.failures + 1, cool_until=now + wait)
 
     def after_compaction(self, saved_share: float, *, automatic: bool, by_rule: bool) -> "Backoff":
-        """Return the pace once a compaction ended."""
+        """Return the backoff after a compaction."""
         poor = automatic and saved_share < INEFFECTIVE_SHARE
         return replace(
             self,
@@ -97,16 +97,16 @@ class Backoff:
         )
 
     def after_reading(self, prompt_tokens: int, threshold: int) -> "Backoff":
-        """Return the pace once an endpoint reported a prompt of that size.
+        """Return the backoff after an endpoint reported the size of a prompt.
 
-        A stop ends when the size falls clearly below the threshold; just below it the next turn
-        would begin the same again.
+        A pause ends when the size is clearly below the threshold; just below it, the next turn would
+        pause again.
         """
         has_fallen = 0 < prompt_tokens < threshold * (1 - INEFFECTIVE_SHARE)
         return replace(self, ineffective=0) if self.is_stopped and has_fallen else self
 
     def as_json(self) -> dict[str, JSON]:
-        """Return what a later process needs to know."""
+        """Return the value to store with the session."""
         return {
             "failures": self.failures,
             "cool_until": self.cool_until,
@@ -116,7 +116,7 @@ class Backoff:
 
 
 def load_backoff(value: JSON) -> Backoff:
-    """Return the pace that `as_json` wrote; what cannot be read counts as a fresh start."""
+    """Return the backoff that `as_json` wrote; invalid values count as zero."""
     if not isinstance(value, Mapping):
         return Backoff()
 
@@ -134,9 +134,9 @@ LEAST_MESSAGES = 4
 def needs_hygiene(
     message_count: int, *, tokens: int, context_length: int, enabled: bool = True, reported_tokens: int | None = None
 ) -> bool:
-    """Whether to compact now: at 0.85 of the window or 5,000 messages, with at least four messages.
+    """Whether to compact before a turn: at 0.85 of the window or 5,000 messages, with at least four messages.
 
-    What the endpoint reported for the last turn counts first, the estimate `tokens` otherwise.
+    The size that the endpoint reported for the last turn takes precedence over the estimate `tokens`.
     """
     if not enabled or message_count < LEAST_MESSAGES:
         return False

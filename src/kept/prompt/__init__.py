@@ -1,1 +1,1 @@
-"""The system prompt and where its cache begins: pure functions of what they are given."""
+"""The system prompt and its cache markers: pure functions."""

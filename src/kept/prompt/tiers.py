@@ -1,4 +1,4 @@
-"""The system prompt in three tiers, from what never changes to what changes with every session: pure."""
+"""The system prompt in three tiers, from stable to volatile, and the cache markers of a request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ _MONTHS = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
-"""Written out, because the locale of a process must not move a prompt."""
+"""Written out, because the prompt must not depend on the locale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptInputs:
-    """Everything that a system prompt is made of; equal inputs give equal bytes."""
+    """The inputs of a system prompt; equal inputs give equal bytes."""
 
     identity: str
     tools: Sequence[str] = ()
@@ -27,7 +27,7 @@ class PromptInputs:
     platform_hint: str = ""
     system_message: str | None = None
     project_files: Sequence[tuple[str, str]] = ()
-    """Name and text, scanned and capped before they come here."""
+    """Name and text, already scanned and truncated."""
     memory_block: str | None = None
     user_block: str | None = None
     provider_block: str | None = None
@@ -72,18 +72,18 @@ def guidance(name: str) -> str:
 Ttl = Literal["5m", "1h"]
 
 MOST_MARKERS = 4
-"""What the API allows in one request."""
+"""The API's limit for one request."""
 _UNMARKABLE = {"thinking", "redacted_thinking"}
 
 
 def apply_cache_markers(
     messages: Sequence[Mapping[str, Any]], *, ttl: Ttl = "5m", native: bool = True
 ) -> list[dict[str, Any]]:
-    """Return a copy of `messages` with up to four markers; nothing else differs from the input.
+    """Return a copy of `messages` with up to four cache markers; nothing else changes.
 
-    Marked are a leading system message and the last three others able to carry a marker: those
-    whose last part is neither empty nor thinking. Tool messages carry one natively only. Content
-    is expected as a list of parts; text becomes one, so that it can be marked at all.
+    Markers go to a leading system message and to the last three other messages whose last part is
+    neither empty nor thinking. Tool messages can carry a marker only in the native format. Content
+    is a list of parts; plain text is converted to one, because only parts can carry markers.
     """
     marker = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
     marked = [dict(message) for message in messages]

@@ -139,14 +139,14 @@ def _texts(message: Message) -> list[str]:
 
 
 class ContextEngineContract:
-    """Inherit, give `engine()`, and pytest runs the suite: `class TestMine(ContextEngineContract)`."""
+    """Inherit, implement `engine()`, and pytest runs the suite: `class TestMine(ContextEngineContract)`."""
 
     def engine(self) -> ContextEngine:
         """Return a new engine, not yet prepared."""
         raise NotImplementedError
 
     def test_it_has_a_name(self) -> None:
-        """The configuration names an engine by its word."""
+        """The setting `context.engine` refers to an engine by name."""
         assert self.engine().name
 
     def test_a_long_conversation_gets_shorter_and_stays_valid(self) -> None:
@@ -161,7 +161,7 @@ class ContextEngineContract:
         assert outcome.tokens_after < engine.limits.threshold
 
     def test_a_forced_compaction_covers_messages(self) -> None:
-        """A person's wish compacts below the threshold too."""
+        """A forced compaction works below the threshold too."""
         rows = conversation(30, words=20)
         engine = prepared(self.engine(), rows, context_length=200_000)
 
@@ -171,7 +171,7 @@ class ContextEngineContract:
         assert isinstance(outcome, Compaction)
 
     def test_nothing_to_do_changes_nothing(self) -> None:
-        """A short conversation comes back as it is, however often it is asked for."""
+        """A short conversation stays unchanged, however often it is compressed."""
         rows = conversation(2, words=10)
         engine = prepared(self.engine(), rows)
 
@@ -181,7 +181,7 @@ class ContextEngineContract:
         assert outcomes[0].messages == outcomes[1].messages
 
     def test_a_compacted_context_is_not_compacted_again(self) -> None:
-        """What a compaction left needs no other one at once."""
+        """The result of a compaction needs no second one."""
         rows = conversation(60)
         engine = prepared(self.engine(), rows)
         first = engine.compress(rows)
@@ -230,7 +230,7 @@ class ContextEngineContract:
         assert outcome.tokens_after < engine.limits.threshold
 
     def test_the_state_survives_a_restart(self) -> None:
-        """What `state` gives can be handed to the next process."""
+        """The value of `state` can be passed to another process."""
         engine = prepared(self.engine())
         other = prepared(self.engine())
 
@@ -239,7 +239,7 @@ class ContextEngineContract:
         assert other.state() == engine.state()
 
     def test_its_tools_answer_bad_arguments(self) -> None:
-        """A tool never raises for arguments that make no sense."""
+        """A tool never raises for invalid arguments."""
         from kept.core.tools import ToolContext
 
         engine = prepared(self.engine())

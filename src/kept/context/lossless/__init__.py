@@ -1,4 +1,4 @@
-"""The lossless engine: a tree of summaries over every message, each of which opens again."""
+"""The lossless engine: a tree of summaries over all messages, with tools to open the originals."""
 
 from kept.context.lossless.engine import Lossless
 

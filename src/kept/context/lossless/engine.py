@@ -1,4 +1,4 @@
-"""The lossless engine: everything that leaves the window stays reachable through a tree."""
+"""The lossless engine: messages that leave the context stay reachable through a tree of summaries."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ FRAME_TOKENS = 100
 
 
 def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list[str]:
-    """Return the lines of a leaf over `rows`, or raise the ModelError of a model out of reach."""
+    """Write the lines of a leaf over `rows`; a ModelError of an unreachable model is raised."""
     ruled = [line for row in rows for line in _summary_lines(row)] + gist(rows, redact=brief.redact)
     if brief.model is not None:
         room = max(400, brief.model.context_length * 9 // 10 - budget - FRAME_TOKENS - brief.count(load_prompt("leaf")))
@@ -40,7 +40,7 @@ def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list
 
 
 def write_condensed(nodes: Sequence[Node], budget: int, brief: Brief) -> list[str]:
-    """Return the lines of a node over `nodes`."""
+    """Write the lines of a node over `nodes`."""
     lines = [line for node in nodes for line in node.text.splitlines() if line.strip()]
     if brief.model is not None:
         known = find_citations("\n".join(lines))
@@ -52,7 +52,7 @@ def write_condensed(nodes: Sequence[Node], budget: int, brief: Brief) -> list[st
 
 
 def thin(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -> list[str]:
-    """Return as many of `lines`, evenly spread and in order, as fit `budget` tokens."""
+    """Return a subset of `lines`, evenly spread and in order, that fits `budget` tokens."""
     sizes = [count(line) for line in lines]
     keep = len(lines)
     while keep > 0:
@@ -76,7 +76,7 @@ def _ask_model(name: str, text: str, budget: int, brief: Brief, known: Sources) 
 
 
 def _summary_lines(row: StoredMessage) -> list[str]:
-    """Return the lines of a summary that another engine wrote, so that a change of engine loses nothing."""
+    """Return the lines of another engine's summary, so that a change of engine loses nothing."""
     if not is_summary(row.message):
         return []
     lines = [line for line in body_of(row.message).splitlines() if line.startswith("- ") and line != "- none"]
@@ -100,25 +100,25 @@ UNSTORED = SessionId("unstored")
 
 
 class Lossless(SummarisingEngine):
-    """Messages become leaves, leaves become condensed nodes; the context holds those that fit.
+    """Summarises messages into leaves and leaves into condensed nodes; the context holds the roots.
 
-    Nodes are derived: one left by a compaction that did not finish is used by the next.
+    Nodes are derived data: the next compaction reuses nodes of one that did not finish.
     """
 
     name = "lossless"
     description = "keeps a tree of summaries over all messages, with tools that open any of them again"
-    prunes = False  # a change of the prefix should be rare and large
+    prunes = False  # every change of the prefix costs a cache miss, so it should be rare and large
 
     def __init__(self) -> None:
         self._unstored = NodesInMemory()
         self._detached = False
 
     def write(self, rows: Sequence[StoredMessage], budget: int, brief: Brief) -> Writing:
-        """Grow the tree over `rows`, and return the table of contents."""
+        """Extend the tree to cover `rows`, and return the table of contents."""
         try:
             return self._write(rows, budget, brief)
         except StorageError:
-            # the chat goes on without its store: from here on the tree lives in this process
+            # the store failed: from now on the tree lives in this process only
             log.warning("the tree of %s cannot be stored", self._conversation, exc_info=True)
             self._detached = True
             return self._write(rows, budget, brief)
@@ -135,11 +135,11 @@ class Lossless(SummarisingEngine):
         return Written(self._grow(rows, budget, replace(brief, model=None)), by_rule=True, note=note)
 
     def tree(self) -> Tree:
-        """Return the conversation's tree as it stands."""
+        """Return the current tree of the conversation."""
         return Tree(self._nodes.nodes(self._conversation))
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
-        """Return the three tools that bring originals back."""
+        """Return the three tools that search and open originals."""
         return SCHEMAS
 
     def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
@@ -193,7 +193,7 @@ class Lossless(SummarisingEngine):
             yield part, held
 
     def _is_in_tree(self, row: StoredMessage) -> bool:
-        """Whether `row` only repeats what stands in the tree."""
+        """Whether `row` is a table of contents, which only repeats the tree."""
         return is_summary(row.message) and HEADING in row.message.text and not self._detached
 
     def _add(self, depth: int, lines: Sequence[str], children: Sequence[int]) -> None:
@@ -202,7 +202,7 @@ class Lossless(SummarisingEngine):
 
 
 def contents(tree: Tree) -> str:
-    """Return the table of contents: every root with its messages and lines, oldest first."""
+    """Return the table of contents: every root with its message range and lines, oldest first."""
     pieces = [HEADING, HOW_TO]
     for node in tree.roots:
         first, last = tree.span(node)
@@ -211,7 +211,7 @@ def contents(tree: Tree) -> str:
 
 
 def condensable(roots: Sequence[Node]) -> list[Node]:
-    """Return the oldest run of roots of one depth, at most six, else the two oldest."""
+    """Return the oldest consecutive roots of equal depth, at most six, or else the two oldest."""
     for start in range(len(roots) - 1):
         if roots[start].depth == roots[start + 1].depth:
             end = start

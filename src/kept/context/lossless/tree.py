@@ -1,4 +1,4 @@
-"""The tree of summaries: leaves over messages, condensed nodes over leaves."""
+"""The tree of summaries (leaves over messages, condensed nodes over leaves) and the tools that read it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ class Node:
 
 
 class Tree:
-    """The nodes of one conversation, read once."""
+    """The nodes of one conversation, as read from the store."""
 
     def __init__(self, rows: Iterable[tuple[int, int, str, tuple[int, ...]]]) -> None:
         self.nodes = {one: Node(one, depth, text, tuple(below)) for one, depth, text, below in rows}
@@ -55,7 +55,7 @@ class Tree:
         return {child for node in self.nodes.values() if node.depth == 0 for child in node.children}
 
     def leaf_of(self, message_id: int) -> Node | None:
-        """Return the leaf over that message, or None."""
+        """Return the leaf that covers the message, or None."""
         for node in self.nodes.values():
             if node.depth == 0 and message_id in node.children:
                 return node
@@ -69,7 +69,7 @@ class NodesInMemory:
         self._held: list[tuple[SessionId, int, int, str, tuple[int, ...]]] = []
 
     def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
-        """Keep a node and return its id."""
+        """Add a node and return its id."""
         self._held.append((session_id, len(self._held) + 1, depth, text, tuple(children)))
         return len(self._held)
 
@@ -126,7 +126,7 @@ SCHEMAS = (
 
 
 def answer(name: str, arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
-    """Answer a call of one of the three tools; bad arguments get an answer too."""
+    """Answer a call of one of the three tools; bad arguments get an error answer."""
     match name:
         case "context_grep":
             return _grep(arguments, tree, setup)
@@ -174,7 +174,7 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Return a search for `pattern` that is linear in the text, whatever a model writes."""
+    """Compile `pattern` to an expression that runs in linear time, whatever the model wrote."""
     alternatives = [one for one in pattern[:500].split("|") if one.strip(" .*")]
     parts = ["[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in alternatives]
     return re.compile("|".join(parts) or re.escape(pattern), re.IGNORECASE)
@@ -258,7 +258,7 @@ def _fit(text: str, budget: int, setup: Setup) -> str:
 
 
 def full_text(message: Message) -> str:
-    """Return all that a message says, its calls included."""
+    """Return the full text of a message, including its tool calls."""
     calls = [f"→ {call.name}({call.arguments})" for call in message.tool_calls]
     return "\n".join(piece for piece in (message.text, *calls) if piece)
 
