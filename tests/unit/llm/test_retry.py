@@ -86,6 +86,35 @@ def test_an_overload_is_tried_again_with_growing_waits():
     assert len(told) == 3
 
 
+def test_waits_are_spread_by_chance():
+    """Clients that failed together do not come back together: each wait has its own jitter."""
+    waits: list[float] = []
+    chances = iter([0.0, 0.5, 1.0])
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    script = ScriptedModel([BUSY, BUSY, BUSY, "here"])
+    run(RetryingModel([script], RetryPolicy(), sink=lambda event: None, sleep=sleep, jitter=lambda: next(chances)))
+
+    assert waits == [0.25, 0.75, 2.0]
+
+
+def test_the_jitter_is_random_by_default():
+    """Two clients with the same failures wait for different times."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    for _ in range(2):
+        script = ScriptedModel([BUSY, "here"])
+        run(RetryingModel([script], RetryPolicy(), sink=lambda event: None, sleep=sleep))
+
+    assert waits[0] != waits[1]
+    assert all(0.25 <= wait <= 0.5 for wait in waits)
+
+
 def test_the_server_says_how_long():
     """A wish to wait is honoured to the second."""
     model, waits, _ = retrying(ScriptedModel([ModelBusy("b", retry_after_seconds=7), "here"]))

@@ -1,7 +1,9 @@
 """Files: the old bytes or the new bytes, never a mixture, and no litter."""
 
+import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -168,3 +170,85 @@ def test_a_missing_file_has_no_bytes(tmp_path):
 
     assert read_bytes(tmp_path / "absent") is None
     assert read_bytes(tmp_path / "empty") == b""
+
+
+@pytest.fixture
+def system_calls(monkeypatch):
+    """Record fsync and rename, with the path and the size of the file at that moment."""
+    calls = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        calls.append(("fsync", str(path), None if path.is_dir() else os.fstat(descriptor).st_size))
+        real_fsync(descriptor)
+
+    def replace(source, target):
+        calls.append(("rename", os.fspath(source), os.fspath(target)))
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    return calls
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to name open files")
+
+
+@needs_proc
+@pytest.mark.parametrize("exists", [False, True], ids=["new file", "old file"])
+def test_a_replace_survives_power_loss(tmp_path, system_calls, exists):
+    """All bytes are written and synced before the rename, and the rename is synced through its folder."""
+    file = tmp_path / "page"
+    if exists:
+        file.write_bytes(b"old")
+
+    write_atomically(file, b"new bytes")
+
+    (first, temp, size), (second, source, target), last = system_calls
+    assert (first, second) == ("fsync", "rename")
+    assert size == len(b"new bytes")
+    assert (source, target) == (temp, str(file))
+    assert last == ("fsync", str(tmp_path), None)
+
+
+@needs_proc
+def test_a_replace_through_a_link_syncs_the_folder_of_its_target(tmp_path, system_calls):
+    """The folder that changed is the one that is synced."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "page").symlink_to(tmp_path / "real" / "page")
+
+    write_atomically(tmp_path / "page", b"x")
+
+    assert system_calls[-1] == ("fsync", str(tmp_path / "real"), None)
+
+
+@needs_proc
+def test_a_write_in_place_is_synced_too(tmp_path, system_calls, monkeypatch):
+    """Where a rename over the target is forbidden, the bytes in place are synced."""
+    file = tmp_path / "page"
+    file.write_bytes(b"older and longer")
+
+    def forbidden(source, target):
+        raise OSError(errno.EBUSY, "in use")
+
+    monkeypatch.setattr(os, "replace", forbidden)
+    write_atomically(file, b"new")
+
+    assert file.read_bytes() == b"new"
+    assert ("fsync", str(file), 3) in system_calls
+
+
+def test_a_disk_that_refuses_to_sync_is_an_error(tmp_path, monkeypatch):
+    """A write that may be lost is never reported as done, and the old bytes stay."""
+    file = tmp_path / "page"
+    file.write_bytes(b"old")
+
+    def refuse(descriptor):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+
+    with pytest.raises(StorageError, match="input/output error"):
+        write_atomically(file, b"new")
+    assert file.read_bytes() == b"old"

@@ -5,6 +5,7 @@ import hashlib
 import sqlite3
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -62,6 +63,84 @@ def test_a_new_database_is_marked_private_and_in_wal(open_database, tmp_path):
     assert database.connection.pragma("journal_mode") == "wal"
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+@pytest.mark.parametrize(("durability", "level"), [("normal", 1), ("full", 2)])
+def test_every_connection_has_the_durability_that_was_asked_for(open_database, durability, level):
+    """Each thread's connection syncs as configured: `full` at every commit, `normal` at checkpoints."""
+    database = open_database(durability=durability)
+
+    def pragmas():
+        connection = database.connection
+        return [connection.pragma(name) for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")]
+
+    with ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(pragmas).result()
+
+    assert pragmas() == elsewhere == ["wal", level, 1, 1]
+
+
+def test_the_default_durability_survives_a_crash_of_the_process(open_database):
+    """The default is `normal`; in WAL mode it never corrupts the file."""
+    assert open_database().connection.pragma("synchronous") == 1
+
+
+def test_a_reopened_database_is_as_durable_as_a_new_one(open_database):
+    """SQLite stores the journal mode in the file but not `synchronous`, so it is set again on each open."""
+    open_database(durability="full").close()
+
+    assert open_database(durability="full").connection.pragma("synchronous") == 2
+
+
+def test_a_writer_waits_for_another(open_database, tmp_path):
+    """A lock that is held for a moment delays a write and does not fail it."""
+    database = open_database()
+    other = apsw.Connection(str(tmp_path / "state.db"))
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.3, other.execute, args=("ROLLBACK",))
+    release.start()
+
+    insert(database, "late")
+
+    assert facts(database) == ["late"]
+    release.join()
+    other.close()
+
+
+def test_a_limited_wait_ends_in_busy_and_then_the_usual_wait_applies(open_database, tmp_path):
+    """Inside `limit_wait` the lock is not waited for; afterwards writes wait as usual."""
+    database = open_database()
+    other = apsw.Connection(str(tmp_path / "state.db"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Busy), database.limit_wait(0.01) as connection:
+        assert connection.pragma("busy_timeout") == 10
+        insert(database, "never")
+    assert connection.pragma("busy_timeout") == 10_000
+    connection.set_busy_timeout(0)  # so that only the retries of `writing` wait below
+    release = threading.Timer(0.3, other.execute, args=("ROLLBACK",))
+    release.start()
+
+    insert(database, "late")
+
+    assert facts(database) == ["late"]
+    release.join()
+    other.close()
+
+
+def test_writers_that_collide_return_after_different_waits(open_database, tmp_path, monkeypatch):
+    """Jitter keeps writers from colliding again: no two waits are alike."""
+    connection = open_database().connection
+    connection.set_busy_timeout(0)
+    waits = []
+    monkeypatch.setattr(ours.time, "sleep", lambda seconds: waits.append(seconds) or threading.Event().wait(0.01))
+    other = apsw.Connection(str(tmp_path / "state.db"))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(apsw.BusyError):
+        ours._begin_immediate(connection, 0.5)
+    other.close()
+
+    assert all(0.002 <= wait <= 0.02 for wait in waits)
+    assert len(set(waits)) > 1
 
 
 def test_a_unit_of_work_is_whole_or_nothing(open_database):
