@@ -36,8 +36,12 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/unit/providers", "tests/faults/test_manager.py"),
     ),
     "sessions": (
-        ("src/kept/sessions/keeping.py", "src/kept/sessions/sqlite/keeping.py", "src/kept/sessions/sqlite/store.py"),
-        ("tests/unit/sessions/sqlite/test_keeping.py", "tests/contract/test_session_store.py"),
+        (
+            "src/kept/sessions/sqlite/upkeep.py",
+            "src/kept/sessions/sqlite/removal.py",
+            "src/kept/sessions/sqlite/store.py",
+        ),
+        ("tests/unit/sessions/sqlite/test_upkeep.py", "tests/contract/test_session_store.py"),
     ),
     "context": (("src/kept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
 }

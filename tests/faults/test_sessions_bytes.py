@@ -63,13 +63,13 @@ def test_secrets_never_reach_the_disk(store):
     store.rename(name, every)
     store.add_node(name, depth=0, text=every, children=[1])
     line = {"session_id": "b", "role": "user", "content": every, "timestamp": 1, "title": SECRETS["slack"]}
-    store.transfer.imported([json.dumps(line).encode()])
+    store.transfer.import_lines([json.dumps(line).encode()])
 
     found = [word for word in HIDDEN if word.lower() in raw(store)]
 
     assert found == []
     assert b"[redacted:" in raw(store)
-    assert "Tr0ub4dor" not in "".join(json.dumps(line) for line in store.transfer.exported(raw=True))
+    assert "Tr0ub4dor" not in "".join(json.dumps(line) for line in store.transfer.export(raw=True))
 
 
 def filled(store):
@@ -163,11 +163,11 @@ def test_an_import_does_not_bring_back_what_was_forgotten(store):
             ("kept", "hidden pangolin again", {}),
         )
     ]
-    store.transfer.imported(lines)
+    store.transfer.import_lines(lines)
     store.forgetting.carry_out(store.forgetting.plan_sessions([SessionId("gone")]))
     store.forgetting.carry_out(store.forgetting.plan_query("hidden pangolin"))
 
-    report = store.transfer.imported(lines)
+    report = store.transfer.import_lines(lines)
 
     assert (report.messages, report.known, report.forgotten) == (0, 1, 3)
     assert b"pangolin" not in raw(store)

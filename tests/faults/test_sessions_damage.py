@@ -102,7 +102,7 @@ def test_a_damaged_index_is_said_and_mended(path, table):
         overwrite(path, page)
 
     store = store_at(path)
-    assert store.keeping.checked()
+    assert store.upkeep.check()
     store.database.close()
     report = repaired(path)
 
@@ -127,7 +127,7 @@ def test_a_damaged_index_mends_itself_at_a_search(path):
 
     assert all(found)
     assert any(isinstance(event, Warned) and "index" in event.message for event in heard)
-    assert store.keeping.checked() == []
+    assert store.upkeep.check() == []
     store.database.close()
 
 
@@ -213,7 +213,7 @@ def test_a_truncated_log_loses_only_its_end(path):
     cut = store_at(copy)
 
     assert finding is not None
-    assert cut.keeping.checked() == []
+    assert cut.upkeep.check() == []
     kept = [
         text
         for text in (message.message.text for message in cut.messages(SessionId("session00")))
@@ -321,7 +321,7 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
         overwrite(path, page, zeros=zeros)
 
         store = store_at(path)
-        assert any(table in finding.what for finding in store.keeping.checked()), page
+        assert any(table in finding.what for finding in store.upkeep.check()), page
         store.meaning = meaning_of(store.database)
         found = [answers(store, number) for number in (3, 11, 29)]
         store.append(SessionId("session00"), [NewMessage(Message(Role.USER, "late zebra"), 1.76e9, Origin.PERSON)])
@@ -335,7 +335,7 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
         assert report.salvaged is None, page
         assert report.left == [], page
         store = store_at(path)
-        assert store.keeping.checked() == [], page
+        assert store.upkeep.check() == [], page
         assert all(answers(store, number) for number in (3, 11, 29)), page
         store.database.close()
 
@@ -359,8 +359,8 @@ def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_
     assert any("vectors" in what for what in report.done)
     store = store_at(path)
     store.meaning = meaning_of(store.database)
-    kept = store.keeping.coverage()
+    kept = store.upkeep.coverage()
     assert 0 < kept.waiting < 200
     assert store.meaning.embed_all() == kept.waiting
-    assert store.keeping.coverage().waiting == 0
+    assert store.upkeep.coverage().waiting == 0
     store.database.close()

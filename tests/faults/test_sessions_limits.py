@@ -157,7 +157,7 @@ def test_rows_of_another_program_are_found(store):
 
     assert store.search(SearchRequest("narwhal")).messages == ()
     assert index.check(store.database.connection) == []
-    assert store.keeping.checked() == []
+    assert store.upkeep.check() == []
 
 
 def test_a_foreign_database_is_left_alone(tmp_path):

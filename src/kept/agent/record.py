@@ -161,7 +161,7 @@ class Record:
         if self.store is None or not self.exists:
             return None
         try:
-            return self.store.noted(session_id, key)
+            return self.store.read_note(session_id, key)
         except (StorageError, NotFound):
             return None
 

@@ -27,7 +27,7 @@ def examine(app: App) -> list[Finding] | None:
         return None
     tail = log_tail(path)  # before anything opens the file
     try:
-        found = app.owner.sessions.keeping.checked()
+        found = app.owner.sessions.upkeep.check()
         if not found and app.database.is_read_only:
             with app.database.writing():  # raises why it cannot be written
                 pass

@@ -195,7 +195,7 @@ class SessionStore(Protocol):
         """Keep a small fact with the session (cool-downs, counters, calibration)."""
         ...
 
-    def noted(self, session_id: SessionId, key: str) -> JSON:
+    def read_note(self, session_id: SessionId, key: str) -> JSON:
         """Return what `note` kept, or None."""
         ...
 

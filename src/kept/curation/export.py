@@ -12,7 +12,7 @@ from kept.sessions.ports import Sessions
 
 def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) -> Iterator[dict[str, JSON]]:
     """Yield a user's conversations as `sessions export` does, then pages, edits and pending writes with their type."""
-    yield from sessions.transfer.exported()
+    yield from sessions.transfer.export()
     rows = History(memory).rows()
     undone = undone_ids(rows)
     for target in Target:

@@ -175,14 +175,14 @@ def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[Ses
     store = caller.space.sessions
     tip = store.tip(store.resolve(name))
     root = _find_chain(caller, tip)[-1]
-    ratio = store.noted(root, "calibration")
+    ratio = store.read_note(root, "calibration")
     gauge = Gauge(Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0))
     engine.prepare(replace(engine.setup, count=gauge.count))
     schemas = [tool.schema for tool in (*caller.space.tools().values(), *engine.tools())]
     overhead = text_tokens(store.system_prompt(tip) or "") + tool_tokens(schemas)
     engine.update_model(Window(engine.limits.context_length, gauge.calibration.apply(overhead)))
-    engine.on_session_start(root, state=store.noted(root, "context"))
-    return tip, prune_as_marked(store.context(tip), store.noted(tip, "pruned"))
+    engine.on_session_start(root, state=store.read_note(root, "context"))
+    return tip, prune_as_marked(store.context(tip), store.read_note(tip, "pruned"))
 
 
 def _count_compactions(caller: Caller, session_id: SessionId) -> int:

@@ -42,7 +42,7 @@ def list_sessions(caller: Caller, *, limit: int = 20, source: str | None = None,
 
 def list_trash(caller: Caller, *, limit: int = 20) -> SessionList:
     """Return the deleted sessions that can still be restored, the latest first."""
-    return SessionList(tuple(caller.space.sessions.keeping.trashed()[:limit]), {})
+    return SessionList(tuple(caller.space.sessions.upkeep.trash()[:limit]), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def archive_session(caller: Caller, name: str, *, archived: bool = True) -> Arch
     """Hide a conversation from lists, or show it again; search finds it either way."""
     caller.require(Scope.WRITE)
     store = caller.space.sessions
-    return Archived(tuple(store.keeping.archive(store.resolve(name), archived=archived)), archived)
+    return Archived(tuple(store.upkeep.archive(store.resolve(name), archived=archived)), archived)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def resolve_sessions(caller: Caller, names: Sequence[str]) -> list[SessionId]:
 def delete_sessions(caller: Caller, names: Sequence[str]) -> Deleted:
     """Move conversations to the trash."""
     caller.require(Scope.WRITE)
-    gone = caller.space.sessions.keeping.delete(resolve_sessions(caller, names))
+    gone = caller.space.sessions.upkeep.delete(resolve_sessions(caller, names))
     return Deleted(tuple(gone), caller.app.settings.sessions.trash_days)
 
 
@@ -204,8 +204,8 @@ class Restored:
 def restore_session(caller: Caller, name: str) -> Restored:
     """Bring a deleted conversation back; `name` is an id, the beginning of one, or a title."""
     caller.require(Scope.WRITE)
-    keeping = caller.space.sessions.keeping
-    return Restored(tuple(keeping.restore(_find_in_trash(keeping.trashed(), name))))
+    upkeep = caller.space.sessions.upkeep
+    return Restored(tuple(upkeep.restore(_find_in_trash(upkeep.trash(), name))))
 
 
 def _find_in_trash(trashed: Sequence[Session], name: str) -> SessionId:
@@ -241,7 +241,7 @@ def import_sessions(caller: Caller, lines: Iterable[bytes], *, source: str, tota
     from kept.operations.upkeep import count_waiting_vectors
 
     caller.require(Scope.WRITE)
-    report = caller.space.sessions.transfer.imported(lines, source=source, total=total)
+    report = caller.space.sessions.transfer.import_lines(lines, source=source, total=total)
     return Imported(report, count_waiting_vectors(caller) if report.messages else 0)
 
 
@@ -250,7 +250,7 @@ def export_sessions(caller: Caller, names: Sequence[str] = (), *, raw: bool = Fa
     store = caller.space.sessions
     chosen: list[SessionId | None] = [*resolve_sessions(caller, names)] if names else [None]
     for session_id in chosen:
-        yield from store.transfer.exported(session_id=session_id, raw=raw)
+        yield from store.transfer.export(session_id=session_id, raw=raw)
 
 
 def session_json(session: Session) -> dict[str, JSON]:

@@ -71,21 +71,21 @@ def plan_prune(
     if not is_asked and idle is None:
         return PrunePlan(Pruned())
     most = None if max_megabytes is None else int(max_megabytes * _MEGABYTE)
-    return PrunePlan(caller.space.sessions.keeping.prunable(days=idle, source=source, most_bytes=most))
+    return PrunePlan(caller.space.sessions.upkeep.prunable(days=idle, source=source, most_bytes=most))
 
 
 def prune(caller: Caller, plan: PrunePlan, *, empty_trash: bool = False) -> PruneReport:
     """Move the planned sessions to the trash, and remove what was in the trash for too long."""
     caller.require(Scope.WRITE)
-    keeping = caller.space.sessions.keeping
-    deleted = keeping.delete([session.id for session in plan.sessions.sessions])
-    return PruneReport(plan, tuple(deleted), keeping.sweep(days=0 if empty_trash else None))
+    upkeep = caller.space.sessions.upkeep
+    deleted = upkeep.delete([session.id for session in plan.sessions.sessions])
+    return PruneReport(plan, tuple(deleted), upkeep.sweep(days=0 if empty_trash else None))
 
 
 def sweep_trash(caller: Caller) -> None:
     """Remove what was in the trash for too long; a store that cannot be written is left alone."""
     try:
-        caller.space.sessions.keeping.sweep()
+        caller.space.sessions.upkeep.sweep()
     except StorageError:
         return
 
@@ -111,12 +111,12 @@ class Vectors:
 
 def count_vectors(caller: Caller) -> Vectors:
     """Return how many messages have vectors."""
-    return Vectors(caller.app.settings.sessions.embeddings.provider, caller.space.sessions.keeping.coverage())
+    return Vectors(caller.app.settings.sessions.embeddings.provider, caller.space.sessions.upkeep.coverage())
 
 
 def count_waiting_vectors(caller: Caller) -> int:
     """Return how many messages wait for vectors; none do while vectors are off."""
-    return 0 if caller.app.meaning is None else caller.space.sessions.keeping.coverage().waiting
+    return 0 if caller.app.meaning is None else caller.space.sessions.upkeep.coverage().waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Statistics:
 def measure_store(caller: Caller) -> Statistics:
     """Return the figures of the whole file."""
     caller.require(Scope.ADMIN)
-    return Statistics(caller.space.sessions.keeping.stats(), count_vectors(caller))
+    return Statistics(caller.space.sessions.upkeep.stats(), count_vectors(caller))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Reindexed:
 def rebuild_index(caller: Caller) -> Reindexed:
     """Rebuild the search index from the stored messages; others may read and write meanwhile."""
     caller.require(Scope.ADMIN)
-    return Reindexed(caller.space.sessions.keeping.reindex())
+    return Reindexed(caller.space.sessions.upkeep.reindex())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Optimized:
 def optimize(caller: Caller, *, vacuum: bool = False) -> Optimized:
     """Merge the index and shorten the write-ahead log, in small steps."""
     caller.require(Scope.ADMIN)
-    return Optimized(caller.space.sessions.keeping.optimize(vacuum=vacuum))
+    return Optimized(caller.space.sessions.upkeep.optimize(vacuum=vacuum))
 
 
 def repair_sessions(caller: Caller) -> Repaired | Refused:

@@ -74,7 +74,7 @@ class Readable(Protocol):
         ...
 
 
-class Keeping(Protocol):
+class Upkeep(Protocol):
     """What a person does with whole conversations, and what keeps their store small, fast and whole."""
 
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
@@ -89,7 +89,7 @@ class Keeping(Protocol):
         """Bring a conversation back from the trash."""
         ...
 
-    def trashed(self) -> list[Session]:
+    def trash(self) -> list[Session]:
         """Return what is in the trash, the latest first."""
         ...
 
@@ -109,7 +109,7 @@ class Keeping(Protocol):
         """Return how far the vectors go."""
         ...
 
-    def checked(self) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Return everything that is wrong with the store; empty when it is well."""
         ...
 
@@ -149,11 +149,11 @@ class Forgetting(Protocol):
 class Transfer(Protocol):
     """What takes conversations out of a store and into another, as the lines of `sessions.lines`."""
 
-    def exported(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
+    def export(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
         """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
         ...
 
-    def imported(self, lines: Iterable[bytes], *, source: str, total: int | None = None) -> ImportReport:
+    def import_lines(self, lines: Iterable[bytes], *, source: str, total: int | None = None) -> ImportReport:
         """Store every line once; report bad ones with their number and skip them.
 
         The owner's store keeps the users that the lines name (a restore); any other user's store takes
@@ -191,7 +191,7 @@ class Sessions(Readable, SessionStore, NodeStore, Protocol):
         ...
 
     @property
-    def keeping(self) -> Keeping:
+    def upkeep(self) -> Upkeep:
         """What is done with whole conversations."""
         ...
 

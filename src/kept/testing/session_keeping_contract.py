@@ -33,12 +33,12 @@ class KeepingContract(SessionStoreContract):
             SessionId("a"), Summarised(Message(Role.USER, "so far"), ids[:-1], [], ids[-1:], False, SessionId("b"))
         )
 
-        assert store.keeping.archive(SessionId("b")) == ["a", "b"]
+        assert store.upkeep.archive(SessionId("b")) == ["a", "b"]
         assert store.recent(limit=5) == []
         assert store.search(SearchRequest("okapi")).messages
-        store.keeping.archive(SessionId("a"), archived=False)
+        store.upkeep.archive(SessionId("a"), archived=False)
         assert len(store.recent(limit=5)) == 2
-        assert isinstance(refusal(lambda: store.keeping.archive(SessionId("nobody"))), NotFound)
+        assert isinstance(refusal(lambda: store.upkeep.archive(SessionId("nobody"))), NotFound)
 
     def test_a_deleted_conversation_can_be_restored(self) -> None:
         """What is in the trash is nowhere to be seen until it is restored."""
@@ -46,16 +46,16 @@ class KeepingContract(SessionStoreContract):
         talk(store, "a", "hidden okapi")
         name = SessionId("a")
 
-        assert store.keeping.delete([name, name]) == ["a"]
+        assert store.upkeep.delete([name, name]) == ["a"]
         assert store.session(name) is None
         assert store.search(SearchRequest("okapi")).messages == ()
         assert isinstance(refusal(lambda: store.append(name, [said("x")])), NotFound)
-        assert isinstance(refusal(lambda: store.keeping.delete([name])), NotFound)
-        assert [one.id for one in store.keeping.trashed()] == ["a"]
+        assert isinstance(refusal(lambda: store.upkeep.delete([name])), NotFound)
+        assert [one.id for one in store.upkeep.trash()] == ["a"]
 
-        assert store.keeping.restore(name) == ["a"]
+        assert store.upkeep.restore(name) == ["a"]
         assert store.search(SearchRequest("okapi")).messages
-        assert isinstance(refusal(lambda: store.keeping.restore(name)), NotFound)
+        assert isinstance(refusal(lambda: store.upkeep.restore(name)), NotFound)
 
     def test_the_trash_empties_itself_after_its_days(self) -> None:
         """Thirty days after a delete the session is removed for good; its id may be used again."""
@@ -64,15 +64,15 @@ class KeepingContract(SessionStoreContract):
         talk(store, "a", "hidden okapi")
         image = Message(Role.USER, (ImagePart("image/png", "QUJDRA=="),))
         store.append(SessionId("a"), [NewMessage(image, NOW.timestamp(), Origin.PERSON)])
-        store.keeping.delete([SessionId("a")])
+        store.upkeep.delete([SessionId("a")])
 
-        assert store.keeping.sweep().sessions == 0
+        assert store.upkeep.sweep().sessions == 0
         clock.forward(days=31)
-        removed = store.keeping.sweep()
+        removed = store.upkeep.sweep()
 
         assert (removed.sessions, removed.messages, removed.blobs) == (1, 2, 1)
-        assert store.keeping.trashed() == []
-        assert isinstance(refusal(lambda: store.keeping.restore(SessionId("a"))), NotFound)
+        assert store.upkeep.trash() == []
+        assert isinstance(refusal(lambda: store.upkeep.restore(SessionId("a"))), NotFound)
         talk(store, "a", "another life")
         assert texts(store.messages(SessionId("a"))) == ["another life"]
 
@@ -84,8 +84,8 @@ class KeepingContract(SessionStoreContract):
         side = SessionId("side")
         store.append(side, [said("aside")])
 
-        store.keeping.delete([SessionId("a")])
-        removed = store.keeping.sweep(days=0)
+        store.upkeep.delete([SessionId("a")])
+        removed = store.upkeep.sweep(days=0)
 
         assert removed.messages == 1
         assert texts(store.context(side)) == texts(store.messages(side)) == ["one", "two", "aside"]
@@ -100,7 +100,7 @@ class KeepingContract(SessionStoreContract):
             talk(store, f"s{number}", "x" * 1_000, source="web" if number % 2 else "cli", days_ago=number * 10)
 
         def pruned(days: float | None = None, source: str | None = None, most_bytes: int | None = None) -> list[str]:
-            found = store.keeping.prunable(days=days, source=source, most_bytes=most_bytes)
+            found = store.upkeep.prunable(days=days, source=source, most_bytes=most_bytes)
             assert found.text_bytes == 1_000 * len(found.sessions)
             return [one.id for one in found.sessions]
 
@@ -147,13 +147,13 @@ class KeepingContract(SessionStoreContract):
         for own, name in ((ann, "a"), (bob, "b"), (ann, "c")):
             own.create(session(name))
             own.append(SessionId(name), [said("okapi")])
-        ann.keeping.delete([SessionId("c")])
+        ann.upkeep.delete([SessionId("c")])
 
         plan = ann.forgetting.plan_everything()
         ann.forgetting.carry_out(plan)
 
         assert set(plan.sessions) == {"a", "c"}
-        assert (ann.recent(limit=5), ann.keeping.trashed()) == ([], [])
+        assert (ann.recent(limit=5), ann.upkeep.trash()) == ([], [])
         assert [one.id for one in bob.recent(limit=5)] == ["b"]
         assert store.users() == ["bob"]
 
@@ -205,9 +205,9 @@ class KeepingContract(SessionStoreContract):
         talk(store, "a", "x" * 500)
         talk(store, "b", "y")
         talk(store, "c", "z")
-        store.keeping.delete([SessionId("c")])
+        store.upkeep.delete([SessionId("c")])
 
-        found = store.keeping.stats(biggest=1)
+        found = store.upkeep.stats(biggest=1)
 
         assert (found["sessions"], found["in_trash"]) == (2, 1)
         assert found["growth"] == [{"month": "2026-06", "messages": 3, "text_bytes": 502}]
@@ -222,11 +222,11 @@ class KeepingContract(SessionStoreContract):
 
         before = found()
 
-        assert store.keeping.checked() == []
-        assert store.keeping.reindex() == len(ids)
-        store.keeping.optimize(vacuum=True)
+        assert store.upkeep.check() == []
+        assert store.upkeep.reindex() == len(ids)
+        store.upkeep.optimize(vacuum=True)
 
         assert found() == before
         assert before[0] == ids[2]
-        coverage = store.keeping.coverage()
+        coverage = store.upkeep.coverage()
         assert (coverage.model, coverage.covered, coverage.waiting) == (None, 0, len(ids))

@@ -20,7 +20,7 @@ class ReadingContract(SessionStoreContract):
         assert [store.message(number) for number in UNKNOWN] == [None] * len(UNKNOWN)
         store.rewind(name, ids[2])
         assert store.message(ids[2]) is None
-        store.keeping.delete([name])
+        store.upkeep.delete([name])
         assert store.message(ids[0]) is None
         assert isinstance(refusal(lambda: store.window(ids[0], before=1, after=1)), NotFound)
 
@@ -30,7 +30,7 @@ class ReadingContract(SessionStoreContract):
         store.create(session("gone"))
         gone = store.append(SessionId("gone"), [said("hidden")])
         store.rewind(name, ids[3])
-        store.keeping.delete([SessionId("gone")])
+        store.upkeep.delete([SessionId("gone")])
 
         found = store.messages_by_id([*gone, *reversed(ids), *UNKNOWN])
 
@@ -112,7 +112,7 @@ class ReadingContract(SessionStoreContract):
         for moment, name in enumerate(("a", "b", "c")):
             store.create(session(name))
             store.append(SessionId(name), [said("x", at=START + moment)])
-        store.keeping.archive(SessionId("b"))
+        store.upkeep.archive(SessionId("b"))
 
         assert [one.id for one in store.recent(limit=5)] == ["c", "a"]
         assert [one.id for one in store.recent(limit=5, archived=True)] == ["c", "b", "a"]

@@ -259,9 +259,9 @@ class SessionStoreContract:
         store, name, _ = self.filled()
 
         store.note(name, "cooldown", {"until": 5, "why": ["x"]})
-        assert store.noted(name, "cooldown") == {"until": 5, "why": ["x"]}
+        assert store.read_note(name, "cooldown") == {"until": 5, "why": ["x"]}
         store.note(name, "cooldown", None)
-        assert store.noted(name, "cooldown") is None
+        assert store.read_note(name, "cooldown") is None
         assert store.lease("compact", holder="p1", seconds=60)
         assert not store.lease("compact", holder="p2", seconds=60)
         assert store.lease("compact", holder="p1", seconds=60)

@@ -18,12 +18,12 @@ def lines(*values: Mapping[str, JSON]) -> list[bytes]:
 
 def imported(store: Sessions, given: list[bytes]) -> ImportReport:
     """Take lines in."""
-    return store.transfer.imported(given, source="import:test")
+    return store.transfer.import_lines(given, source="import:test")
 
 
 def exported(store: Sessions, *, raw: bool = False) -> list[bytes]:
     """Return everything as the lines of a file."""
-    return [dumps(line).encode() for line in store.transfer.exported(raw=raw)]
+    return [dumps(line).encode() for line in store.transfer.export(raw=raw)]
 
 
 def conversation(store: Sessions) -> None:
@@ -54,7 +54,7 @@ def conversation(store: Sessions) -> None:
 def without_ids(store: Sessions) -> list[dict[str, JSON]]:
     """Return what is exported, without the ids that each store gives."""
     own = {"id", "carried", "context_from"}
-    return [{key: value for key, value in line.items() if key not in own} for line in store.transfer.exported(raw=True)]
+    return [{key: value for key, value in line.items() if key not in own} for line in store.transfer.export(raw=True)]
 
 
 class TransferContract(SessionStoreContract):
@@ -112,7 +112,7 @@ class TransferContract(SessionStoreContract):
         store = self.store(sink=heard.append)
         given = lines(*({"session_id": "a", "content": f"m{place}"} for place in range(2_500)))
 
-        store.transfer.imported(given, source="import:test", total=2_500)
+        store.transfer.import_lines(given, source="import:test", total=2_500)
 
         told = [(event.done, event.total) for event in heard if isinstance(event, Progressed)]
         assert len(told) > 1
@@ -132,7 +132,7 @@ class TransferContract(SessionStoreContract):
             assert [one.message for one in other.context(name)] == [one.message for one in store.context(name)]
             assert other.session(name) == store.session(name)
         assert other.system_prompt(SessionId("first")) == "p"
-        assert other.noted(SessionId("second"), "streak") == 2
+        assert other.read_note(SessionId("second"), "streak") == 2
         again = imported(other, exported(store))
         assert (again.messages, again.sessions) == (0, 0)
 
@@ -141,14 +141,14 @@ class TransferContract(SessionStoreContract):
         store = self.store()
         conversation(store)
 
-        plain, raw = list(store.transfer.exported()), list(store.transfer.exported(raw=True))
+        plain, raw = list(store.transfer.export()), list(store.transfer.export(raw=True))
 
         assert "question with recall" not in dumps([*plain])
         assert "question with recall" in dumps([*raw])
         assert not any("system_prompt" in line for line in plain)
         assert [line["session_id"] for line in plain if line.get("type") == "session"] == ["first", "second", "side"]
         assert plain[0]["type"] == "session"
-        side = store.transfer.exported(session_id=SessionId("side"))
+        side = store.transfer.export(session_id=SessionId("side"))
         assert [line.get("content") for line in side][1:] == ["aside"]
 
     def test_rewound_messages_are_not_exported(self) -> None:
@@ -160,7 +160,7 @@ class TransferContract(SessionStoreContract):
         given = exported(store)
         report = imported(store, given)
 
-        assert [line.get("content") for line in store.transfer.exported()][1:] == ["word0", "anew"]
+        assert [line.get("content") for line in store.transfer.export()][1:] == ["word0", "anew"]
         assert (report.messages, report.known) == (0, 2)
 
     def test_an_import_does_not_bring_back_what_was_forgotten(self) -> None:

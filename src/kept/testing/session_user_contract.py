@@ -9,6 +9,7 @@ from kept.core.messages import Link, Message, NewMessage, Origin, Role, Usage
 from kept.core.search import SearchRequest
 from kept.core.text import JSON, dumps
 from kept.sessions.ports import Sessions
+from kept.sessions.reports import BLANK
 from kept.testing.clock import FixedClock
 from kept.testing.session_store_contract import START, SessionStoreContract, Summarised, refusal, said, session, texts
 
@@ -58,8 +59,8 @@ class UserContract(SessionStoreContract):
             bob.nodes,
             lambda one: bob.edges(one, first=2, last=2),
             lambda one: bob.count_before(one, MessageId(ids[-1])),
-            lambda one: bob.noted(one, "key"),
-            lambda one: list(bob.transfer.exported(session_id=one)),
+            lambda one: bob.read_note(one, "key"),
+            lambda one: list(bob.transfer.export(session_id=one)),
             lambda one: bob.forgetting.plan_sessions([one]),
         ]
         for read in reads:
@@ -92,9 +93,9 @@ class UserContract(SessionStoreContract):
             lambda: bob.compact(ANNS, Summarised(Message(Role.USER, "s"), ids, [], [], True, None)),
             lambda: bob.note(ANNS, "key", 1),
             lambda: bob.add_node(ANNS, depth=0, text="x", children=[]),
-            lambda: bob.keeping.archive(ANNS),
-            lambda: bob.keeping.delete([ANNS]),
-            lambda: bob.keeping.restore(ANNS),
+            lambda: bob.upkeep.archive(ANNS),
+            lambda: bob.upkeep.delete([ANNS]),
+            lambda: bob.upkeep.restore(ANNS),
         ]
 
         for place, act in enumerate(acts):
@@ -113,19 +114,27 @@ class UserContract(SessionStoreContract):
 
         assert exported(ann) == before
         assert [one.id for one in ann.recent(limit=5)] == [ANNS]
-        assert ann.keeping.trashed() == []
+        assert ann.upkeep.trash() == []
 
     def test_lists_show_own_sessions(self) -> None:
         """Recent, trashed and resolved sessions are the user's own, also by the same title or beginning."""
         ann, bob, _ = self.both()
         assert ann.rename(ANNS, "Plan") == bob.rename(BOBS, "Plan") == "Plan"
+        for name in ("a2", "a3"):
+            ann.create(session(name, title="Plan"))
+        bob.create(session("b2"))
 
+        assert bob.rename(SessionId("b2"), "Plan") == "Plan #2"
+        bob.upkeep.delete([SessionId("b2")])
+        ann.upkeep.delete([SessionId("a2"), SessionId("a3")])
+        bob.forgetting.carry_out(bob.forgetting.plan_sessions([SessionId("b2")]))
+        ann.forgetting.carry_out(ann.forgetting.plan_sessions([SessionId("a2"), SessionId("a3")]))
         assert [one.id for one in bob.recent(limit=5)] == [BOBS]
         assert bob.resolve("Plan") == bob.resolve("2025") == BOBS
-        ann.keeping.delete([ANNS])
-        assert ([one.id for one in ann.keeping.trashed()], bob.keeping.trashed()) == ([ANNS], [])
-        assert isinstance(refusal(lambda: bob.keeping.restore(ANNS)), NotFound)
-        assert ann.keeping.restore(ANNS) == [ANNS]
+        ann.upkeep.delete([ANNS])
+        assert ([one.id for one in ann.upkeep.trash()], bob.upkeep.trash()) == ([ANNS], [])
+        assert isinstance(refusal(lambda: bob.upkeep.restore(ANNS)), NotFound)
+        assert ann.upkeep.restore(ANNS) == [ANNS]
 
     def test_a_search_finds_own_messages(self) -> None:
         """Words, phrases and an empty hit list: another user's messages are neither found nor counted."""
@@ -144,16 +153,18 @@ class UserContract(SessionStoreContract):
         ann, bob, ids = self.both()
         later = ann.compact(ANNS, Summarised(Message(Role.USER, "so far"), ids[:2], [], ids[2:], False, None))
         bob.create(session("b2", parent_session_id=ANNS, link=Link.COMPRESSION))
+        ann.create(session("a2", parent_session_id=NOBODYS, link=Link.COMPRESSION))
         claimed = SessionId("b2")
 
+        assert (ann.lineage().root(SessionId("a2")), bob.lineage().root(SessionId("a2"))) == (NOBODYS, "a2")
         assert (ann.tip(ANNS), ann.lineage().family(ANNS)) == (later, [ANNS, later])
         assert bob.lineage().root(claimed) == claimed
         assert bob.lineage().root(later) == later
         assert bob.lineage().family(ANNS) == [ANNS, claimed]
         assert isinstance(refusal(lambda: bob.branch(claimed, at=ids[1], new=session("x"))), NotFound)
-        assert bob.keeping.delete([claimed]) == [claimed]
+        assert bob.upkeep.delete([claimed]) == [claimed]
         assert bob.forgetting.plan_sessions([claimed]).sessions == (claimed,)
-        assert ann.keeping.archive(ANNS) == [ANNS, later]
+        assert ann.upkeep.archive(ANNS) == [ANNS, later]
 
     def test_a_compaction_takes_own_messages(self) -> None:
         """Another user's messages are neither covered nor carried, whatever a compaction names."""
@@ -196,16 +207,16 @@ class UserContract(SessionStoreContract):
         for own, name, text in ((ann, ANNS, "x" * 5_000), (bob, BOBS, "y" * 10), (ann, SessionId("gone"), "z")):
             own.create(session(name))
             own.append(name, [said(text)])
-        ann.keeping.delete([SessionId("gone")])
+        ann.upkeep.delete([SessionId("gone")])
         clock.forward(days=60)
 
-        assert [one.id for one in bob.keeping.prunable(days=30, source=None).sessions] == [BOBS]
-        assert bob.keeping.prunable(days=None, source=None, most_bytes=10).sessions == ()
-        found = bob.keeping.stats()
+        assert [one.id for one in bob.upkeep.prunable(days=30, source=None).sessions] == [BOBS]
+        assert bob.upkeep.prunable(days=None, source=None, most_bytes=10).sessions == ()
+        found = bob.upkeep.stats()
         assert (found["sessions"], found["in_trash"], found["messages"], found["text_bytes"]) == (1, 0, 1, 10)
         assert found["growth"] == [{"month": "2025-06", "messages": 1, "text_bytes": 10}]
         assert found["biggest"] == [{"session_id": BOBS, "title": None, "messages": 1, "text_bytes": 10}]
-        assert store.keeping.sweep(days=1).sessions == 1  # upkeep of the file is for all users
+        assert store.upkeep.sweep(days=1).sessions == 1  # upkeep of the file is for all users
 
     def test_forgetting_words_leaves_what_others_said(self) -> None:
         """Messages, titles, notes, nodes, prompts and quotations of another user stay, though they hold the words."""
@@ -243,35 +254,39 @@ class UserContract(SessionStoreContract):
         """Whatever a plan names, only what belongs to the user of the store goes."""
         ann, bob, ids = self.both()
         ann.rename(ANNS, "On okapis")
-        ann.append(ANNS, [NewMessage(Message(Role.USER, "the okapi so far"), START, Origin.SYNTHETIC)])
-        ann.append(ANNS, [quotation("okapi", ANNS)])
+        ann.append(ANNS, [NewMessage(Message(Role.USER, "so far"), START, Origin.SYNTHETIC)])
+        ann.append(ANNS, [said("what was it?", api_content="what was it? (recalled: a quiet okapi)")])
         ann.add_node(ANNS, depth=0, text="an okapi", children=ids)
         before, nodes = exported(ann), ann.nodes(ANNS)
 
-        for plan in (ann.forgetting.plan_everything(), ann.forgetting.plan_query("okapi")):
-            assert not plan.is_empty
-            bob.forgetting.carry_out(plan)
+        plan = ann.forgetting.plan_query("okapi")
+        assert all((plan.messages, plan.summaries, plan.citing, plan.nodes, plan.titles))
+        for each in (ann.forgetting.plan_everything(), plan):
+            bob.forgetting.carry_out(each)
 
         assert (exported(ann), ann.nodes(ANNS)) == (before, nodes)
 
     def test_forgotten_entries_leave_others_prompts_and_answers(self) -> None:
         """Entries of one user's pages are scrubbed from that user's prompts and answers."""
         ann, bob, _ = self.both()
-        quoted = said('From your memory (MEMORY.md):\n> "parsnips" — MEMORY.md', Role.ASSISTANT)
-        ann.append(ANNS, [quoted])
-        ann.note(ANNS, "wish", "parsnips")
+        for own, name in ((ann, ANNS), (bob, BOBS)):
+            own.append(name, [said('"parsnips"\n  — MEMORY.md', Role.ASSISTANT)])
+            own.note(name, "wish", "parsnips")
+        ann.create(session("a2"), system_prompt="Parsnips, again.")
         before = exported(ann)
 
         assert bob.forgetting.scrub_entries(["parsnips"]) == 1
 
         assert (exported(ann), ann.system_prompt(ANNS)) == (before, PROMPT)
+        assert (bob.system_prompt(BOBS), bob.read_note(BOBS, "wish")) == (None, None)
+        assert texts(bob.messages(BOBS))[-1] == BLANK
 
     def test_an_export_is_ones_own(self) -> None:
         """Without a name, an export holds every session of the user and none of another."""
         ann, bob, _ = self.both()
 
-        assert {line["session_id"] for line in bob.transfer.exported()} == {BOBS}
-        assert {line["session_id"] for line in ann.transfer.exported()} == {ANNS}
+        assert {line["session_id"] for line in bob.transfer.export()} == {BOBS}
+        assert {line["session_id"] for line in ann.transfer.export()} == {ANNS}
 
     def test_an_import_is_ones_own(self) -> None:
         """A user takes all lines as their own; those of a session that somebody else has are bad lines."""
@@ -281,7 +296,7 @@ class UserContract(SessionStoreContract):
         others.append(SessionId("c"), [said("a third voice")])
         before = exported(ann)
 
-        report = bob.transfer.imported([*exported(ann), *exported(others)], source="import:test")
+        report = bob.transfer.import_lines([*exported(ann), *exported(others)], source="import:test")
 
         assert (report.sessions, report.messages, report.bad) == (1, 1, 5)
         assert [number for number, _ in report.problems] == [1, 2, 3, 4, 5]
@@ -296,15 +311,15 @@ class UserContract(SessionStoreContract):
         lines = [*exported(ann), *exported(bob)]
         restored = self.store()
 
-        first = restored.transfer.imported(lines, source="import:test")
-        again = restored.transfer.imported(lines, source="import:test")
+        first = restored.transfer.import_lines(lines, source="import:test")
+        again = restored.transfer.import_lines(lines, source="import:test")
 
         assert (first.sessions, first.messages, first.bad) == (2, 6, 0)
         assert (again.messages, again.known, again.bad) == (0, 6, 0)
         assert restored.users() == ["ann", "bob"]
         assert texts(restored.for_user(ANN).messages(ANNS)) == texts(ann.messages(ANNS))
         stray = [dumps({"session_id": ANNS, "role": "user", "content": "x", "timestamp": 1}).encode()]
-        assert restored.transfer.imported(stray, source="import:test").bad == 1
+        assert restored.transfer.import_lines(stray, source="import:test").bad == 1
         assert texts(restored.for_user(ANN).messages(ANNS)) == texts(ann.messages(ANNS))
 
     def test_what_one_user_forgot_another_may_import(self) -> None:
@@ -312,11 +327,11 @@ class UserContract(SessionStoreContract):
         ann, bob, _ = self.both()
         lines = exported(ann)
         ann.forgetting.carry_out(ann.forgetting.plan_query("word3"))
-        part = ann.transfer.imported(lines, source="import:test")
+        part = ann.transfer.import_lines(lines, source="import:test")
         ann.forgetting.carry_out(ann.forgetting.plan_everything())
 
-        mine = ann.transfer.imported(lines, source="import:test")
-        theirs = bob.transfer.imported(lines, source="import:test")
+        mine = ann.transfer.import_lines(lines, source="import:test")
+        theirs = bob.transfer.import_lines(lines, source="import:test")
 
         assert (part.messages, part.forgotten) == (0, 1)
         assert (mine.sessions, mine.messages, mine.forgotten) == (0, 0, 4)
@@ -326,12 +341,12 @@ class UserContract(SessionStoreContract):
         """The check of a file searches as the user whose message it looks for."""
         ann, _, _ = self.both()
 
-        assert ann.for_user(UserId("cid")).keeping.checked() == []
+        assert ann.for_user(UserId("cid")).upkeep.check() == []
 
 
 def exported(store: Sessions) -> list[bytes]:
     """Return everything of the user as lines, with what was sent to the model."""
-    return [dumps(line).encode() for line in store.transfer.exported(raw=True)]
+    return [dumps(line).encode() for line in store.transfer.export(raw=True)]
 
 
 def quotation(text: str, source: SessionId) -> NewMessage:
@@ -353,10 +368,10 @@ def attempts(store: Sessions, ids: list[MessageId]) -> Iterator[Callable[[], obj
     yield lambda: store.compact(ANNS, Summarised(Message(Role.USER, "s"), ids, [], [], True, None))
     yield lambda: store.note(ANNS, "key", 1)
     yield lambda: store.add_node(ANNS, depth=0, text="x", children=[])
-    yield lambda: store.keeping.archive(ANNS)
-    yield lambda: store.keeping.delete([ANNS])
-    yield lambda: store.keeping.restore(ANNS)
-    yield lambda: store.keeping.sweep(days=0)
+    yield lambda: store.upkeep.archive(ANNS)
+    yield lambda: store.upkeep.delete([ANNS])
+    yield lambda: store.upkeep.restore(ANNS)
+    yield lambda: store.upkeep.sweep(days=0)
     yield lambda: store.forgetting.carry_out(store.forgetting.plan_sessions([ANNS]))
     yield lambda: store.forgetting.carry_out(store.forgetting.plan_query("okapi"))
     yield lambda: store.forgetting.carry_out(store.forgetting.plan_everything())

@@ -60,7 +60,7 @@ def test_import_takes_the_conversations_back(app, tmp_path):
     """The lines that are no conversation are passed over in silence."""
     store = SqliteSessionStore(tmp_path / "other")
 
-    report = store.transfer.imported(json.dumps(line).encode() for line in lines_of(app, "ann"))
+    report = store.transfer.import_lines(json.dumps(line).encode() for line in lines_of(app, "ann"))
 
     assert (report.sessions, report.messages, report.bad) == (1, 1, 0)
     store.close()

@@ -12,7 +12,7 @@ def test_many_messages_are_read_by_one_query(store):
     ids = store.append(SessionId("kept"), said)
     gone = store.append(SessionId("trashed"), said[:3])
     store.rewind(SessionId("kept"), ids[-1])
-    store.keeping.delete([SessionId("trashed")])
+    store.upkeep.delete([SessionId("trashed")])
     asked = []
     store.database.connection.set_exec_trace(lambda cursor, sql, bindings: asked.append(sql) or True)
 

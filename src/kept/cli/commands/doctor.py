@@ -82,7 +82,7 @@ def _vectors(kept: "App", *, offline: bool) -> "Iterator[Check]":
         name = meaning.model.name
         if not (offline and settings.provider == "openai"):
             meaning.model.embed(["Does it answer?"])
-        found = kept.sessions.keeping.coverage()
+        found = kept.sessions.upkeep.coverage()
     except KeptError as error:
         yield Check("vectors", Health.WARNING, f"search goes by words alone: {error.message}", error.remedy)
         return

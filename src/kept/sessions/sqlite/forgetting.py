@@ -80,9 +80,15 @@ class SqliteForgetting:
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
         """Return what goes with those sessions; each brings the whole chain of its compressions."""
         with self._database.reading() as connection:
+            own = _own_sessions(connection, session_ids, user=self._user)
+        return self._plan(own)
+
+    def _plan(self, own: Sequence[SessionId]) -> ForgetPlan:
+        with self._database.reading() as connection:
             links = message_rows.lineage(connection, user=self._user)
-            going = tuple(dict.fromkeys(one for session_id in session_ids for one in links.chain(session_id)))
-            going = _own_sessions(connection, going, user=self._user)
+            chains = dict.fromkeys(one for session_id in own for one in links.chain(session_id))
+            # an imported session may name a parent that was never stored
+            going = tuple(one for one in chains if connection.execute(session_rows.SQL.exists, (one,)).fetchone())
             family = {one for session_id in going for one in links.family(session_id)} - set(going)
             numbers = frozenset(_ids(connection, going))
             return ForgetPlan(
@@ -99,7 +105,7 @@ class SqliteForgetting:
         """Return what goes with every session of this store's user."""
         with self._database.reading() as connection:
             found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (self._user,))]
-        return self.plan_sessions(found)
+        return self._plan(found)
 
     def plan_query(self, query: str) -> ForgetPlan:
         """Return the messages that contain those very words, in any case; a ranked search would take too much."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kept.sessions.sqlite.forgetting import SqliteForgetting
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.transfer import SqliteTransfer
-    from kept.sessions.sqlite.upkeep import SqliteKeeping
+    from kept.sessions.sqlite.upkeep import SqliteUpkeep
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -302,7 +302,7 @@ class SqliteSessionStore:
             session_rows.require(connection, session_id, user=self.user)
             session_rows.write_note(connection, session_id, key, value)
 
-    def noted(self, session_id: SessionId, key: str) -> JSON:
+    def read_note(self, session_id: SessionId, key: str) -> JSON:
         """Return what `note` kept, or None."""
         with self.database.reading() as connection:
             return session_rows.read_note(connection, session_id, key) if self._has(connection, session_id) else None
@@ -351,11 +351,11 @@ class SqliteSessionStore:
     # parts, each loaded at its first use
 
     @cached_property
-    def keeping(self) -> "SqliteKeeping":
+    def upkeep(self) -> "SqliteUpkeep":
         """What is done with whole conversations."""
-        from kept.sessions.sqlite.upkeep import SqliteKeeping
+        from kept.sessions.sqlite.upkeep import SqliteUpkeep
 
-        return SqliteKeeping(self)
+        return SqliteUpkeep(self)
 
     @cached_property
     def forgetting(self) -> "SqliteForgetting":

@@ -237,7 +237,7 @@ class SqliteTransfer:
         self._file = file
         self._user = user
 
-    def exported(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
+    def export(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
         """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
         with self._file.database.reading() as connection:
             found = list(connection.execute(SQL.sessions, {"user": self._user, "session": session_id}))
@@ -259,7 +259,7 @@ class SqliteTransfer:
                 return
             last = page[-1].id
 
-    def imported(
+    def import_lines(
         self, lines: Iterable[bytes], *, source: str = DEFAULT_SOURCE, total: int | None = None
     ) -> ImportReport:
         """Take every line in once; bad ones are reported with their number and skipped."""

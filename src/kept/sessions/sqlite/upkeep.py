@@ -24,8 +24,8 @@ DAY_SECONDS = 86_400.0
 _NEVER = 1e18
 
 
-class SqliteKeeping:
-    """Implements `sessions.ports.Keeping` on one file."""
+class SqliteUpkeep:
+    """Implements `sessions.ports.Upkeep` on one file."""
 
     def __init__(self, store: SqliteSessionStore) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class SqliteKeeping:
             raise no_session(session_id)
         return back
 
-    def trashed(self) -> list[Session]:
+    def trash(self) -> list[Session]:
         """Return what is in the trash, the latest first."""
         with self._database.reading() as connection:
             return session_rows.read_trash(connection, user=self._user)
@@ -121,7 +121,7 @@ class SqliteKeeping:
         with self._database.reading() as connection:
             return vectors.coverage(connection)
 
-    def checked(self) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Return everything that is wrong with the file, its rows, its index and a search; empty when it is well."""
         return check(self._store)
 

@@ -158,7 +158,7 @@ def test_another_model_makes_all_vectors_anew(store, hound, equip, told):
     ]
     assert store.meaning.embed_all() == 2
     assert store.search(SearchRequest("puppy")).messages[0].message_id == hound
-    assert store.keeping.coverage() == Coverage("new", 2, 0)
+    assert store.upkeep.coverage() == Coverage("new", 2, 0)
 
 
 def test_making_vectors_goes_on_where_it_stopped(store, equip, told):
@@ -189,7 +189,7 @@ def test_an_endpoint_that_refuses_one_text_gets_the_others(store, equip):
     say(store, "a", "the hound is here today", "a bomb of a sentence", "the sedan is red today")
     equip(Choosy())
 
-    assert store.keeping.coverage() == Coverage("topical", 3, 0)
+    assert store.upkeep.coverage() == Coverage("topical", 3, 0)
     assert len(store.search(SearchRequest("puppy vehicle")).messages) >= 2
     with pytest.raises(ModelRefused):
         equip(Refusing())
@@ -240,7 +240,7 @@ def test_new_messages_get_their_vectors_in_the_background(store, equip):
     (number,) = say(store, "a", "we took the hound outside")
 
     deadline = time.monotonic() + 20
-    while store.keeping.coverage().covered < 2 and time.monotonic() < deadline:
+    while store.upkeep.coverage().covered < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
 
     assert store.search(SearchRequest("puppy")).messages[0].message_id == number
@@ -253,7 +253,7 @@ def test_a_short_life_still_makes_the_vectors_of_its_own_messages(store, equip):
 
     found.close()
 
-    assert store.keeping.coverage().waiting == 0
+    assert store.upkeep.coverage().waiting == 0
 
 
 def test_closing_does_not_wait_when_nothing_is_owed(store, equip):
@@ -262,7 +262,7 @@ def test_closing_does_not_wait_when_nothing_is_owed(store, equip):
     found = equip(model, embed=False, background=True)
     say(store, "a", "we took the hound outside")
     deadline = time.monotonic() + 20
-    while store.keeping.coverage().waiting and time.monotonic() < deadline:
+    while store.upkeep.coverage().waiting and time.monotonic() < deadline:
         time.sleep(0.05)
     seen, start = len(model.seen), time.monotonic()
 
@@ -283,7 +283,7 @@ def test_one_process_at_a_time_makes_vectors_in_the_background(store, equip):
     assert found._step() is True
 
     assert found._step() is False
-    assert store.keeping.coverage().waiting == 0
+    assert store.upkeep.coverage().waiting == 0
     assert store.lease(semantic.LEASE, holder="another", seconds=60)
 
 

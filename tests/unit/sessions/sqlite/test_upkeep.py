@@ -13,9 +13,9 @@ def talk(store, name, *contents):
 def test_what_is_removed_leaves_no_row(store):
     """Swept from the trash, a session takes its messages, blobs, prompt and index rows with it."""
     talk(store, "a", "hidden okapi", (ImagePart("image/png", "QUJDRA=="),))
-    store.keeping.delete([SessionId("a")])
+    store.upkeep.delete([SessionId("a")])
 
-    store.keeping.sweep(days=0)
+    store.upkeep.sweep(days=0)
 
     for table in ("sessions", "messages", "blobs", "blob_uses", "prompts", "index_queue"):
         assert store.database.connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
@@ -38,6 +38,6 @@ def test_statistics_name_every_table(store):
     """The bytes are told for each table and index."""
     talk(store, "a", "x" * 500)
 
-    found = store.keeping.stats()
+    found = store.upkeep.stats()
 
     assert {"messages", "sessions", "message_words_data"} <= set(found["tables"])
