@@ -1,4 +1,4 @@
-"""The port of external memories: what a provider must do, may do, and is told."""
+"""The port of external memories: the base class that providers inherit from, and the values it uses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,14 +17,14 @@ AgentContext = Literal["primary", "cron", "subagent", "flush"]
 
 
 class Rejected(ProviderError):
-    """The back end will never take this write, however often it is sent: too long, malformed, not allowed."""
+    """The back end will never accept this write: it is too long, malformed or not allowed."""
 
     permanent = True
 
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What a command of a provider found: in words for people, as JSON for `--json`."""
+    """The result of a provider's command: text for people, JSON for `--json`."""
 
     text: str
     value: JSON
@@ -32,22 +32,21 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProviderCommand:
-    """A command that a provider brings to the command line: `kept providers do NAME [WORDS]…`."""
+    """A command that a provider adds to the command line: `kept providers do NAME [WORDS]…`."""
 
     name: str
     summary: str
     run: Callable[[Sequence[str]], CommandAnswer]
-    """Given the words after its name; called once the provider is initialized."""
+    """Called with the words after its name, once the provider is initialized."""
 
 
 class MemoryProvider:
     """An external memory; plugins inherit from this class, so that a hook they lack does nothing.
 
-    Methods are plain and synchronous; the manager calls them from threads of its own, several at
-    once. A hook is given only the keyword arguments that its signature names (or all, with `**`).
-    A hook that raises is logged, counted and, for writes, tried again; what is queued behind it waits. One
-    that raises `Rejected`, or any error with `permanent = True`, says that this write will never be taken:
-    it is set aside, and what is behind it goes on.
+    Methods are synchronous; the manager calls them from its own threads, several at once. A hook gets only
+    the keyword arguments that its signature names (or all, with `**`). If a hook raises, the error is logged
+    and counted; a write is retried, and the writes queued behind it wait. `Rejected`, or any error with
+    `permanent = True`, means that this write will never be accepted: it is set aside, and the next is delivered.
     """
 
     @property
@@ -56,15 +55,15 @@ class MemoryProvider:
         raise NotImplementedError
 
     def is_available(self) -> bool:
-        """Tell whether it could start here: configured and installed. Fast, without the network."""
+        """Tell whether it is configured and installed. Must be fast and not use the network."""
         raise NotImplementedError
 
     def initialize(self, session_id: str, **context: Any) -> None:
-        """Get ready; `context` holds `kept_home` and everything else that `StartContext` names."""
+        """Start; `context` holds `kept_home` and the other fields of `StartContext`."""
         raise NotImplementedError
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
-        """Return the tools that it brings: `name`, `description`, `parameters` (JSON Schema)."""
+        """Return its tools: `name`, `description`, `parameters` (JSON Schema)."""
         raise NotImplementedError
 
     def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
@@ -72,29 +71,29 @@ class MemoryProvider:
         raise NotImplementedError
 
     def system_prompt_block(self) -> str:
-        """Return text that stands in the system prompt for the whole session."""
+        """Return text for the system prompt, used for the whole session."""
         return ""
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - the port's signature
-        """Return what it recalls for the user's message, as text."""
+        """Return text that it recalls for the user's message."""
         return ""
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
         """Warm the next recall; called after each finished turn."""
 
     def sync_turn(self, user: str, assistant: str, *, session_id: str = "", messages: Messages = ()) -> None:
-        """Keep a finished exchange; a parameter `idempotency_key` is told the key of the delivery."""
+        """Store a finished exchange; a parameter `idempotency_key` receives the key of the delivery."""
 
     def on_turn_start(self, turn: int, message: str, **context: Any) -> None:
-        """Hear that turn number `turn` begins."""
+        """React to the start of turn number `turn`."""
 
     def on_session_end(self, messages: Messages) -> None:
-        """Hear that a session ended, or is committed before its id changes."""
+        """React to the end of a session; also called before its id changes."""
 
     def on_session_switch(
         self, new_id: str, *, parent_session_id: str = "", reset: bool = False, reason: str = ""
     ) -> None:
-        """Hear that the conversation goes on under another id; refresh what was cached for the old one."""
+        """Continue under another session id; refresh what was cached for the old one."""
 
     def on_pre_compress(self, messages: Messages) -> str:  # noqa: ARG002 - the port's signature
         """Save what matters before a compaction, and return text for the summary."""
@@ -106,7 +105,7 @@ class MemoryProvider:
         """Mirror a write to the built-in pages; `content` is the new entry, or the removed one in full."""
 
     def on_delegation(self, task: str, result: str, *, child_session_id: str = "") -> None:
-        """Hear what a sub-agent did."""
+        """React to the result of a sub-agent."""
 
     def shutdown(self) -> None:
         """Flush and close."""
@@ -116,7 +115,7 @@ class MemoryProvider:
         return ()
 
     def save_config(self, values: Mapping[str, JSON], home: str) -> None:
-        """Keep the answers that are no secrets; by default they go to `<home>/<name>.json`."""
+        """Store the answers that are not secrets; by default in `<home>/<name>.json`."""
         from kept.providers.config import save_values
 
         save_values(Path(home), self.name, values)
@@ -126,7 +125,7 @@ class MemoryProvider:
         return {}
 
     def get_commands(self) -> Sequence[ProviderCommand]:
-        """Return commands of its own, offered while it is in use; asked before `initialize`."""
+        """Return its own commands, offered while it is in use; called before `initialize`."""
         return ()
 
     def backup_paths(self) -> Sequence[str]:
@@ -136,7 +135,7 @@ class MemoryProvider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
-    """What `initialize` is told beside the session id."""
+    """The context that `initialize` gets in addition to the session id."""
 
     kept_home: str
     platform: str = "cli"
@@ -157,14 +156,14 @@ class StartContext:
     session_title: str = ""
 
     def keywords(self) -> dict[str, JSON]:
-        """Return the context as keyword arguments, the home also under the name that older plugins know."""
+        """Return the context as keyword arguments, the home also under the name that older plugins use."""
         own: dict[str, JSON] = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**own, "hermes_home": self.kept_home}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One applied step on a page, as the ledger of curated memory keeps it."""
+    """One applied edit of a page, as stored in the ledger of curated memory."""
 
     ledger_id: int
     action: MemoryAction
@@ -179,8 +178,8 @@ class LedgerRow:
 
 
 class LedgerReader(Protocol):
-    """Reads the ledger of curated memory; the app hands it in, because tiers are blind to each other."""
+    """Reads the ledger of curated memory; the app passes it in, because tiers do not import each other."""
 
     def since(self, ledger_id: int) -> Sequence[LedgerRow]:
-        """Return the applied steps after `ledger_id`, oldest first; 0 asks for all."""
+        """Return the applied edits after `ledger_id`, oldest first; 0 returns all."""
         ...

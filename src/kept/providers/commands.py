@@ -1,4 +1,4 @@
-"""Commands of their own that the providers in use bring to the command line."""
+"""Commands that providers add to the command line."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ _LOOK = "see `kept providers status`"
 
 @dataclass(frozen=True, slots=True)
 class OfferedCommand:
-    """One command, and who brings it."""
+    """A command and the provider it belongs to."""
 
     provider: MemoryProvider
     command: ProviderCommand
 
     @property
     def full_name(self) -> str:
-        """Return the name that is clear among several providers."""
+        """Return the name with the provider, which is unique among several providers."""
         return f"{self.provider.name}.{self.command.name}"
 
 
 def find_commands(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> list[OfferedCommand]:
-    """Return what the providers of these names bring; none of them is started yet."""
+    """Return the commands of the named providers, without starting these."""
     found: list[OfferedCommand] = []
     for name in names:
         provider = load(name, plugins, environ)
@@ -41,7 +41,7 @@ def find_commands(names: Sequence[str], plugins: Path, environ: Mapping[str, str
 
 
 def run_command(asked: OfferedCommand, words: Sequence[str], context: StartContext) -> CommandAnswer:
-    """Start the provider, run its command with the words after its name, and stop it."""
+    """Start the provider, run its command with the words after its name, and shut it down."""
 
     def run() -> CommandAnswer:
         call_hook(asked.provider, "initialize", ("cli",), context.keywords())
@@ -58,7 +58,7 @@ def run_command(asked: OfferedCommand, words: Sequence[str], context: StartConte
 
 
 def _run_with_timeout(what: str, work: Callable[[], T]) -> T:
-    """Return what foreign code came to; it is given a time, and whatever it raises is one line."""
+    """Run plugin code with a deadline; whatever it raises becomes a one-line ProviderError."""
     job = start_job(work, name="kept-provider-command")
     if not job.wait(COMMAND_SECONDS):
         raise ProviderError(f"{what} did not end within {COMMAND_SECONDS:g} s", _LOOK)

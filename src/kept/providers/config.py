@@ -1,4 +1,7 @@
-"""A provider's own settings: a dataclass, its file `<home>/<provider>.json`, and what setup asks for it."""
+"""A provider's own settings: the file `<home>/<provider>.json`, and the questions and answers of setup.
+
+Asking a person is the command line's part.
+"""
 
 import json
 import os
@@ -20,12 +23,12 @@ _REMEDY = "correct it, or run `kept providers setup`"
 
 
 def config_path(home: Path, provider: str) -> Path:
-    """Return where the settings of `provider` stand."""
+    """Return the path of the settings of `provider`."""
     return home / f"{provider}.json"
 
 
 def load_values(home: Path, provider: str) -> dict[str, JSON]:
-    """Return the settings of `provider`; no file is no settings."""
+    """Return the settings of `provider`; empty if there is no file."""
     path = config_path(home, provider)
     raw = read_bytes(path)
     if raw is None or not raw.strip():
@@ -40,7 +43,7 @@ def load_values(home: Path, provider: str) -> dict[str, JSON]:
 
 
 def load_settings(kind: type[T], home: Path, provider: str) -> T:
-    """Return the settings of `provider` as the dataclass `kind`; keys of other programs are passed over."""
+    """Return the settings of `provider` as the dataclass `kind`; unknown keys are ignored."""
     section: type = kind
     own = {key: value for key, value in load_values(home, provider).items() if key in fields(section)}
     try:
@@ -51,7 +54,7 @@ def load_settings(kind: type[T], home: Path, provider: str) -> T:
 
 
 def questions(kind: type, texts: Mapping[str, str]) -> list[Mapping[str, JSON]]:
-    """Return what setup asks for the dataclass `kind`: a question per text, with its default and choices."""
+    """Return the setup questions for the dataclass `kind`: one per text, with its default and choices."""
     defaults, annotations = kind(), fields(kind)
     return [
         {"key": key, "description": text, "default": getattr(defaults, key), "choices": _choices(annotations[key])}
@@ -66,7 +69,7 @@ def _choices(annotation: object) -> list[JSON]:
 
 
 def save_values(home: Path, provider: str, values: Mapping[str, JSON]) -> None:
-    """Set `values` in the settings of `provider`; what else stands there stays."""
+    """Set `values` in the settings of `provider`; other keys are kept."""
     make_folder(home)
     text = dumps({**load_values(home, provider), **values}, indent=2)
     write_atomically(config_path(home, provider), f"{text}\n".encode())
@@ -77,7 +80,7 @@ TEST_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared question."""
+    """One question of setup."""
 
     key: str
     description: str
@@ -85,12 +88,12 @@ class Field:
     choices: tuple[JSON, ...] = ()
     secret: bool = False
     env_var: str | None = None
-    """The variable that holds the secret; it goes to `.env`."""
+    """The environment variable that holds the secret; it is stored in `.env`."""
     url: str | None = None
     """Where to get it."""
     required: bool = False
     when: Mapping[str, JSON] | None = None
-    """Answers to earlier questions under which this one is asked."""
+    """Answers to earlier questions that are required for this one to be asked."""
 
     def is_asked(self, answers: Mapping[str, JSON]) -> bool:
         """Tell whether the question is asked after `answers`."""
@@ -99,14 +102,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What was answered, split by where it goes."""
+    """The answers, split by where they are stored."""
 
     values: Mapping[str, JSON]
     secrets: Mapping[str, str]
 
 
 def declared_fields(provider: MemoryProvider) -> list[Field]:
-    """Return the questions that a provider declares; what cannot be read as one is passed over."""
+    """Return the questions that a provider declares; malformed ones are ignored."""
     declared = provider.get_config_schema() if hasattr(provider, "get_config_schema") else ()
     return [field for each in declared or () if isinstance(each, Mapping) and (field := _field(each)) is not None]
 
@@ -114,7 +117,7 @@ def declared_fields(provider: MemoryProvider) -> list[Field]:
 def resolve_answers(
     fields: Sequence[Field], given: Mapping[str, JSON], *, environ: Mapping[str, str]
 ) -> Answers | Refused:
-    """Return the answers to all questions that apply; what was not given is the default, or already in `environ`."""
+    """Return the answers to all questions that apply: given ones, defaults, and secrets already in `environ`."""
     values: dict[str, JSON] = {}
     secrets: dict[str, str] = {}
     for field in fields:
@@ -136,10 +139,10 @@ def resolve_answers(
 
 
 def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret: Callable[[str, str], None]) -> None:
-    """Keep the answers: secrets where secrets go, the rest through the provider's own `save_config`."""
+    """Store the answers: secrets with `save_secret`, the rest with the provider's own `save_config`."""
     for name, value in answers.secrets.items():
         save_secret(name, value)
-        os.environ[name] = value  # where the provider looks when it is tried
+        os.environ[name] = value  # the test that follows runs in this process
     if not answers.values:
         return
     if hasattr(provider, "save_config"):
@@ -151,7 +154,7 @@ def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret:
 
 
 def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | None:
-    """Start the provider for a moment and ask it something; None when it answered."""
+    """Start the provider, ask it something and shut it down; return None if that worked."""
 
     def attempt() -> str | None:
         if not provider.is_available():
@@ -198,7 +201,7 @@ def _field(declared: Mapping[str, JSON]) -> Field | None:
 
 
 def _convert(field: Field, given: JSON) -> JSON | Refused:
-    """Return the answer in the type of the default, or why it cannot be that."""
+    """Return the answer in the type of the default, or why it does not fit."""
     if given is None or (isinstance(given, str) and not given.strip()):
         return field.default
     value = _parse_as(given, field.default) if isinstance(given, str) else given
@@ -209,7 +212,7 @@ def _convert(field: Field, given: JSON) -> JSON | Refused:
 
 
 def _parse_as(text: str, default: JSON) -> JSON:
-    """Return text as a value of the default's type; None when it is none."""
+    """Return text as a value of the default's type, or None if it is not one."""
     text = text.strip()
     match default:
         case bool():

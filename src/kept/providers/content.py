@@ -1,4 +1,4 @@
-"""A conversation as providers get it: plain objects, without recalled text and secrets."""
+"""Content that crosses the boundary: cleaned messages to providers, and recalled text and tools from them."""
 
 import json
 import logging
@@ -13,12 +13,30 @@ from kept.providers.base import Messages
 from kept.security.fence import sanitize_context
 from kept.security.secrets import redact
 
+log = logging.getLogger(__name__)
+
+RECALL_TOOL = "memory_recall"
+RECALL_SCHEMA = ToolSchema(
+    RECALL_TOOL,
+    "Search every connected long-term memory at once for what is known about something.",
+    {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "What to look for, in plain words."}},
+        "required": ["query"],
+    },
+    "memory",
+)
+MAX_ANSWER_CHARS = 100_000
 MAX_CHARS = 4_000_000
-"""What one write may carry; of a longer conversation the end is sent."""
+"""The limit of one write; of a longer conversation only the end is sent."""
+
+_TOOL_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
+_SEARCHES = re.compile(r"(^|_)(search|recall|query)$")
+_LIST_MARK = re.compile(r"^(?:[\s\-*•#>]+|\d{1,3}[.)]\s+)+")
 
 
 def plain_messages(messages: Sequence[Message]) -> list[dict[str, JSON]]:
-    """Return messages as objects with `role`, `content` and what belongs to tool calls."""
+    """Return messages as objects with `role`, `content` and the fields of tool calls."""
     return [_plain_message(message) for message in messages]
 
 
@@ -28,9 +46,9 @@ def clean_text(text: str) -> str:
 
 
 def clean_messages(messages: Messages) -> list[dict[str, JSON]]:
-    """Return messages without recalled memory and secrets, the newest that fit into one write."""
-    kept = list(_newest_that_fit(messages))
-    return [{**each, "content": _clean(each.get("content"))} for each in reversed(kept)]
+    """Return the newest messages that fit into one write, without recalled memory and secrets."""
+    newest = list(_newest_that_fit(messages))
+    return [{**each, "content": _clean(each.get("content"))} for each in reversed(newest)]
 
 
 def _clean(content: JSON) -> JSON:
@@ -60,14 +78,11 @@ def _plain_message(message: Message) -> dict[str, JSON]:
     return plain
 
 
-_LIST_MARK = re.compile(r"^(?:[\s\-*•#>]+|\d{1,3}[.)]\s+)+")
-
-
 def merge_texts(texts: Sequence[str], *, max_chars: int) -> str:
-    """Return the lines of `texts` within `max_chars`.
+    """Return the lines of `texts` within `max_chars`, without duplicates.
 
-    Each text keeps its order; when the budget does not hold all of them, they get their lines in
-    turn, so that none of them uses it up alone.
+    Each text keeps its order. If the budget is too small for all, lines are taken from the texts in turn, so
+    that no provider uses it up alone.
     """
     unique = _without_duplicates(texts)
     chosen: list[list[str]] = [[] for _ in unique]
@@ -76,7 +91,7 @@ def merge_texts(texts: Sequence[str], *, max_chars: int) -> str:
         cost = len(line) + 1
         if cost > left:
             if not any(any(lines) for lines in chosen):
-                chosen[place].append(line[: max(0, left)])  # thin context is better than none
+                chosen[place].append(line[: max(0, left)])  # a cut line is better than no context
             break
         chosen[place].append(line)
         left -= cost
@@ -103,27 +118,8 @@ def _round_robin(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, str]]:
         yield from ((place, line) for place, line in enumerate(row) if line is not None)
 
 
-log = logging.getLogger(__name__)
-
-RECALL_TOOL = "memory_recall"
-RECALL_SCHEMA = ToolSchema(
-    RECALL_TOOL,
-    "Search every connected long-term memory at once for what is known about something.",
-    {
-        "type": "object",
-        "properties": {"query": {"type": "string", "description": "What to look for, in plain words."}},
-        "required": ["query"],
-    },
-    "memory",
-)
-MAX_ANSWER_CHARS = 100_000
-
-_TOOL_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
-_SEARCHES = re.compile(r"(^|_)(search|recall|query)$")
-
-
 def tool_schemas(provider: str, declared: object) -> Iterator[ToolSchema]:
-    """Yield the usable schemas of what `provider` declared; what is unusable is named in the log."""
+    """Yield the usable schemas that `provider` declared; unusable ones are logged."""
     if not isinstance(declared, Sequence) or isinstance(declared, str | bytes):
         log.warning("provider %s: its tool schemas are %s, not a list", provider, type(declared).__name__)
         return
@@ -136,12 +132,12 @@ def tool_schemas(provider: str, declared: object) -> Iterator[ToolSchema]:
 
 
 def is_search(schema: ToolSchema) -> bool:
-    """Tell whether a tool only searches, so that `memory_recall` can stand for it."""
+    """Tell whether a tool only searches, so that `memory_recall` can replace it."""
     return _SEARCHES.search(schema.name) is not None
 
 
 def tool_answer(provider: str, text: object) -> Mapping[str, JSON]:
-    """Return a provider's answer as a JSON object, or the error that the model is told."""
+    """Return a provider's answer as a JSON object, or an error for the model."""
     if not isinstance(text, str):
         return failure(f"{provider} answered with {type(text).__name__}, not with JSON text")
     if len(text) > MAX_ANSWER_CHARS:
@@ -154,14 +150,14 @@ def tool_answer(provider: str, text: object) -> Mapping[str, JSON]:
 
 
 def failure(error: str) -> Mapping[str, JSON]:
-    """Return the answer that tells the model of a failure."""
+    """Return a tool answer that reports an error to the model."""
     return {"success": False, "error": error}
 
 
 def _schema(declared: object) -> ToolSchema | None:
     if not isinstance(declared, Mapping):
         return None
-    inner = declared.get("function", declared)  # the form that chat endpoints use is understood too
+    inner = declared.get("function", declared)  # the form of chat endpoints is accepted too
     if not isinstance(inner, Mapping):
         return None
     name, parameters = inner.get("name"), inner.get("parameters", {"type": "object", "properties": {}})

@@ -1,4 +1,4 @@
-"""Discovery: which providers exist here, found without importing any."""
+"""Discovery: which providers exist here and what they need, without importing any."""
 
 import logging
 import re
@@ -28,7 +28,7 @@ _MAX_SCANNED_BYTES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A provider that could be chosen; nothing of it has been imported."""
+    """A provider that could be chosen; it has not been imported."""
 
     name: str
     kind: Kind
@@ -37,7 +37,7 @@ class Found:
 
     @property
     def folder(self) -> Path | None:
-        """Return where its files are; None where only an import would tell."""
+        """Return the folder of its files; None if only an import could tell."""
         match self.kind:
             case "bundled":
                 return resource_path("kept.providers", self.name)
@@ -52,7 +52,7 @@ def discover(plugins: Path) -> dict[str, Found]:
     found: dict[str, Found] = {}
     for each in (*_bundled(), *_entry_points(), *_folders(plugins)):
         if each.name == BUILTIN:
-            log.warning("the name %r is reserved; the provider at %s is passed over", BUILTIN, each.place)
+            log.warning("the name %r is reserved; the provider at %s is ignored", BUILTIN, each.place)
         elif each.name in found:
             log.warning("the provider %r at %s is hidden by the %s one", each.name, each.place, found[each.name].kind)
         else:
@@ -77,7 +77,7 @@ def _folders(plugins: Path) -> Iterator[Found]:
 
 
 def _is_provider(module: Path) -> bool:
-    """Tell by its text alone whether a module brings a memory provider."""
+    """Tell from its source text whether a module defines a memory provider."""
     try:
         with module.open("rb") as file:
             return _MARKS.search(file.read(_MAX_SCANNED_BYTES).decode("utf-8", "replace")) is not None
@@ -87,17 +87,17 @@ def _is_provider(module: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a provider says of itself without being imported."""
+    """The contents of a provider's `plugin.yaml`."""
 
     description: str = ""
     requirements: tuple[str, ...] = ()
-    """Packages that it needs, as pip names them."""
+    """Packages that it needs, in pip's syntax."""
     hints: tuple[str, ...] = ()
-    """Programs that it needs, in words; they are shown, never run."""
+    """Programs that it needs; the hints are shown, never run."""
 
 
 def manifest_of(found: Found) -> Manifest:
-    """Return the manifest of a provider; none, or one that cannot be read, is empty."""
+    """Return the manifest of a provider; a missing or unreadable one is empty."""
     folder = found.folder
     values = {} if folder is None else _values(folder / "plugin.yaml")
     packages, programs = values.get("pip_dependencies"), values.get("external_dependencies")
@@ -134,12 +134,12 @@ _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*$")
 
 
 def missing(requirements: Iterable[str]) -> list[str]:
-    """Return the requirements whose packages are not installed; what is no requirement is passed over."""
+    """Return the requirements whose packages are not installed; malformed ones are ignored."""
     return [each for each in requirements if _REQUIREMENT.match(each) and not _is_installed(each)]
 
 
 def install(requirements: Sequence[str]) -> bool:
-    """Install packages into this environment with uv if it is there, else with pip; tell whether that worked."""
+    """Install packages into this environment with uv if available, else with pip; return whether it worked."""
     uv = shutil.which("uv")
     program = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
     return subprocess.run([*program, *requirements], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Loading: the chosen provider, imported from where it was found, and given the variables it asks for."""
+"""Loads a chosen provider: imports it from where it was found and sets the variables it declares."""
 
 import inspect
 import logging
@@ -23,10 +23,10 @@ _SHIM = "agent.memory_provider"
 
 
 def load(name: str, plugins: Path, environ: Mapping[str, str] = os.environ) -> MemoryProvider:
-    """Import the chosen provider, and only that, and return it.
+    """Import the chosen provider, and no other, and return it.
 
-    Variables that it declares and only `environ` knows (from `.env`) are put into the process, which is
-    where plugins look for them.
+    Variables that it declares and that only `environ` has (from `.env`) are set in the process, where plugins
+    look for them.
     """
     found = discover(plugins)
     if name not in found:
@@ -37,12 +37,12 @@ def load(name: str, plugins: Path, environ: Mapping[str, str] = os.environ) -> M
         )
     try:
         provider = _import_provider(found[name])
-        lend_variables(provider, environ)
+        set_variables(provider, environ)
     except Exception as error:
         log.warning("the memory provider %r cannot be loaded", name, exc_info=True)
         raise ProviderError(
             f"the memory provider {name!r} cannot be loaded: {type(error).__name__}: {error}",
-            "`kept providers status` shows what it needs; `kept providers off` goes on without",
+            "`kept providers status` shows what it needs; `kept providers off` disables it",
         ) from error
     if provider.name != name:
         raise ConfigError(
@@ -51,8 +51,8 @@ def load(name: str, plugins: Path, environ: Mapping[str, str] = os.environ) -> M
     return provider
 
 
-def lend_variables(provider: MemoryProvider, environ: Mapping[str, str]) -> None:
-    """Put the variables that a provider declares into the process where they are missing there."""
+def set_variables(provider: MemoryProvider, environ: Mapping[str, str]) -> None:
+    """Set the variables that a provider declares in the process, unless they are set already."""
     for field in declared_fields(provider):
         if field.env_var and environ.get(field.env_var):
             os.environ.setdefault(field.env_var, environ[field.env_var])
@@ -71,7 +71,7 @@ def _import_provider(found: Found) -> MemoryProvider:
 
 
 def _make_provider(target: object) -> MemoryProvider:
-    """Return a provider from a class, a ready object, or a module that registers or defines one."""
+    """Return a provider from a class, an instance, or a module that registers or defines one."""
     if isinstance(target, ModuleType):
         return _from_module(target)
     if inspect.isclass(target):
@@ -92,17 +92,17 @@ def _from_module(module: ModuleType) -> MemoryProvider:
 
 
 class _Context:
-    """What a plugin's `register` is given."""
+    """The argument of a plugin's `register` function."""
 
     def __init__(self) -> None:
         self.provider: object = None
 
     def register_memory_provider(self, provider: object) -> None:
-        """Take the provider."""
+        """Store the provider."""
         self.provider = provider
 
     def __getattr__(self, name: str) -> object:
-        # plugins register commands, hooks and tools here too; what is not a memory is passed over
+        # plugins also register commands, hooks and tools here; everything but the memory is ignored
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *_args, **_keywords: None
@@ -116,22 +116,24 @@ def _call_register(register: object) -> MemoryProvider:
 
 
 def _check_shape(provider: object) -> MemoryProvider:
-    """Return the provider; the port is a shape, so a plugin need not inherit from our class to have it."""
-    wanted = ("is_available", "initialize", "get_tool_schemas", "handle_tool_call")
-    missing = [hook for hook in wanted if not callable(getattr(provider, hook, None))]
+    """Return `provider` if it has the required members; it need not inherit from our class."""
+    required = ("is_available", "initialize", "get_tool_schemas", "handle_tool_call")
+    missing = [hook for hook in required if not callable(getattr(provider, hook, None))]
     name = getattr(provider, "name", None)
     if missing or not isinstance(name, str) or not name:
         raise TypeError(f"it lacks {', '.join(missing) or 'a name'}")
+    if "/" in name:  # the outbox uses it to separate the provider from the user
+        raise TypeError(f"its name {name!r} contains a slash")
     return provider  # type: ignore[return-value] # has the required shape
 
 
 @contextmanager
 def _legacy_module() -> Iterator[None]:
-    """Make `agent.memory_provider` importable, under which plugins of another agent know the base class."""
+    """Make `agent.memory_provider` importable: plugins written for Hermes import the base class from there."""
     package, shim = ModuleType("agent"), ModuleType(_SHIM)
     package.__path__ = []
-    shim.MemoryProvider = MemoryProvider  # type: ignore[attr-defined] # a module made by hand
-    package.memory_provider = shim  # type: ignore[attr-defined] # a module made by hand
+    shim.MemoryProvider = MemoryProvider  # type: ignore[attr-defined] # a module built by hand
+    package.memory_provider = shim  # type: ignore[attr-defined] # a module built by hand
     names = ("agent", _SHIM)
     before = {name: sys.modules.get(name) for name in names}
     sys.modules.update({"agent": package, _SHIM: shim})

@@ -8,14 +8,14 @@ from kept.core.settings import Above, Between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """What `providers:` in the configuration may say."""
+    """The section `providers:` of the configuration."""
 
     prefetch_timeout_seconds: Annotated[float, Above(0)] = 8.0
     """How long a turn waits for recall, however many providers there are."""
     start_timeout_seconds: Annotated[float, Above(0)] = 8.0
     """How long a start waits for a provider to initialise."""
     tool_timeout_seconds: Annotated[float, Above(0)] = 60.0
-    """How long a provider's tool may take before the model is told that it failed."""
+    """How long a provider's tool may take before its call counts as failed."""
     delivery_timeout_seconds: Annotated[float, Above(0)] = 60.0
     """How long one write from the outbox may take before it is tried again."""
     switch_wait_seconds: Annotated[float, Between(0)] = 5.0
@@ -23,10 +23,10 @@ class ProviderSettings:
     recall_max_chars: Annotated[int, Above(0)] = 16_000
     """How many characters of recalled text a turn takes, all providers together."""
     breaker_failures: Annotated[int, Between(1)] = 5
-    """After how many failures in a row a provider is left alone for a while."""
+    """After how many failures in a row a provider is paused."""
     breaker_pause_seconds: Annotated[float, Above(0)] = 120.0
-    """How long it is left alone."""
+    """How long it is paused."""
     outbox_limit: Annotated[int, Between(1)] = 10_000
-    """How many writes wait per provider before the oldest are dropped, with a warning and a count."""
+    """How many writes may wait per provider; beyond that the oldest are dropped, with a warning and a count."""
     audit_days: Annotated[int, Between(1)] = 90
     """How long the record of provider calls is kept."""

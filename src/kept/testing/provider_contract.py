@@ -16,17 +16,17 @@ MESSAGES = [{"role": "user", "content": "I live in Graz."}, {"role": "assistant"
 
 
 class ProviderContract:
-    """Inherit from it and return a fresh provider from `provider`; what it needs (a server, keys) is yours to bring."""
+    """Inherit from it and return a new provider from `provider`; supply yourself what it needs (a server, keys)."""
 
     mirrors = True
-    """Whether the backend can follow writes to the pages."""
+    """Whether the back end mirrors writes to the pages."""
 
     def provider(self) -> MemoryProvider:
-        """Return a provider that was not initialised."""
+        """Return a provider that is not initialised."""
         raise NotImplementedError
 
     def known(self, provider: MemoryProvider, text: str) -> bool:
-        """Tell whether the backend holds `text`; only asked where `mirrors` is true."""
+        """Tell whether the back end contains `text`; only called if `mirrors` is true."""
         raise NotImplementedError
 
     def started(self, home: Path, **context: Any) -> MemoryProvider:
@@ -44,7 +44,7 @@ class ProviderContract:
         assert provider.is_available() is True
 
     def test_its_tools_have_usable_schemas(self, tmp_path: Path) -> None:
-        """Every declared tool survives the manager's check, under a name of its own."""
+        """Every declared tool passes the manager's check and has a unique name."""
         provider = self.started(tmp_path)
         declared = list(provider.get_tool_schemas())
         usable = list(tool_schemas(provider.name, declared))
@@ -55,7 +55,7 @@ class ProviderContract:
         provider.shutdown()
 
     def test_bad_arguments_are_answered_with_json(self, tmp_path: Path) -> None:
-        """No argument that a model may invent makes a tool raise or answer something else than an object."""
+        """Whatever arguments a model invents, a tool answers with an object and does not raise."""
         provider = self.started(tmp_path)
         for schema in tool_schemas(provider.name, provider.get_tool_schemas()):
             for arguments in ({}, {"action": None}, {"action": "search", "query": []}, {"query": "x" * 10_000}):

@@ -1,4 +1,4 @@
-"""A provider that writes down what it is told, and misbehaves on order."""
+"""A provider that records its calls and fails on request."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from kept.core.text import JSON
 from kept.providers.base import MemoryProvider, Messages
 
 Fault = Callable[[], Any]
-"""Runs before a hook: it may raise, hang, or return garbage instead of it; None lets the hook go on."""
+"""Runs before a hook: it may raise, hang, or return garbage instead; None lets the hook run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Told:
 
 
 class RecordingProvider(MemoryProvider):
-    """Implements every hook; `calls` lists what happened, `faults` replaces hooks by name."""
+    """Implements every hook; `calls` lists the calls, `faults` replaces hooks by name."""
 
     def __init__(
         self, name: str = "recording", *, recalled: str = "", tools: Sequence[str] = ("recording_search",)
@@ -47,11 +47,11 @@ class RecordingProvider(MemoryProvider):
             return [call for call in self.calls if call.hook == hook]
 
     def is_available(self) -> bool:
-        """Answer as it was told to."""
+        """Return `available`."""
         return bool(self._note("is_available", default=self.available))
 
     def initialize(self, session_id: str, **context: Any) -> None:
-        """Take note."""
+        """Record the call."""
         self._note("initialize", session_id, **context)
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
@@ -76,7 +76,7 @@ class RecordingProvider(MemoryProvider):
         return self._note("prefetch", query, default=self.recalled, session_id=session_id)  # type: ignore[no-any-return] # as above
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
-        """Take note."""
+        """Record the call."""
         self._note("queue_prefetch", query, session_id=session_id)
 
     def sync_turn(
@@ -88,7 +88,7 @@ class RecordingProvider(MemoryProvider):
         messages: Messages = (),
         idempotency_key: str = "",
     ) -> None:
-        """Take note."""
+        """Record the call."""
         self._note(
             "sync_turn",
             user,
@@ -99,17 +99,17 @@ class RecordingProvider(MemoryProvider):
         )
 
     def on_turn_start(self, turn: int, message: str, **context: Any) -> None:
-        """Take note."""
+        """Record the call."""
         self._note("on_turn_start", turn, message, **context)
 
     def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
-        """Take note."""
+        """Record the call."""
         self._note("on_session_end", messages, session_id=session_id)
 
     def on_session_switch(
         self, new_id: str, *, parent_session_id: str = "", reset: bool = False, reason: str = ""
     ) -> None:
-        """Take note."""
+        """Record the call."""
         self._note("on_session_switch", new_id, parent_session_id=parent_session_id, reset=reset, reason=reason)
 
     def on_pre_compress(self, messages: Messages) -> str:
@@ -119,15 +119,15 @@ class RecordingProvider(MemoryProvider):
     def on_memory_write(
         self, action: str, target: str, content: str, metadata: Mapping[str, JSON] | None = None
     ) -> None:
-        """Take note."""
+        """Record the call."""
         self._note("on_memory_write", action, target, content, metadata=metadata)
 
     def on_delegation(self, task: str, result: str, *, child_session_id: str = "") -> None:
-        """Take note."""
+        """Record the call."""
         self._note("on_delegation", task, result, child_session_id=child_session_id)
 
     def shutdown(self) -> None:
-        """Take note."""
+        """Record the call."""
         self._note("shutdown")
 
     def _note(self, hook: str, *args: Any, default: Any = None, **keywords: Any) -> Any:

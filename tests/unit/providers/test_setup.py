@@ -15,7 +15,7 @@ from kept.core.settings import Between
 from kept.providers.base import StartContext
 from kept.providers.config import Answers, declared_fields, questions, resolve_answers, save, try_provider
 from kept.providers.discovery import Found, Manifest, manifest_of, missing
-from kept.providers.loading import lend_variables
+from kept.providers.loading import set_variables
 from kept.providers.manager import chosen_names
 from kept.testing.recording_provider import RecordingProvider
 
@@ -135,7 +135,7 @@ def test_declared_variables_are_lent_to_the_process(monkeypatch):
     """Only those that the provider declares, and never over what is set."""
     monkeypatch.delenv("MINE_API_KEY", raising=False)
     monkeypatch.delenv("OTHER_KEY", raising=False)
-    lend_variables(Configured(), {"MINE_API_KEY": "from file", "OTHER_KEY": "x"})
+    set_variables(Configured(), {"MINE_API_KEY": "from file", "OTHER_KEY": "x"})
 
     assert os.environ["MINE_API_KEY"] == "from file"
     assert "OTHER_KEY" not in os.environ

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from kept.providers.holographic.features import (
     atom,
-    bound,
-    bundled,
+    bind,
+    bundle,
     fact_vector,
     query_vector,
     similarity,
-    unbound,
+    unbind,
     word_vector,
 )
 
@@ -20,13 +20,13 @@ VECTORS = st.binary(min_size=64, max_size=64)
 @given(VECTORS, VECTORS)
 def test_binding_adds_angles_lane_by_lane(left, right):
     """No carry crosses from one lane into the next."""
-    assert bound(left, right) == bytes((a + b) % 256 for a, b in zip(left, right, strict=True))
+    assert bind(left, right) == bytes((a + b) % 256 for a, b in zip(left, right, strict=True))
 
 
 @given(VECTORS, VECTORS)
 def test_unbinding_takes_back_a_binding(left, right):
     """What was bound comes back exactly."""
-    assert unbound(bound(left, right), right) == left
+    assert unbind(bind(left, right), right) == left
 
 
 @given(VECTORS)
@@ -43,7 +43,7 @@ def test_vectors_are_the_same_on_every_machine():
 def test_a_bundle_is_like_its_parts_and_like_nothing_else():
     """Parts are recognised in a bundle of several."""
     parts = [atom(name, 1024) for name in "abcde"]
-    whole = bundled(parts, 1024)
+    whole = bundle(parts, 1024)
 
     assert min(similarity(whole, part) for part in parts) > 0.25
     assert abs(similarity(whole, atom("z", 1024))) < 0.1

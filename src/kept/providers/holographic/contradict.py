@@ -1,4 +1,4 @@
-"""Contradictions: pairs of facts that say different things about the same."""
+"""Contradictions: pairs of facts that make different statements about the same thing."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ _MANY = frozenset(
     )
     for word in line.split(" ")
 )
-"""Verbs whose objects add up instead of excluding each other."""
+"""Verbs with objects that do not exclude each other: one can like tea and coffee."""
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed)$")
 _NUMBER = re.compile(r"^\d[\d.,:/-]*$")
 _MAX_DIFFERENCE = 5
@@ -40,7 +40,7 @@ _LEAST_SHARED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two facts that cannot both hold, why, and how sure that is."""
+    """Two facts that cannot both be true, with the reason and a confidence."""
 
     first: Fact
     second: Fact
@@ -51,9 +51,9 @@ class Contradiction:
 def contradictions(
     facts: Sequence[Fact], neighbours: Callable[[Fact], Iterable[int]], *, limit: int
 ) -> list[Contradiction]:
-    """Return the pairs among `facts` that contradict each other, the surest first.
+    """Return the pairs of `facts` that contradict each other, the most certain first.
 
-    `neighbours` names the facts worth comparing with one; each pair is looked at once.
+    `neighbours` returns the ids of facts to compare with one; each pair is compared once.
     """
     by_id = {fact.id: fact for fact in facts}
     found: list[Contradiction] = []
@@ -71,7 +71,7 @@ def contradictions(
 
 
 def judge(first: str, second: str) -> tuple[str, float] | None:
-    """Return why two texts contradict each other, and how surely; None when they do not."""
+    """Return why two texts contradict each other, with a confidence; None if they do not."""
     a, b = _stems(first), _stems(second)
     shared = a & b
     rest_a, rest_b = a - shared, b - shared
@@ -79,7 +79,7 @@ def judge(first: str, second: str) -> tuple[str, float] | None:
     if not shared or smaller < 2 or max(len(rest_a), len(rest_b)) > _MAX_DIFFERENCE:
         return None
     overlap = len(shared) / smaller
-    if overlap >= _LEAST_SHARED and _negated(first) != _negated(second) and len(shared) >= 2:
+    if overlap >= _LEAST_SHARED and _is_negated(first) != _is_negated(second) and len(shared) >= 2:
         return ("one says it, the other denies it", 0.6 + 0.4 * overlap)
     for pair in _OPPOSITES:
         if overlap >= 1 / 3 and _one_each(pair, _plain(first), _plain(second)):
@@ -94,7 +94,7 @@ def _different_value(shared: set[str], rest_a: set[str], rest_b: set[str], overl
     numbers_a, numbers_b = ({word for word in rest if _NUMBER.match(word)} for rest in (rest_a, rest_b))
     if numbers_a and numbers_b:
         return ("different numbers", 0.5 + 0.4 * overlap)
-    if shared & _adding_up():
+    if shared & _compatible_verbs():
         return None
     if abs(len(rest_a) - len(rest_b)) <= 2 and max(len(rest_a), len(rest_b)) <= 3:
         return ("different values for the same thing", 0.4 + 0.4 * overlap)
@@ -102,7 +102,7 @@ def _different_value(shared: set[str], rest_a: set[str], rest_b: set[str], overl
 
 
 def _name_stems(text: str) -> set[str]:
-    """Return the stems of names: two facts about the same names say the same only if they share more than those."""
+    """Return the stems of names; two facts are about the same thing only if they share more than names."""
     return {_stem(word) for name in entities_in(text) for word in words(name)}
 
 
@@ -116,7 +116,7 @@ def _one_each(pair: frozenset[str], first: frozenset[str], second: frozenset[str
     return len(in_first) == 1 and len(in_second) == 1 and in_first != in_second
 
 
-def _negated(text: str) -> bool:
+def _is_negated(text: str) -> bool:
     return len([word for word in words(text) if word in _NEGATIONS]) % 2 == 1
 
 
@@ -132,5 +132,5 @@ def _stem(word: str) -> str:
 
 
 @cache
-def _adding_up() -> frozenset[str]:
+def _compatible_verbs() -> frozenset[str]:
     return frozenset(_stem(word) for word in _MANY)

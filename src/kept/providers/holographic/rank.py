@@ -1,4 +1,4 @@
-"""The rank of facts for a question: words by rarity, coverage and closeness, what stands around them, and likeness."""
+"""The rank of facts for a question: term rarity, coverage, proximity, neighbouring facts, session and dates."""
 
 import re
 from collections import Counter
@@ -11,65 +11,65 @@ from kept.providers.holographic.features import asking_words, framing_words
 
 MAX_WORDS = 24
 _FRAMING = 0.35
-"""How much a word counts that shapes the question more than it says what it is about."""
+"""The weight of a word that frames the question without naming its topic."""
 _DATE_WORD = 0.35
-"""How much a word of a date counts: the date itself is compared as well."""
+"""The weight of a word of a date, because the date itself is compared too."""
 _WORD = re.compile(r"[^\W_]+")
 
 SATURATION = 1.0
-"""How much a long fact takes away from a match."""
+"""The strength of the length normalisation."""
 LENGTH = 0.6
-"""How fully the length of a fact is held against it."""
+"""The share of the length normalisation that depends on the fact's length (BM25's b)."""
 RARITY = 0.5
-"""Power of a word's rarity beside the rarest word of the question, on top of its idf."""
+"""The exponent of a term's idf relative to the rarest term of the question, in addition to its idf."""
 NAME = 0.5
-"""Share that is left of a word which is the name of a speaker: speakers are named everywhere."""
+"""The factor for a term that is the name of a speaker: such names occur everywhere."""
 COVERAGE = 0.8
-"""Gain of a fact that holds much of the question's weight, beside one that holds little."""
+"""The gain of a fact by the share of the question's weight that it contains."""
 WHOLE = 0.7
-"""Further gain of a fact that holds all of it."""
+"""The further gain of a fact that contains nearly all of it."""
 CLOSENESS = 1.0
-"""Gain of words that stand side by side in the fact as they do in the question."""
+"""The gain of terms that are close to each other both in the question and in the fact."""
 SPEAKER = 0.25
-"""Share of the question's weight that a fact gains when a person of the question says it."""
+"""The share of the question's weight that a fact gains if its speaker is named in the question."""
 BEFORE, AFTER, NEAR = 0.72, 0.6, 0.3
-"""Shares of a word that a fact gains when the one before, the one after, or one two steps away holds it."""
+"""The shares of a term's weight for a fact whose predecessor, successor or second neighbour contains it."""
 DOUBLED = 0.4
-"""How much less that counts where the fact holds the word itself."""
+"""The reduction of that share if the fact contains the term itself."""
 SESSION = 0.5
-"""Gain from the facts of the same session that hold the words."""
+"""The gain from facts of the same session that contain the terms."""
 SESSION_SATURATION = 2.0
-"""After how many such facts further ones count half."""
+"""The number of such facts at which their gain is half saturated."""
 SESSION_LENGTH = 0.9
-"""How fully the number of facts in a session is held against their count."""
+"""The share of that saturation that depends on the size of the session."""
 DATE = 1.0
-"""Share of the question's weight that a fact gains when it was told on a date that the question names."""
+"""The share of the question's weight that a fact gains if it was stored on a date that the question names."""
 DAYS_BEFORE, DAYS_AFTER = 1.0, 5.0
-"""Days in which that gain falls to a third: people tell what happened some days after it did, seldom before."""
+"""Days in which that gain falls to a third: people report events some days later, rarely earlier."""
 FALLOFF = 100.0
-"""Words of a fact from which on the gains of its surroundings fall: a long fact speaks for itself."""
+"""The length in words beyond which the gains from neighbours and session decrease: a long fact has its own context."""
 _FOLLOWING = ((1, 1.0), (2, 0.5))
-"""Which words of the question are looked at together, by how far they stand apart there, and what that counts."""
+"""Pairs of question terms that are compared, as (distance in the question, weight)."""
 _BETWEEN = ((6, 0.2), (2, 0.5), (0, 1.0))
-"""How many other words may stand between two, and what that counts."""
+"""The gain by the number of words between the two in a fact, as (at most, gain)."""
 
-SideBySide = Callable[[tuple[str, str], int], Collection[int]]
-"""Names the facts in which two words stand with at most so many others between them."""
+FindNear = Callable[[tuple[str, str], int], Collection[int]]
+"""Returns the ids of facts that contain two words with at most so many others between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word of the question, and how much it counts beside the others."""
+    """A word of the question with its weight."""
 
     word: str
     given: float = 1.0
     names_date: bool = False
-    """Whether it is a month, a weekday or a number of a date."""
+    """Whether it is a month, a weekday or a number in a date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The terms of a question and the stretches of time that it names."""
+    """A parsed question: its terms and the dates that it names."""
 
     terms: tuple[Term, ...]
     dates: tuple[Span, ...]
@@ -81,7 +81,7 @@ class Reading:
 
 
 def read(question: str, now: float) -> Reading:
-    """Return what is asked, seen from the moment `now`."""
+    """Parse a question; relative dates are resolved from `now`."""
     dates = find_dates(question, now)
     date_words = frozenset(word for _, said in dates for word in _WORD.findall(said))
     terms = tuple(_term(word, date_words) for word in asking_words(question)[:MAX_WORDS])
@@ -96,38 +96,38 @@ def _term(word: str, date_words: frozenset[str]) -> Term:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How large the store is."""
+    """The size of the store."""
 
     facts: int
     words: int
     sessions: Mapping[str, int]
-    """How many facts each session has."""
+    """The number of facts of each session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, weighed in this store; word number n is bit n of a mask."""
+    """A question with the weights of its terms in this store; term number n is bit n of a mask."""
 
     terms: tuple[Term, ...]
-    """The terms of the question that some fact holds."""
+    """The terms that occur in some fact."""
     weights: tuple[float, ...]
     asked: float
-    """The weight of the whole question; a word that no fact holds would have been as rare as the rarest."""
+    """The weight of the whole question; terms that occur in no fact count like the rarest term."""
     masks: Mapping[int, int]
-    """Which of the words each fact holds."""
+    """The terms that each fact contains."""
     sessions: Mapping[str, Sequence[int]]
-    """How many facts of each session hold each word."""
+    """The number of facts of each session that contain each term."""
     reading: Reading
 
     @property
     def total(self) -> float:
-        """Return the weight of the words that some fact holds."""
+        """Return the weight of the terms that occur in some fact."""
         return sum(self.weights)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A fact as the rank sees it."""
+    """The features of a fact that the rank uses."""
 
     id: int
     length: int
@@ -135,21 +135,21 @@ class Place:
     session_id: str = ""
     speaker: str | None = None
     sides: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """The words that the facts of its session before, after, two before and two after it hold."""
+    """The terms in the facts of its session before, after, two before and two after it."""
     leans: bool = False
-    """Whether it was said in a conversation, so that it may answer by what stands beside it alone."""
+    """Whether it is part of a conversation, so that neighbours alone may make it a hit."""
 
 
-def weighed(reading: Reading, holding: Sequence[Mapping[int, str]], *, facts: int, names: frozenset[str]) -> Question:
-    """Return the question made of the terms that some fact holds; `holding` has these facts and their sessions."""
-    held = [(term, found) for term, found in zip(reading.terms, holding, strict=True) if found]
+def weigh(reading: Reading, postings: Sequence[Mapping[int, str]], *, facts: int, names: frozenset[str]) -> Question:
+    """Return the question with weighted terms; `postings` lists for each term its facts and their sessions."""
+    held = [(term, found) for term, found in zip(reading.terms, postings, strict=True) if found]
     idf = [log(1.0 + (facts - min(facts, len(found)) + 0.5) / (len(found) + 0.5)) for _, found in held]
     rarest = max(idf, default=1.0)
     weights = tuple(
         term.given * value * (value / rarest) ** RARITY * (NAME if term.word in names else 1.0)
         for (term, _), value in zip(held, idf, strict=True)
     )
-    unknown = sum(term.given for term, found in zip(reading.terms, holding, strict=True) if not found)
+    unknown = sum(term.given for term, found in zip(reading.terms, postings, strict=True) if not found)
     masks: Counter[int] = Counter()
     sessions: dict[str, list[int]] = {}
     for number, (_, found) in enumerate(held):
@@ -162,7 +162,7 @@ def weighed(reading: Reading, holding: Sequence[Mapping[int, str]], *, facts: in
 
 
 class Ranking:
-    """Scores facts for one question; what depends on sets of words only is kept, because few sets occur."""
+    """Scores facts for one question; sums over sets of terms are cached, because few sets occur."""
 
     def __init__(self, question: Question, extent: Extent, *, names: frozenset[str]) -> None:
         self._question = question
@@ -176,13 +176,13 @@ class Ranking:
         self._gains: dict[str, float] = {}
 
     def weight(self, mask: int) -> float:
-        """Return the weight of the words in `mask`."""
+        """Return the weight of the terms in `mask`."""
         if mask not in self._sums:
             self._sums[mask] = sum(weight for number, weight in enumerate(self._question.weights) if mask >> number & 1)
         return self._sums[mask]
 
     def own(self, fact_id: int, length: int) -> float:
-        """Return what a fact says by its own words: raised by coverage, lowered by length."""
+        """Return the score of a fact's own terms: raised by coverage, lowered by length."""
         held = self.weight(self._question.masks.get(fact_id, 0))
         share = held / self._question.asked
         lift = 1.0 + COVERAGE * share**2 + WHOLE * share**8
@@ -190,11 +190,11 @@ class Ranking:
         return held * lift * (1.0 + SATURATION) / (1.0 + SATURATION * norm)
 
     def share(self, fact_id: int) -> float:
-        """Return how much of the question a fact holds itself."""
+        """Return the share of the question's weight that a fact contains itself."""
         return self.weight(self._question.masks.get(fact_id, 0)) / self._total
 
     def score(self, place: Place) -> float:
-        """Return how well a fact answers; 0 when nothing speaks for it."""
+        """Return the score of a fact; 0 if it is no hit."""
         own = self.own(place.id, place.length)
         if own == 0.0 and not place.leans:
             return 0.0
@@ -208,7 +208,7 @@ class Ranking:
         return value + DATE * self._total * self._date(place)
 
     def _beside(self, place: Place) -> float:
-        """Return what its neighbours add: each word once, by the nearest, and less where the fact holds it itself."""
+        """Return the gain from neighbours: each term counts once, for the nearest, and less if the fact contains it."""
         before, after, *far = place.sides
         own = self._question.masks.get(place.id, 0)
         total, taken = 0.0, 0
@@ -219,11 +219,11 @@ class Ranking:
         return total
 
     def _date(self, place: Place) -> float:
-        """Return how near a fact is to a date of the question: told on it, or naming it in its words."""
+        """Return how well a fact matches a date of the question: stored on that day, or naming the date."""
         if not self._question.reading.dates:
             return 0.0
         named = self.weight(self._question.masks.get(place.id, 0) & self._dated) / (self.weight(self._dated) or 1.0)
-        # a part of a date is another date
+        # squared, because a part of a date is a different date
         return max(named * named, *(_nearness(span, place.created) for span in self._question.reading.dates))
 
     def _session_gain(self, session: str) -> float:
@@ -246,28 +246,28 @@ def best(scores: Mapping[int, float], limit: int) -> Sequence[int]:
 
 
 def _nearness(span: Span, moment: float) -> float:
-    """Return 1 inside `span`, less with every day before or after it."""
+    """Return 1 inside `span`, and less with every day before or after it."""
     return exp(-span.distance(moment) / DAY_SECONDS / (DAYS_BEFORE if moment < span.start else DAYS_AFTER))
 
 
-def closeness(question: Question, facts: Sequence[int], side_by_side: SideBySide) -> dict[int, float]:
-    """Return how close words that follow each other in the question stand in `facts`, in weight."""
+def closeness(question: Question, facts: Sequence[int], find_near: FindNear) -> dict[int, float]:
+    """Return the gain of each fact by the proximity of terms that are neighbours in the question."""
     gains = dict.fromkeys(facts, 0.0)
     for left, right, share in _pairs(len(question.terms)):
         both = 1 << left | 1 << right
         holders = {fact for fact in facts if question.masks.get(fact, 0) & both == both}
         weight = share * min(question.weights[left], question.weights[right])
         words = question.terms[left].word, question.terms[right].word
-        for fact, gain in _close(words, holders, side_by_side).items():
+        for fact, gain in _close(words, holders, find_near).items():
             gains[fact] += weight * gain
     return gains
 
 
-def _close(words: tuple[str, str], holders: set[int], side_by_side: SideBySide) -> dict[int, float]:
+def _close(words: tuple[str, str], holders: set[int], find_near: FindNear) -> dict[int, float]:
     found: dict[int, float] = {}
     for between, gain in _BETWEEN:
         if holders:
-            holders = holders.intersection(side_by_side(words, between))
+            holders = holders.intersection(find_near(words, between))
             found.update(dict.fromkeys(holders, gain))
     return found
 

@@ -8,10 +8,10 @@ from kept.core.settings import Between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolographicSettings:
-    """What `holographic.json` may say."""
+    """The settings in `holographic.json`."""
 
     auto_extract: bool = False
-    """Whether facts that a person stated are taken from a session when it ends."""
+    """Whether facts that the person stated are stored when a session ends."""
     default_trust: Annotated[float, Between(0.0, 1.0)] = 0.5
     """The trust of a new fact."""
     min_trust_threshold: Annotated[float, Between(0.0, 1.0)] = 0.3
@@ -21,7 +21,7 @@ class HolographicSettings:
     hrr_dim: Annotated[int, Between(64, 8192)] = 1024
     """The length of the holographic vectors; a change is applied to all facts at the next start."""
     hrr_weight: Annotated[float, Between(0.0, 10.0)] = 0.3
-    """How much holographic similarity counts beside the words."""
+    """The weight of holographic similarity relative to the words."""
 
 
 QUESTIONS = {
@@ -32,4 +32,4 @@ QUESTIONS = {
     "hrr_dim": "Length of the holographic vectors",
     "hrr_weight": "Weight of holographic similarity",
 }
-"""What setup asks, by setting."""
+"""The questions of setup, by setting."""

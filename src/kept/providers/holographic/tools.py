@@ -1,4 +1,4 @@
-"""The two tools of the holographic provider: their schemas, and what each action does."""
+"""The two tools of the holographic provider: their schemas, their actions, and the commands based on them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -29,7 +29,7 @@ Arguments = Mapping[str, JSON]
 
 
 class BadArgumentsError(Exception):
-    """The model gave something that an action cannot use; the message is the instruction it is answered with."""
+    """The model gave unusable arguments; the message tells it what to do."""
 
 
 def schemas() -> list[Mapping[str, JSON]]:
@@ -59,7 +59,7 @@ def schemas() -> list[Mapping[str, JSON]]:
 
 
 class FactTools:
-    """Runs the actions for one user in one session."""
+    """Runs the actions of both tools on one store."""
 
     def __init__(self, store: FactStore, settings: HolographicSettings, *, writable: bool) -> None:
         self._store = store
@@ -68,12 +68,12 @@ class FactTools:
 
     @cached_property
     def _search(self) -> "FactSearch":
-        from kept.providers.holographic.search import FactSearch  # a chat is ready sooner: nothing is asked yet
+        from kept.providers.holographic.search import FactSearch  # only needed for searches; keeps start-up fast
 
         return FactSearch(self._store, self._settings)
 
     def run(self, tool: str, arguments: Arguments, *, session_id: str) -> Mapping[str, JSON]:
-        """Return the answer of a tool; bad arguments are answered with what to do."""
+        """Return the answer of a tool; for bad arguments it says what to do."""
         try:
             if tool == "fact_feedback":
                 return self._feedback(arguments)
@@ -84,7 +84,7 @@ class FactTools:
     def _store_action(self, arguments: Arguments, session_id: str) -> Mapping[str, JSON]:
         actions: Mapping[str, Callable[[Arguments], Mapping[str, JSON]]] = {
             "add": lambda given: self._add(given, session_id),
-            "search": self._find,
+            "search": self._search_facts,
             "probe": self._probe,
             "related": self._related,
             "reason": self._reason,
@@ -99,7 +99,7 @@ class FactTools:
         return {"success": True, "action": action, **actions[action](arguments)}
 
     def _add(self, arguments: Arguments, session_id: str) -> Mapping[str, JSON]:
-        self._must_write()
+        self._require_write_access()
         content = _safe(_text(arguments, "content"))
         fact_id, is_new = self._store.add(
             content,
@@ -111,17 +111,17 @@ class FactTools:
         )
         return {"fact_id": fact_id, "status": "added" if is_new else "already known"}
 
-    def _find(self, arguments: Arguments) -> Mapping[str, JSON]:
+    def _search_facts(self, arguments: Arguments) -> Mapping[str, JSON]:
         hits = self._search.search(
             _text(arguments, "query"),
             limit=_limit(arguments),
             min_trust=_number(arguments, "min_trust"),
             category=_optional_text(arguments, "category"),
         )
-        return self._shown(hits)
+        return self._render_hits(hits)
 
     def _probe(self, arguments: Arguments) -> Mapping[str, JSON]:
-        return self._shown(self._search.probe(_text(arguments, "entity"), limit=_limit(arguments)))
+        return self._render_hits(self._search.probe(_text(arguments, "entity"), limit=_limit(arguments)))
 
     def _related(self, arguments: Arguments) -> Mapping[str, JSON]:
         found = self._search.related(_text(arguments, "entity"), limit=_limit(arguments))
@@ -131,12 +131,12 @@ class FactTools:
         names = _texts(arguments, "entities")
         if len(names) < 2:
             raise BadArgumentsError("reason needs `entities`: two or more names")
-        return self._shown(self._search.reason(names, limit=_limit(arguments)))
+        return self._render_hits(self._search.reason(names, limit=_limit(arguments)))
 
     def _contradict(self, arguments: Arguments) -> Mapping[str, JSON]:
         least = self._settings.min_trust_threshold
         facts = self._store.newest(min_trust=least, limit=_COMPARED)
-        found = contradictions(facts, self._alike, limit=_limit(arguments))
+        found = contradictions(facts, self._similar, limit=_limit(arguments))
         pairs: list[JSON] = [
             {
                 "reason": each.reason,
@@ -148,8 +148,8 @@ class FactTools:
         return {"count": len(pairs), "results": pairs}
 
     def _update(self, arguments: Arguments) -> Mapping[str, JSON]:
-        self._must_write()
-        fact = self._known(arguments)
+        self._require_write_access()
+        fact = self._require_fact(arguments)
         content = arguments.get("content")
         if content is not None:
             self._store.rewrite(fact.id, _safe(_text(arguments, "content")))
@@ -160,11 +160,11 @@ class FactTools:
             tags=_optional_text(arguments, "tags"),
             trust=None if delta is None else fact.trust + delta,
         )
-        return {"fact": _plain(self._known(arguments))}
+        return {"fact": _plain(self._require_fact(arguments))}
 
     def _remove(self, arguments: Arguments) -> Mapping[str, JSON]:
-        self._must_write()
-        fact = self._known(arguments)
+        self._require_write_access()
+        fact = self._require_fact(arguments)
         self._store.remove(fact.id)
         return {"fact_id": fact.id, "status": "removed"}
 
@@ -177,20 +177,20 @@ class FactTools:
         return {"count": len(facts), "results": [_plain(fact) for fact in facts]}
 
     def _feedback(self, arguments: Arguments) -> Mapping[str, JSON]:
-        self._must_write()
+        self._require_write_access()
         action = arguments.get("action")
         if action not in {"helpful", "unhelpful"}:
             raise BadArgumentsError(f"unknown action {action!r}; use helpful or unhelpful")
-        fact = self._known(arguments)
+        fact = self._require_fact(arguments)
         change = HELPFUL if action == "helpful" else UNHELPFUL
         rated = self._store.feedback(fact.id, change)
         assert rated is not None
         return {"success": True, "fact_id": fact.id, "old_trust": round(fact.trust, 4), "trust": round(rated.trust, 4)}
 
-    def _alike(self, fact: Fact) -> Sequence[int]:
+    def _similar(self, fact: Fact) -> Sequence[int]:
         return [hit.fact.id for hit in self._search.search(fact.text, limit=_NEIGHBOURS)]
 
-    def _known(self, arguments: Arguments) -> Fact:
+    def _require_fact(self, arguments: Arguments) -> Fact:
         fact_id = arguments.get("fact_id")
         if isinstance(fact_id, str) and fact_id.strip().isdigit():
             fact_id = int(fact_id)
@@ -201,11 +201,11 @@ class FactTools:
             raise BadArgumentsError(f"there is no fact {fact_id}; search or list shows the numbers")
         return fact
 
-    def _must_write(self) -> None:
+    def _require_write_access(self) -> None:
         if not self._writable:
             raise BadArgumentsError("facts cannot be changed here: this is not a conversation with the person")
 
-    def _shown(self, hits: "Sequence[Hit]") -> Mapping[str, JSON]:
+    def _render_hits(self, hits: "Sequence[Hit]") -> Mapping[str, JSON]:
         names = self._store.entities_of([hit.fact.id for hit in hits])
         results: list[JSON] = [
             {**_plain(hit.fact), "score": round(hit.score, 4), "entities": names.get(hit.fact.id, [])} for hit in hits
@@ -230,7 +230,7 @@ def _plain(fact: Fact) -> dict[str, JSON]:
 
 
 def _safe(content: str) -> str:
-    """Return the content with secrets redacted; refuse what would attack whoever reads it later."""
+    """Return the content with secrets redacted; reject text that attacks whoever reads it later."""
     if len(content) > MAX_FACT_CHARS:
         raise BadArgumentsError(f"a fact has at most {MAX_FACT_CHARS:,} characters; store several shorter ones")
     verdict = scan(content)
@@ -278,22 +278,22 @@ def _limit(arguments: Arguments) -> int:
     return _DEFAULT_LIMIT if value is None else max(1, min(_MAX_LIMIT, int(value)))
 
 
-RunsTool: TypeAlias = Callable[[Mapping[str, JSON]], Mapping[str, Any]]
-_MOST = 50
+RunTool: TypeAlias = Callable[[Mapping[str, JSON]], Mapping[str, Any]]
+_COMMAND_LIMIT = 50
 
 
-def commands(fact_store: RunsTool) -> list[ProviderCommand]:
-    """Return the commands, which ask the same tool as a model does."""
+def commands(fact_store: RunTool) -> list[ProviderCommand]:
+    """Return the commands, which use the same tool as the model."""
 
     def facts(words: Sequence[str]) -> CommandAnswer:
         query = " ".join(words).strip()
         asked: dict[str, JSON] = {"action": "search", "query": query} if query else {"action": "list"}
-        found = fact_store({**asked, "limit": _MOST})
+        found = fact_store({**asked, "limit": _COMMAND_LIMIT})
         lines = [_line(fact) for fact in found["results"]]
         return CommandAnswer("\n".join(lines) or "no facts", dict(found))
 
     def contradictions(_words: Sequence[str]) -> CommandAnswer:
-        found = fact_store({"action": "contradict", "limit": _MOST})
+        found = fact_store({"action": "contradict", "limit": _COMMAND_LIMIT})
         lines = [
             f"{each['reason']}\n" + "\n".join(f"  {_line(fact)}" for fact in each["facts"]) for each in found["results"]
         ]
