@@ -94,14 +94,14 @@ class Conversation:
     def begin(self) -> None:
         """Restore the state that was stored with the conversation."""
         self.lineage |= {self.root, self.record.session.id}
-        self.nudges = load_nudges(self.record.noted(self.root, "nudges"))
-        left_with = self.record.noted(self.root, "frozen")
+        self.nudges = load_nudges(self.record.read_note(self.root, "nudges"))
+        left_with = self.record.read_note(self.root, "frozen")
         self.frozen = load_frozen_pages(left_with, self.parts)
         if isinstance(left_with, Mapping) and left_with.get("tools", list(self._tools)) != list(self._tools):
             self.record.prompt = None  # the tools have changed since it was built
-        ratio = self.record.noted(self.root, "calibration")
+        ratio = self.record.read_note(self.root, "calibration")
         self.parts.gauge.calibration = Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0)
-        self.record.pruning = self.record.noted(self.record.session.id, "pruned")
+        self.record.pruning = self.record.read_note(self.record.session.id, "pruned")
         self.begin_engine()
 
     @property
@@ -111,7 +111,7 @@ class Conversation:
     def begin_engine(self) -> None:
         """Start the context engine with its stored state."""
         if self.parts.engine is not None:
-            state = self.record.noted(self.root, "context")
+            state = self.record.read_note(self.root, "context")
             self.parts.engine.on_session_start(self.root, state=state)
             # without messages the prompt is built with the first one, so that a new chat starts sooner
             if self.record.rows:
@@ -209,7 +209,7 @@ class Conversation:
     def _follow_compaction(self) -> None:
         """Continue in the session to which another process has compacted this conversation."""
         self.lineage.add(self.record.session.id)
-        self.frozen = load_frozen_pages(self.record.noted(self.root, "frozen"), self.parts)
+        self.frozen = load_frozen_pages(self.record.read_note(self.root, "frozen"), self.parts)
         self.fit_engine()
         if self.parts.providers is not None:
             self.parts.providers.switch_session(self.record.session.id, "compression")

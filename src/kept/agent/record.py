@@ -137,7 +137,7 @@ class Record:
         assert self.store is not None
         self.session = self.store.session(tip) or self.session
         self.prompt = self.store.system_prompt(tip)
-        self.pruning = self.noted(tip, "pruned")
+        self.pruning = self.read_note(tip, "pruned")
         self.rows = self._prefer_originals(self.store.context(tip), {row.id: row for row in self.rows})
 
     @staticmethod
@@ -156,7 +156,7 @@ class Record:
         except (StorageError, NotFound) as error:
             log.warning("note %s not stored: %s", key, error)
 
-    def noted(self, session_id: SessionId, key: str) -> JSON:
+    def read_note(self, session_id: SessionId, key: str) -> JSON:
         """Return a stored value, or None."""
         if self.store is None or not self.exists:
             return None

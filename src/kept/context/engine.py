@@ -118,17 +118,17 @@ class ContextEngine:
 
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether anything lies between the protected head and tail."""
-        held = self.measure(rows)
-        return plan_cut(held.messages, held.sizes, limits=self.limits) is not None
+        measured = self.measure(rows)
+        return plan_cut(measured.messages, measured.sizes, limits=self.limits) is not None
 
     def preview(self, rows: Sequence[StoredMessage], current_tokens: int | None = None) -> Preview | None:
         """Return what a forced compaction would do, or None; calls no model and changes nothing."""
-        held = self.measure(rows, current_tokens)
-        plan = plan_cut(held.messages, held.sizes, limits=self.limits)
+        measured = self.measure(rows, current_tokens)
+        plan = plan_cut(measured.messages, measured.sizes, limits=self.limits)
         if plan is None:
             return None
-        covered = [held.rows[place] for place in plan.covered]
-        return Preview(covered, len(plan.head) + len(plan.tail), held.total, plan.predicted, plan.strictness)
+        covered = [measured.rows[place] for place in plan.covered]
+        return Preview(covered, len(plan.head) + len(plan.tail), measured.total, plan.predicted, plan.strictness)
 
     def compress(
         self,
@@ -214,14 +214,14 @@ class ContextEngine:
 
     def overflow(self, rows: Sequence[StoredMessage]) -> ContextOverflow | None:
         """Return an error when even the smallest possible request exceeds the window."""
-        held = self.measure(rows)
-        place = last_user(held.messages)
-        needed = held.overhead + (held.sizes[place] if place is not None else 0)
+        measured = self.measure(rows)
+        place = last_user(measured.messages)
+        needed = measured.overhead + (measured.sizes[place] if place is not None else 0)
         if needed <= self.limits.context_length:
             return None
         return ContextOverflow(
-            f"the system prompt and tools ({held.overhead:,} tokens) and the last message "
-            f"({needed - held.overhead:,}) exceed the window of {self.limits.context_length:,} tokens",
+            f"the system prompt and tools ({measured.overhead:,} tokens) and the last message "
+            f"({needed - measured.overhead:,}) exceed the window of {self.limits.context_length:,} tokens",
             "shorten the message, load fewer toolsets, or choose a model with a larger window",
         )
 
@@ -233,12 +233,12 @@ class ContextEngine:
             return Why.INEFFECTIVE
         return Why.COOLING_DOWN if self.backoff.is_cooling(self.setup.clock.now().timestamp()) else None
 
-    def _why_not_now(self, held: Measured) -> Unchanged | None:
+    def _why_not_now(self, measured: Measured) -> Unchanged | None:
         """Return why an automatic compaction of these rows is not due, or None."""
         if not self.setup.settings.enabled:
-            return Unchanged(tuple(held.messages), Why.DISABLED)
-        if held.total < self.limits.threshold:
-            return Unchanged(tuple(held.messages), Why.BELOW_THRESHOLD)
-        if self._rests(held.total) is Why.INEFFECTIVE:
-            return Unchanged(tuple(held.messages), Why.INEFFECTIVE)
+            return Unchanged(tuple(measured.messages), Why.DISABLED)
+        if measured.total < self.limits.threshold:
+            return Unchanged(tuple(measured.messages), Why.BELOW_THRESHOLD)
+        if self._rests(measured.total) is Why.INEFFECTIVE:
+            return Unchanged(tuple(measured.messages), Why.INEFFECTIVE)
         return None

@@ -24,10 +24,10 @@ class Middle:
     by_rule: bool = False
 
 
-def assemble(held: Measured, plan: Plan, middle: Middle) -> Compaction:
+def assemble(measured: Measured, plan: Plan, middle: Middle) -> Compaction:
     """Build the compaction of `plan`, with `middle` between head and tail."""
-    head, tail = _at(held.messages, plan.head), _at(held.messages, plan.tail)
-    covered = [held.rows[place] for place in plan.covered]
+    head, tail = _at(measured.messages, plan.head), _at(measured.messages, plan.tail)
+    covered = [measured.rows[place] for place in plan.covered]
     text = summary_text(middle.body, covered=covered, by_rule=middle.by_rule)
     summary = Message(summary_role(head[-1] if head else None, tail[0] if tail else None), text)
     messages = repair([*head, summary, *tail])
@@ -35,10 +35,10 @@ def assemble(held: Measured, plan: Plan, middle: Middle) -> Compaction:
         messages=messages,
         summary=summary,
         covered=tuple(row.id for row in covered),
-        kept_head=tuple(held.rows[place].id for place in plan.head),
-        kept_tail=tuple(held.rows[place].id for place in plan.tail),
-        tokens_before=held.total_of(repair(held.messages)),
-        tokens_after=held.total_of(messages),
+        kept_head=tuple(measured.rows[place].id for place in plan.head),
+        kept_tail=tuple(measured.rows[place].id for place in plan.tail),
+        tokens_before=measured.total_of(repair(measured.messages)),
+        tokens_after=measured.total_of(messages),
         strictness=plan.strictness,
         by_rule=middle.by_rule,
     )
@@ -51,10 +51,10 @@ def summary_role(before: Message | None, after: Message | None) -> Role:
     return Role.ASSISTANT if user_before and user_after and after is not None else Role.USER
 
 
-def frame_tokens(held: Measured, plan: Plan, *, by_rule: bool) -> int:
+def frame_tokens(measured: Measured, plan: Plan, *, by_rule: bool) -> int:
     """Return the tokens of a summary message without its body."""
-    covered = [held.rows[place] for place in plan.covered]
-    return held.size(Message(Role.USER, summary_text("", covered=covered, by_rule=by_rule)))
+    covered = [measured.rows[place] for place in plan.covered]
+    return measured.size(Message(Role.USER, summary_text("", covered=covered, by_rule=by_rule)))
 
 
 def _at(messages: Sequence[Message], places: Sequence[int]) -> list[Message]:
@@ -85,14 +85,14 @@ class SummarisingEngine(ContextEngine):
         memory_context: str = "",
     ) -> Outcome:
         """Prune or summarise the middle of the context."""
-        held = self.measure(rows, current_tokens)
-        found = self._decide(held, force=force)
+        measured = self.measure(rows, current_tokens)
+        found = self._decide(measured, force=force)
         match found:
             case Plan() as plan:
-                brief = self._brief(held, focus_topic=focus_topic, memory_context=memory_context)
+                brief = self._brief(measured, focus_topic=focus_topic, memory_context=memory_context)
                 if plan.by_rule or (not force and self._is_cooling()):
                     brief = replace(brief, model=None)
-                return self._summarise(held, plan, brief, force=force)
+                return self._summarise(measured, plan, brief, force=force)
             case Pruned():
                 self._count(found.saved / found.tokens_before, force=force)
             case Unchanged(reason=Why.NOTHING_TO_COMPRESS):
@@ -107,54 +107,54 @@ class SummarisingEngine(ContextEngine):
         """Whether messages would leave the context: pruning is not enough and no cooldown applies."""
         return isinstance(self._decide(self.measure(rows, current_tokens), force=force), Plan)
 
-    def _decide(self, held: Measured, *, force: bool) -> Plan | Outcome:
+    def _decide(self, measured: Measured, *, force: bool) -> Plan | Outcome:
         """Return where to cut, or the outcome when no summary is needed; changes nothing."""
-        if not force and (no := self._why_not_now(held)) is not None:
+        if not force and (no := self._why_not_now(measured)) is not None:
             return no
-        small = self._prune(held) if self.prunes else None
+        small = self._prune(measured) if self.prunes else None
         if small is not None and not force and small.tokens_after < self.limits.threshold * PRUNE_TARGET:
             return small
-        plan = plan_cut(held.messages, held.sizes, limits=self.limits)
+        plan = plan_cut(measured.messages, measured.sizes, limits=self.limits)
         if plan is None:
-            note = self._at_minimum(held.total) if held.total >= self.limits.threshold else ""
-            return small or Unchanged(tuple(held.messages), Why.NOTHING_TO_COMPRESS, note)
-        if not force and self._is_cooling() and held.total < self.limits.urgent:
-            return Unchanged(tuple(held.messages), Why.COOLING_DOWN)
+            note = self._at_minimum(measured.total) if measured.total >= self.limits.threshold else ""
+            return small or Unchanged(tuple(measured.messages), Why.NOTHING_TO_COMPRESS, note)
+        if not force and self._is_cooling() and measured.total < self.limits.urgent:
+            return Unchanged(tuple(measured.messages), Why.COOLING_DOWN)
         return plan
 
     def _is_cooling(self) -> bool:
         return self.backoff.is_cooling(self.setup.clock.now().timestamp())
 
-    def _prune(self, held: Measured) -> Pruned | None:
-        head = head_length(held.messages, self.limits.protect_first)
-        cut = max(head, tail_start(held.messages, held.sizes, limits=self.limits))
-        place = last_user(held.messages)
-        if place is not None and place < cut and _has_image(held.messages[place]):
+    def _prune(self, measured: Measured) -> Pruned | None:
+        head = head_length(measured.messages, self.limits.protect_first)
+        cut = max(head, tail_start(measured.messages, measured.sizes, limits=self.limits))
+        place = last_user(measured.messages)
+        if place is not None and place < cut and _has_image(measured.messages[place]):
             cut = place
         if cut <= head:
             return None
-        through = held.rows[cut - 1].id
-        messages = request_messages(prune(held.rows, head=head, through=through))
-        before, after = held.total_of(repair(held.messages)), held.total_of(messages)
+        through = measured.rows[cut - 1].id
+        messages = request_messages(prune(measured.rows, head=head, through=through))
+        before, after = measured.total_of(repair(measured.messages)), measured.total_of(messages)
         return Pruned(messages, through, head, before, after) if after < before else None
 
-    def _summarise(self, held: Measured, plan: Plan, brief: Brief, *, force: bool) -> Outcome:
-        covered = [held.rows[place] for place in plan.covered]
-        frame = frame_tokens(held, plan, by_rule=True)
+    def _summarise(self, measured: Measured, plan: Plan, brief: Brief, *, force: bool) -> Outcome:
+        covered = [measured.rows[place] for place in plan.covered]
+        frame = frame_tokens(measured, plan, by_rule=True)
         match self.write(covered, max(1, plan.summary_budget - frame), brief):
             case Unreachable(error):
                 self.backoff = self.backoff.after_outage(self.setup.clock.now().timestamp())
                 first = self.backoff.failures == 1
                 note = f"the context was not compacted: {error}; nothing was changed" if first else ""
-                return Unchanged(tuple(held.messages), Why.MODEL_UNREACHABLE, note)
+                return Unchanged(tuple(measured.messages), Why.MODEL_UNREACHABLE, note)
             case Written() as text:
-                done = assemble(held, plan, Middle(text.body, text.by_rule))
-                return self._finish(held, done, text, force=force)
+                done = assemble(measured, plan, Middle(text.body, text.by_rule))
+                return self._finish(measured, done, text, force=force)
 
-    def _finish(self, held: Measured, done: Compaction, text: Written, *, force: bool) -> Outcome:
+    def _finish(self, measured: Measured, done: Compaction, text: Written, *, force: bool) -> Outcome:
         if done.saved <= 0:
             self._count(0.0, force=force)
-            return Unchanged(tuple(held.messages), Why.NOT_SHORTER)
+            return Unchanged(tuple(measured.messages), Why.NOT_SHORTER)
         notes = []
         if done.tokens_after >= self.limits.threshold:
             notes.append(self._at_minimum(done.tokens_after))
@@ -181,21 +181,21 @@ class SummarisingEngine(ContextEngine):
     def _with_deadline(self, model: Completes) -> Completes:
         return WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
 
-    def _brief(self, held: Measured, *, focus_topic: str, memory_context: str) -> Brief:
+    def _brief(self, measured: Measured, *, focus_topic: str, memory_context: str) -> Brief:
         model = self.setup.model
         return Brief(
-            count=_text_count(held),
+            count=_text_count(measured),
             redact=self.setup.redact,
             today=f"{self.setup.clock.now():%A, %B %d, %Y}",
             model=self._with_deadline(model) if model is not None else None,
             focus_topic=focus_topic,
             memory_context=memory_context,
-            must_end=held.total >= self.limits.urgent,
+            must_end=measured.total >= self.limits.urgent,
         )
 
 
-def _text_count(held: Measured) -> Callable[[str], int]:
-    return lambda text: held.size(Message(Role.USER, text))
+def _text_count(measured: Measured) -> Callable[[str], int]:
+    return lambda text: measured.size(Message(Role.USER, text))
 
 
 def _has_image(message: Message) -> bool:
