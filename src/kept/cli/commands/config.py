@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 
 from kept.cli import completion
-from kept.cli.terminal import JsonFlag, chosen_home, fail, opened, print_json, read_input, say
+from kept.cli.terminal import JsonFlag, chosen_home, fail, open_caller, print_json, read_input, say
+from kept.cli.text import printable
+from kept.operations.settings import show_settings
 
 KeyArgument = Annotated[
     str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=completion.settings)
@@ -27,27 +29,13 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Print every setting with its value and where it came from."""
-    from dataclasses import asdict
-
-    from kept.config.settings import known_keys, nearest
-    from kept.core.errors import UsageError
-
-    with opened() as kept:
-        rows = {}
-        for name in known_keys():
-            if key in (None, name) or name.startswith(f"{key}."):
-                value = asdict(kept.settings)
-                for part in name.split("."):
-                    value = value[part]
-                rows[name] = {"value": value, "origin": kept.origins.get(name, "default")}
-    if not rows:
-        names = [*known_keys(), *{name.rpartition(".")[0] for name in known_keys()}]
-        raise UsageError(f"there is no setting {key!r}{nearest(key or '', names)}", "`kept config show` lists all")
+    with open_caller() as caller:
+        found = show_settings(caller, key)
     if as_json:
-        print_json(rows)  # type: ignore[arg-type] # settings are JSON values
+        print_json(found.as_json())
         return
-    for name, row in rows.items():
-        say(f"{name} = {row['value']!r}  ({row['origin']})")
+    for name, (value, origin) in found.rows.items():
+        say(printable(f"{name} = {value!r}  ({origin})"))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a minus

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, opened, print_json, refuse, say
+from kept.app import Caller
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, refuse, say
+from kept.cli.text import printable
 from kept.core.errors import Refused
 from kept.core.text import JSON
+from kept.operations import providers
 
 if TYPE_CHECKING:
-    from kept.app import App
     from kept.providers.base import MemoryProvider
     from kept.providers.config import Field
     from kept.providers.discovery import Found
+    from kept.providers.status import ChosenStatus
 
 app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
 
-NONE = "builtin"
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="An answer as KEY=VALUE; may be repeated.")]
 NameArgument = Annotated[str | None, typer.Argument(help="The provider; without it you choose from a list.")]
 
@@ -33,20 +35,16 @@ def register(program: typer.Typer) -> None:
 @cache
 def _add_the_rest() -> None:
     """Add them once, however many programs are built in one process."""
-    from kept.cli.commands import providers_commands, providers_outbox
+    from kept.cli.commands import providers_outbox
 
     add_to(app)
     providers_outbox.add_to(app)
-    providers_commands.add_to(app)
 
 
 def add_to(group: typer.Typer) -> None:
     """Add the commands that `kept memory` has too."""
-    from kept.cli.commands.providers_status import status
-
-    group.command("setup")(setup)
-    group.command("status")(status)
-    group.command("off")(off)
+    for command in (setup, status, off):
+        group.command()(command)
 
 
 def setup(
@@ -56,47 +54,58 @@ def setup(
     yes: YesFlag = False,
 ) -> None:
     """Choose a provider, answer its questions, try it, and switch it on."""
-    from kept.providers.discovery import discover
-    from kept.providers.loading import load
-
-    with opened() as kept:
-        found = discover(kept.home.plugins)
-        chosen = name or _picked(found, kept)
-        if chosen in {NONE, "none", "off"}:
-            _switch_off(kept)
+    with open_caller() as caller:
+        found = providers.find_providers(caller)
+        chosen = name or _pick(found, caller)
+        if chosen in {providers.BUILT_IN, "none", "off"}:
+            _switch_off(caller)
             return
         if chosen in found:
             _offer_packages(found[chosen], yes=yes)
-        provider = load(chosen, kept.home.plugins, kept.environ)
-        _configure(kept, provider, _pairs(given or []))
+        provider = providers.open_provider(caller, chosen)
+        _configure(caller, provider, _parse_pairs(given or []))
         if test:
-            _try(kept, provider)
-        _activate(kept, chosen)
+            problem = providers.try_provider(caller, provider)
+            if problem is not None:
+                note("kept: the answers are kept, but the provider was not switched on")
+                refuse(problem, as_json=False)
+            say(f"{provider.name} answers")
+        providers.switch_on(caller, chosen)
+    say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
 
 
 def off(as_json: JsonFlag = False) -> None:
     """Use the built-in pages only; what waits in the outbox stays there."""
-    with opened() as kept:
-        _switch_off(kept, as_json=as_json)
+    with open_caller() as caller:
+        _switch_off(caller, as_json=as_json)
 
 
-def _picked(found: "Mapping[str, Found]", kept: "App") -> str:
+def _switch_off(caller: Caller, *, as_json: bool = False) -> None:
+    was_on = providers.switch_off(caller)
+    if as_json:
+        print_json({"provider": None, "was_on": was_on})
+        return
+    say("built-in memory only" if was_on else "no provider was switched on; built-in memory only")
+
+
+def _pick(found: "Mapping[str, Found]", caller: Caller) -> str:
     from kept.providers.discovery import manifest_of
 
-    names = [*sorted(found), NONE]
+    names = [*sorted(found), providers.BUILT_IN]
     if not sys.stdin.isatty():
         fail("name the provider to set up", f"one of: {', '.join(names)}", code=2)
     for number, name in enumerate(names, 1):
-        about = "Built-in only" if name == NONE else manifest_of(found[name]).description or found[name].kind
-        mark = "*" if name == kept.settings.memory.provider else " "
-        note(f"{mark} {number}. {name:14} {about}")
+        is_built_in = name == providers.BUILT_IN
+        about = "Built-in only" if is_built_in else manifest_of(found[name]).description or found[name].kind
+        mark = "*" if name == caller.app.settings.memory.provider else " "
+        note(printable(f"{mark} {number}. {name:14} {about}"))
     choice: int = typer.prompt("Which one", type=int, err=True)
     if not 1 <= choice <= len(names):
         fail(f"there is no number {choice}", f"choose from 1 to {len(names)}", code=2)
     return names[choice - 1]
 
 
-def _pairs(given: list[str]) -> dict[str, JSON]:
+def _parse_pairs(given: list[str]) -> dict[str, JSON]:
     pairs: dict[str, JSON] = {}
     for each in given:
         key, equals, value = each.partition("=")
@@ -106,32 +115,20 @@ def _pairs(given: list[str]) -> dict[str, JSON]:
     return pairs
 
 
-def _configure(kept: "App", provider: "MemoryProvider", given: dict[str, JSON]) -> None:
-    from kept.config.load import set_secret
-    from kept.providers.config import declared_fields, resolve_answers, save
-    from kept.providers.hooks import call_hook
+def _configure(caller: Caller, provider: "MemoryProvider", given: dict[str, JSON]) -> None:
+    from kept.providers.config import declared_fields
 
-    if callable(getattr(provider, "post_setup", None)) and not given and sys.stdin.isatty():
-        call_hook(provider, "post_setup", (str(kept.home.path), {}), {})
+    is_asked = sys.stdin.isatty() and not given
+    if is_asked and providers.run_own_setup(caller, provider):
         return
-    fields = declared_fields(provider)
-    unknown = sorted(set(given) - {field.key for field in fields})
-    if unknown:
-        fail(f"{provider.name} has no setting {unknown[0]!r}", f"it has: {', '.join(f.key for f in fields)}", code=2)
-    if sys.stdin.isatty() and not given:
-        given = _asked(fields, kept.environ)
-    answers = resolve_answers(fields, given, environ=kept.environ)
-    if isinstance(answers, Refused):
-        refuse(answers, as_json=False)
-    save(
-        provider,
-        answers,
-        home=kept.home.path,
-        save_secret=lambda key, value: set_secret(kept.home.env_file, key, value),
-    )
+    answers = _ask_fields(declared_fields(provider), caller.app.environ) if is_asked else given
+    refused = providers.save_answers(caller, provider, answers)
+    if refused is not None:
+        is_unknown_setting = refused.error.startswith(f"{provider.name} has no setting")
+        refuse(refused, as_json=False, code=2 if is_unknown_setting else 1)
 
 
-def _asked(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]:
+def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]:
     answers: dict[str, JSON] = {}
     for field in fields:
         if not field.is_asked(answers):
@@ -152,40 +149,96 @@ def _asked(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]
     return answers
 
 
-def _try(kept: "App", provider: "MemoryProvider") -> None:
-    from kept.providers.base import StartContext
-    from kept.providers.config import try_provider
-
-    problem = try_provider(provider, StartContext(kept_home=str(kept.home.path), agent_context="flush"))
-    if problem is not None:
-        note("kept: the answers are kept, but the provider was not switched on")
-        refuse(problem, as_json=False)
-    say(f"{provider.name} answers")
-
-
-def _activate(kept: "App", name: str) -> None:
-    from kept.config.file import set_value
-
-    set_value(kept.home, "memory.provider", name)
-    say(f"memory.provider = {name!r}: conversations use it from their next start on")
-
-
-def _switch_off(kept: "App", *, as_json: bool = False) -> None:
-    from kept.config.file import unset_value
-
-    was_on = unset_value(kept.home, "memory.provider")
-    if as_json:
-        print_json({"provider": None, "was_on": was_on})
-        return
-    say("built-in memory only" if was_on else "no provider was switched on; built-in memory only")
-
-
 def _offer_packages(found: "Found", *, yes: bool) -> None:
     from kept.providers.discovery import install, manifest_of, missing
 
     manifest = manifest_of(found)
     for hint in manifest.hints:
-        note(f"  {hint}")
+        note(f"  {printable(hint)}")
     wanted = missing(manifest.requirements)
     if wanted and confirm(f"Install {', '.join(wanted)}?", yes=yes) and not install(wanted):
         fail(f"{', '.join(wanted)} could not be installed", "install them by hand, then run setup again", code=69)
+
+
+def status(as_json: JsonFlag = False) -> None:
+    """Show what is in use, what it needs, how it is, and what waits for it."""
+    with open_caller() as caller:
+        found = providers.report_status(caller)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for page, (on, entries) in found.pages.items():
+        say(f"built-in {page}: {entries} {'entry' if entries == 1 else 'entries'}{'' if on else ' (switched off)'}")
+    if not found.status.chosen:
+        say("provider: none, built-in memory only  (`kept providers setup` adds one)")
+    for one in found.status.chosen:
+        _show_chosen(one)
+    for other in found.status.installed:
+        say(printable(f"  installed: {other.name:14} {other.kind}"))
+
+
+def _show_chosen(one: "ChosenStatus") -> None:
+    say(printable(f"provider: {one.name} ({one.kind or 'not installed'}), health: {one.condition}"))
+    if one.problem:
+        say(printable(f"  not in use: {one.problem}"))
+    for variable in one.missing_variables:
+        say(f"  missing variable: {variable}  (set it in .env or the environment)")
+    for key, value in one.configuration.items():
+        say(printable(f"  {key} = {value!r}"))
+    for key, value in one.facts.items():
+        say(printable(f"  {key}: {value}"))
+    if one.health.last_error:
+        say(printable(f"  last error: {one.health.last_error}  ({providers.iso_or_none(one.health.last_error_at)})"))
+    _show_queue(one)
+
+
+def _show_queue(one: "ChosenStatus") -> None:
+    queue = one.queue
+    refused = f", {queue.refused} refused for good (`kept providers outbox` lists them)" if queue.refused else ""
+    say(f"  outbox: {queue.waiting} waiting, {queue.delivered} delivered, {queue.dropped} dropped{refused}")
+    for item in one.blocked:
+        behind = f"; {queue.waiting - 1} wait behind it" if queue.waiting > 1 else ""
+        say(f"  BLOCKED since {providers.iso_or_none(item.created)} by write {item.id} ({item.hook}){behind}")
+        tried = f"{item.attempts} attempts, the next at {providers.iso_or_none(item.not_before)}"
+        say(printable(f"    {tried}; last error: {item.last_error}"))
+        say(f"    try now: {providers.retry_command(item)}    give it up: {providers.drop_command(item)}")
+
+
+def do(
+    name: Annotated[
+        str | None, typer.Argument(metavar="COMMAND", help="Its command; without it they are listed.")
+    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="What the command is given.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a command of the provider in use, or list what it offers."""
+    if name is None:
+        _list_commands(as_json=as_json)
+        return
+    with open_caller() as caller:
+        answer = providers.run_command(caller, name, words or [])
+    if isinstance(answer, Refused):
+        refuse(answer, as_json=False)
+    if as_json:
+        print_json(answer.value)
+    else:
+        say(printable(answer.text))
+
+
+def _list_commands(*, as_json: bool) -> None:
+    with open_caller() as caller:
+        found = providers.list_commands(caller)
+    if isinstance(found, Refused):
+        refuse(found, as_json=False)
+    if as_json:
+        print_json(
+            [
+                {"provider": each.provider.name, "command": each.command.name, "summary": each.command.summary}
+                for each in found
+            ]
+        )
+        return
+    for each in found:
+        say(printable(f"{each.full_name:<28} {each.command.summary}"))
+    if not found:
+        say("the provider in use brings no commands")

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, fail, opened, print_json, read_input, say
-from kept.config.settings import nearest
+from kept.cli.terminal import JsonFlag, open_caller, print_json, read_input, say
+from kept.core.errors import UsageError
 from kept.core.ids import SessionId
-from kept.core.tools import ToolContext, ToolSchema
+from kept.core.text import JSON
+from kept.core.tools import ToolSchema
+from kept.operations import tools
 
 
 def register(program: typer.Typer) -> None:
@@ -24,33 +27,26 @@ def tool(
     as_json: JsonFlag = False,
 ) -> None:
     """Run a tool and print its JSON; exit 1 when it refuses."""
-    with opened() as kept:
-        tools = kept.tools()
+    with open_caller() as caller:
         if name is None:
-            _list([each.schema for each in tools.values()], as_json=as_json)
+            _list(tools.list_tools(caller), as_json=as_json)
             return
-        if name not in tools:
-            fail(f"there is no tool {name!r}{nearest(name, tools)}", f"known: {', '.join(tools)}", code=2)
-        text = read_input() if arguments == "-" else arguments
-        try:
-            given = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            fail(
-                f"the arguments are not JSON: {error}",
-                f'write them like: kept tool {name} \'{{"key": "value"}}\'',
-                code=2,
-            )
-        if not isinstance(given, dict):
-            fail(
-                "the arguments must be a JSON object",
-                f'write them like: kept tool {name} \'{{"key": "value"}}\'',
-                code=2,
-            )
-        context = ToolContext(session_id=SessionId(session) if session else None)
-        answer = tools[name].call(given, context)
+        chosen = replace(caller, session_id=SessionId(session) if session else None)
+        answer = tools.run_tool(chosen, name, _parse(name, read_input() if arguments == "-" else arguments))
         print_json(answer)
     if answer.get("success") is False or (answer.get("error") and "success" not in answer):
         raise typer.Exit(1)
+
+
+def _parse(name: str, text: str) -> dict[str, JSON]:
+    example = f'write them like: kept tool {name} \'{{"key": "value"}}\''
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the arguments are not JSON: {error}", example) from None
+    if not isinstance(given, dict):
+        raise UsageError("the arguments must be a JSON object", example)
+    return given
 
 
 def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:

@@ -1,0 +1,138 @@
+"""Models: which can be used and why, which one is, and whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.errors import UsageError
+from kept.core.messages import ChatRequest, ChatResponse, Message, Role
+
+if TYPE_CHECKING:
+    from kept.app.caller import Caller
+    from kept.core.ports import ChatModel
+    from kept.core.text import JSON
+    from kept.llm.choice import Choice, Offer
+
+TEST_TOKENS = 512
+"""Room for one word, and for models that think before they answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """Every way to a model, and the one in use."""
+
+    choice: Choice
+    fallbacks: tuple[str, ...]
+    offers: tuple[Offer, ...]
+    prices_checked: str
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the choice and the offers."""
+        return {
+            "chosen": self.choice.name,
+            "why": self.choice.reason,
+            "fallbacks": list(self.fallbacks),
+            "offers": [
+                {"name": one.name, "available": one.is_available, "why": one.reason, "models": list(one.models)}
+                for one in self.offers
+            ],
+            "prices_checked": self.prices_checked,
+        }
+
+
+def list_models(caller: Caller) -> ModelList:
+    """Return which models can be used, and what the others need."""
+    from kept.llm.choice import choose_from
+    from kept.llm.pricing import prices_checked
+
+    app = caller.app
+    offers = tuple(app.models.offers())
+    choice = choose_from(app.settings.model, list(offers))
+    return ModelList(choice, tuple(app.settings.model.fallbacks), offers, prices_checked())
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChosen:
+    """The model that the settings name now."""
+
+    model: str
+    file: str
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the model and the file it is written in."""
+        return {"model": self.model, "file": self.file}
+
+
+def choose_model(caller: Caller, name: str) -> ModelChosen:
+    """Write the model to the settings; `auto` removes the setting."""
+    from kept.config.file import set_value, unset_value
+    from kept.llm.endpoints import EXTRACTIVE, parse_name
+
+    caller.require(Scope.ADMIN)
+    home = caller.app.home
+    if name == "auto":
+        unset_value(home, "model.default")
+        return ModelChosen("auto", str(home.config_file))
+    wanted = parse_name(name)
+    written = name if wanted.provider == EXTRACTIVE else str(wanted)
+    set_value(home, "model.default", written)
+    return ModelChosen(written, str(home.config_file))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTest:
+    """The answer of a model to one tiny message."""
+
+    response: ChatResponse
+    seconds: float
+    cost: float | None
+    context_length: int
+    prompt_caching: str
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the answer and what it took."""
+        usage = self.response.usage
+        return {
+            "model": self.response.model,
+            "answer": self.response.message.text,
+            "seconds": round(self.seconds, 3),
+            "input_tokens": usage.prompt_tokens,
+            "output_tokens": usage.output_tokens,
+            "cost": self.cost,
+            "context_length": self.context_length,
+            "prompt_caching": self.prompt_caching,
+        }
+
+
+def try_model(caller: Caller, name: str | None = None) -> ModelTest:
+    """Send one tiny message; raises UsageError where there is no model."""
+    from kept.llm.pricing import cost_of
+
+    models, settings = caller.app.models, caller.app.settings.model
+    choice = models.choice(name)
+    if choice.is_extractive:
+        raise UsageError("there is no model to test", "set a key or start a local server; `kept model list` shows how")
+    model = models.bare(choice.name, context_length=settings.context_length)
+    models.preload(choice.name).join()  # measure the endpoint, not the import of its SDK
+    response, seconds = asyncio.run(_ask(model))
+    cost = cost_of(response.model, response.usage, overrides=settings.prices)
+    return ModelTest(response, seconds, cost, model.context_length, models.caching(response.model).status_line)
+
+
+async def _ask(model: ChatModel) -> tuple[ChatResponse, float]:
+    from kept.llm.retry import close
+
+    prompt = (Message(Role.USER, "Answer with the single word: ready"),)
+    request = ChatRequest("You are being tested for a connection.", prompt, max_output_tokens=TEST_TOKENS)
+    started = time.monotonic()
+    try:
+        deltas = [delta async for delta in model.stream(request)]
+    finally:
+        await close(model)
+    response = deltas[-1]
+    assert isinstance(response, ChatResponse)
+    return response, time.monotonic() - started

@@ -1,0 +1,138 @@
+"""Profiles: separate homes under one root, created, copied, renamed, exported and deleted."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile
+from kept.core.errors import NotFound, UsageError
+from kept.storage.files import explain_errors, make_folder
+from kept.storage.maintenance import copy_file
+
+if TYPE_CHECKING:
+    from kept.core.text import JSON
+
+_LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.(clone|kept-export)-|\.kept-tmp-")
+"""Secrets, locks and temporary files, which no copy contains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile and what is true of it now."""
+
+    name: str
+    path: Path
+    state: str
+    is_active: bool = False
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the profile and its state."""
+        return {"name": self.name, "path": str(self.path), "state": self.state}
+
+
+def list_profiles(root: Path) -> list[Profile]:
+    """Return every profile of a root, the default one first."""
+    folder = root / "profiles"
+    names = [DEFAULT_PROFILE, *sorted(path.name for path in folder.glob("*") if path.is_dir())]
+    active = active_profile(root)
+    return [Profile(name, Home(root, name).path, "", is_active=name == active) for name in names]
+
+
+def create_profile(root: Path, name: str) -> Profile:
+    """Create an empty profile."""
+    home = _new_home(root, name)
+    make_folder(home.path)
+    return Profile(name, home.path, "created")
+
+
+def use_profile(root: Path, name: str) -> Profile:
+    """Use a profile when none is named."""
+    home = Home(root, name) if name == DEFAULT_PROFILE else find_profile(root, name)
+    choose_profile(root, name)
+    return Profile(name, home.path, "active", is_active=True)
+
+
+def clone_profile(root: Path, source: str, name: str) -> Profile:
+    """Copy a profile without its secrets."""
+    origin, home = find_profile(root, source), _new_home(root, name)
+    make_folder(home.path.parent)
+    with explain_errors("copy to", home.path), tempfile.TemporaryDirectory(prefix=".clone-", dir=root) as folder:
+        _copy(origin.path, Path(folder) / name).rename(home.path)
+    return Profile(name, home.path, f"cloned from {source}")
+
+
+def rename_profile(root: Path, old: str, new: str) -> Profile:
+    """Give a profile another name."""
+    if old == DEFAULT_PROFILE:
+        raise UsageError("the default profile is the home itself and keeps its name", "clone it instead")
+    origin, home = find_profile(root, old), _new_home(root, new)
+    with explain_errors("rename", origin.path):
+        origin.path.rename(home.path)
+    if active_profile(root) == old:
+        choose_profile(root, new)
+    return Profile(new, home.path, f"renamed from {old}")
+
+
+def export_profile(root: Path, name: str, file: Path) -> Profile:
+    """Write a profile to a zip without its secrets."""
+    import zipfile
+
+    home = find_profile(root, name)
+    if file.exists():
+        raise UsageError(f"{str(file)!r} exists already", "choose another file")
+    with explain_errors("write", file), tempfile.TemporaryDirectory(prefix=".kept-export-", dir=file.parent) as folder:
+        copy, packed = _copy(home.path, Path(folder) / "profile"), Path(folder) / "profile.zip"
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+                archive.write(path, str(path.relative_to(copy)))
+        packed.chmod(0o600)
+        packed.rename(file)
+    return Profile(name, home.path, f"exported to {file}")
+
+
+def delete_profile(root: Path, name: str) -> Profile:
+    """Delete a profile with everything in it."""
+    home = find_deletable(root, name)
+    if active_profile(root) == name:
+        choose_profile(root, DEFAULT_PROFILE)
+    with explain_errors("delete", home.path):
+        shutil.rmtree(home.path)
+    return Profile(name, home.path, "deleted")
+
+
+def find_profile(root: Path, name: str) -> Home:
+    """Return the home of a profile; raises NotFound."""
+    home = Home(root, checked_profile(name))
+    if not home.path.is_dir():
+        raise NotFound(f"there is no profile {name!r}", "`kept profile list` shows all")
+    return home
+
+
+def find_deletable(root: Path, name: str) -> Home:
+    """Return the home of a profile that may be deleted."""
+    if name == DEFAULT_PROFILE:
+        raise UsageError("the default profile is the home itself", "remove the folder by hand if you mean it")
+    return find_profile(root, name)
+
+
+def _new_home(root: Path, name: str) -> Home:
+    home = Home(root, checked_profile(name))
+    if name == DEFAULT_PROFILE or home.path.exists():
+        raise UsageError(f"the profile {name!r} exists already", "choose another name, or delete it first")
+    return home
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """Copy a profile without its secrets; databases are copied whole even while another process writes."""
+
+    def find_left_out(folder: str, names: list[str]) -> set[str]:
+        own = {name for name in names if _LEFT_OUT.search(name)}
+        return own | ({"profiles", "active_profile"} & set(names) if Path(folder) == source else set())
+
+    shutil.copytree(source, target, ignore=find_left_out, copy_function=copy_file, ignore_dangling_symlinks=True)
+    return target

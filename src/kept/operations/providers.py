@@ -1,0 +1,286 @@
+"""External memories: set one up, try it, see how it is, look after its outbox."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.clock import from_epoch, iso
+from kept.core.errors import Reason, Refused, UsageError
+from kept.memory.edits import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.text import JSON
+    from kept.providers.audit import ProviderStats
+    from kept.providers.base import CommandAnswer, MemoryProvider
+    from kept.providers.commands import OfferedCommand
+    from kept.providers.discovery import Found
+    from kept.providers.outbox import Item, Lane
+    from kept.providers.status import ChosenStatus, Status
+
+BUILT_IN = "builtin"
+"""The name that means: no external memory."""
+
+
+def find_providers(caller: Caller) -> dict[str, Found]:
+    """Return every provider that is installed, by name."""
+    from kept.providers.discovery import discover
+
+    return dict(discover(caller.app.home.plugins))
+
+
+def open_provider(caller: Caller, name: str) -> MemoryProvider:
+    """Load one provider; raises where it is unknown or broken."""
+    from kept.providers.loading import load
+
+    return load(name, caller.app.home.plugins, caller.app.environ)
+
+
+def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, JSON]) -> Refused | None:
+    """Check the answers to a provider's questions and store them; secrets go to `.env`."""
+    from kept.config.load import set_secret
+    from kept.providers.config import declared_fields, resolve_answers, save
+
+    caller.require(Scope.ADMIN)
+    fields = declared_fields(provider)
+    unknown = sorted(set(given) - {field.key for field in fields})
+    if unknown:
+        known = ", ".join(field.key for field in fields)
+        return Refused(Reason.INVALID, f"{provider.name} has no setting {unknown[0]!r}", f"it has: {known}")
+    home = caller.app.home
+    answers = resolve_answers(fields, dict(given), environ=caller.app.environ)
+    if isinstance(answers, Refused):
+        return answers
+    save(provider, answers, home=home.path, save_secret=lambda key, value: set_secret(home.env_file, key, value))
+    return None
+
+
+def run_own_setup(caller: Caller, provider: MemoryProvider) -> bool:
+    """Let a provider with a set-up of its own ask its questions; False when it has none."""
+    from kept.providers.hooks import call_hook
+
+    if not callable(getattr(provider, "post_setup", None)):
+        return False
+    call_hook(provider, "post_setup", (str(caller.app.home.path), {}), {})
+    return True
+
+
+def try_provider(caller: Caller, provider: MemoryProvider) -> Refused | None:
+    """Start the provider once and stop it; return what went wrong."""
+    from kept.providers.base import StartContext
+    from kept.providers.config import try_provider as start_and_stop
+
+    context = StartContext(kept_home=str(caller.app.home.path), agent_context="flush", user_id=caller.user)
+    return start_and_stop(provider, context)
+
+
+def switch_on(caller: Caller, name: str) -> None:
+    """Use a provider from the next conversation on."""
+    from kept.config.file import set_value
+
+    caller.require(Scope.ADMIN)
+    set_value(caller.app.home, "memory.provider", name)
+
+
+def switch_off(caller: Caller) -> bool:
+    """Use the built-in pages only; return whether a provider was in use. Queued writes stay in the outbox."""
+    from kept.config.file import unset_value
+
+    caller.require(Scope.ADMIN)
+    return unset_value(caller.app.home, "memory.provider")
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidersStatus:
+    """How the built-in pages and the providers of this home are."""
+
+    pages: Mapping[Target, tuple[bool, int]]
+    """Whether each page is switched on, and how many entries it has."""
+    status: Status
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return pages, providers and outbox."""
+        found = self.status
+        return {
+            "builtin": {page.value: {"enabled": on, "entries": count} for page, (on, count) in self.pages.items()},
+            "provider": [one.name for one in found.chosen],
+            "active": [_status_json(one) for one in found.chosen],
+            "installed": [{"name": one.name, "kind": one.kind, "place": one.place} for one in found.installed],
+            "outbox": {lane.provider: lane.waiting for lane in found.lanes},
+        }
+
+
+def report_status(caller: Caller) -> ProvidersStatus:
+    """Return what is in use, what it needs, how it is, and what waits for it."""
+    memory = caller.space.memory
+    pages = {page: (memory.is_enabled(page), len(memory.page(page).entries)) for page in Target}
+    return ProvidersStatus(pages, report_providers(caller))
+
+
+def report_providers(caller: Caller) -> Status:
+    """Return how the providers are, without the pages."""
+    from kept.providers.manager import chosen_names
+    from kept.providers.status import status_of
+
+    app = caller.app
+    return status_of(
+        chosen_names(app.settings.memory.provider),
+        home=app.home.path,
+        plugins=app.home.plugins,
+        environ=app.environ,
+        outbox=caller.space.outbox,
+        audit=caller.space.audit,
+    )
+
+
+def _status_json(one: ChosenStatus) -> dict[str, JSON]:
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "installed": one.kind is not None,
+        "available": one.problem is None,
+        "problem": one.problem,
+        "configuration": one.configuration,
+        "facts": one.facts,
+        "missing_variables": list(one.missing_variables),
+        "health": one.condition,
+        "failures": one.health.failures,
+        "last_error": one.health.last_error,
+        "last_error_at": iso_or_none(one.health.last_error_at),
+        "last_success_at": iso_or_none(one.health.last_success_at),
+        "waiting": one.queue.waiting,
+        "delivered": one.queue.delivered,
+        "dropped": one.queue.dropped,
+        "refused": one.queue.refused,
+        "blocked": [
+            {
+                "id": item.id,
+                "hook": item.hook,
+                "since": iso_or_none(item.created),
+                "attempts": item.attempts,
+                "next_attempt": iso_or_none(item.not_before),
+                "last_error": item.last_error,
+                "retry": retry_command(item),
+                "drop": drop_command(item),
+            }
+            for item in one.blocked
+        ],
+    }
+
+
+def retry_command(item: Item) -> str:
+    """Return the command that makes a queued write due now."""
+    return f"kept providers outbox retry --id {item.id}"
+
+
+def drop_command(item: Item) -> str:
+    """Return the command that gives a queued write up."""
+    return f"kept providers outbox drop --id {item.id}"
+
+
+def iso_or_none(seconds: float | None) -> str | None:
+    """Return a moment in ISO form, None for none."""
+    return None if seconds is None else iso(from_epoch(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxView:
+    """The queued writes of a user, by lane."""
+
+    lanes: tuple[Lane, ...]
+    items: tuple[Item, ...]
+    now: float
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return lanes and items."""
+        return {
+            "lanes": [asdict(lane) for lane in self.lanes],
+            "items": [
+                {
+                    "id": item.id,
+                    "provider": item.provider,
+                    "session_id": item.session_id,
+                    "hook": item.hook,
+                    "idempotency_key": item.idempotency_key,
+                    "created": iso(from_epoch(item.created)),
+                    "attempts": item.attempts,
+                    "due": self._due(item),
+                    "refused": item.is_refused,
+                    "last_error": item.last_error,
+                }
+                for item in self.items
+            ],
+        }
+
+    def _due(self, item: Item) -> str | None:
+        if item.is_refused:
+            return None
+        return "now" if item.not_before <= self.now else iso(from_epoch(item.not_before))
+
+
+def list_outbox(caller: Caller, provider: str | None = None) -> OutboxView:
+    """Return the writes that wait for delivery."""
+    outbox = caller.space.outbox
+    lanes = tuple(lane for lane in outbox.lanes() if provider in {None, lane.provider})
+    return OutboxView(lanes, tuple(outbox.items(provider)), outbox.now())
+
+
+def retry_outbox(caller: Caller, *, provider: str | None = None, item_id: int | None = None) -> int:
+    """Make queued writes due now and end the cooldown of their provider; return how many."""
+    caller.require(Scope.WRITE)
+    count = caller.space.outbox.retry(provider=provider, item_id=item_id)
+    caller.space.audit.resume(provider)
+    return count
+
+
+def drop_outbox(caller: Caller, *, provider: str | None = None, item_id: int | None = None) -> int:
+    """Give queued writes up; return how many."""
+    caller.require(Scope.WRITE)
+    return caller.space.outbox.drop(provider=provider, item_id=item_id)
+
+
+def measure_providers(caller: Caller, *, days: int) -> list[ProviderStats]:
+    """Return hit rate, latency and cost of each provider."""
+    return caller.space.audit.stats(days=days)
+
+
+def list_commands(caller: Caller) -> list[OfferedCommand] | Refused:
+    """Return the commands that the providers in use bring."""
+    from kept.providers.commands import find_commands
+    from kept.providers.manager import chosen_names
+
+    app = caller.app
+    chosen = chosen_names(app.settings.memory.provider)
+    if not chosen:
+        return Refused(Reason.DISABLED, "no provider is switched on", "choose one with `kept providers setup`")
+    return find_commands(chosen, app.home.plugins, app.environ)
+
+
+def run_command(caller: Caller, name: str, words: Sequence[str]) -> CommandAnswer | Refused:
+    """Run a command of a provider in use; raises UsageError for an unknown one."""
+    from kept.providers.base import StartContext
+    from kept.providers.commands import run_command as run
+
+    found = list_commands(caller)
+    if isinstance(found, Refused):
+        return found
+    home = caller.app.home
+    context = StartContext(kept_home=str(home.path), agent_identity=home.profile, user_id=caller.user)
+    return run(_find_command(name, found), list(words), context)
+
+
+def _find_command(name: str, found: Sequence[OfferedCommand]) -> OfferedCommand:
+    fitting = [each for each in found if name in {each.command.name, each.full_name}]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise UsageError(f"{name!r} is a command of several providers", f"say {fitting[0].full_name}, for instance")
+    near = get_close_matches(name, [each.command.name for each in found], 1)
+    all_names = ", ".join(each.full_name for each in found) or "none"
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {all_names}"
+    raise UsageError(f"no provider in use has a command {name!r}", hint)
