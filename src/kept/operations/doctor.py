@@ -50,7 +50,7 @@ def _check_vectors(caller: Caller, *, offline: bool) -> Check:
         name = semantic.model.name
         if not (offline and settings.provider == "openai"):
             semantic.model.embed(["Does it answer?"])
-        found = caller.space.sessions.keeping.coverage()
+        found = caller.space.sessions.upkeep.coverage()
     except KeptError as error:
         return Check("vectors", Health.WARNING, f"search goes by words alone: {error.message}", error.remedy)
     if found.model != name or found.waiting:
