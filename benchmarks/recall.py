@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.search.analysis import STOP_WORDS
+from kept.core.words import STOP_WORDS
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, Database

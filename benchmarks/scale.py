@@ -23,7 +23,7 @@ from pathlib import Path
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.search.analysis import STOP_WORDS
+from kept.core.words import STOP_WORDS
 from kept.sessions.search.candidates import EXHAUSTIVE, LARGE
 from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore

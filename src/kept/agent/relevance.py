@@ -7,10 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 from kept.agent.statements import strip_greeting
-from kept.sessions.search.analysis import stop_words
+from kept.core.words import UNSPACED, WORD, split_pairs, stop_words, strip_accents
 
-_WORD: Final = re.compile(r"[^\W_]+", re.UNICODE)
-_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
 _SHORT_PART: Final = re.compile(r"\b([^\W_]{1,2})-(?=[^\W_]{2})")
 """The optional hyphen of words such as e-mail and wi-fi."""
 _COURTESY, _NAMING = (
@@ -94,15 +92,12 @@ def count_shared_words(question: str, text: str) -> int:
 
 @lru_cache(maxsize=512)
 def _terms(text: str) -> frozenset[str]:
-    folded = unicodedata.normalize("NFKD", strip_greeting(text).casefold())
-    bare = "".join(character for character in folded if not unicodedata.combining(character))
-    plain = _SHORT_PART.sub(r"\1", bare)
-    words = [word for word in _WORD.findall(plain) if not _UNSPACED.search(word)]
+    plain = _SHORT_PART.sub(r"\1", strip_accents(strip_greeting(text).casefold()))
+    words = [word for word in WORD.findall(plain) if not UNSPACED.search(word)]
     stop = stop_words(words) | _COURTESY
     found = {word for word in words if word not in stop}
-    for run in _UNSPACED.findall(_CJK_ORDER.sub(" ", unicodedata.normalize("NFC", plain))):
-        pairs = {run[i : i + 2] for i in range(len(run) - 1)} or {run}
-        found |= {pair for pair in pairs if not set(pair) & _CJK_STOP} | (_CJK_WORDS & set(run))
+    for run in UNSPACED.findall(_CJK_ORDER.sub(" ", unicodedata.normalize("NFC", plain))):
+        found |= {pair for pair in split_pairs(run) if not set(pair) & _CJK_STOP} | (_CJK_WORDS & set(run))
         found |= {piece for piece in _CJK_BETWEEN.split(run) if len(piece) == 1}
     return frozenset(found)
 

@@ -2,16 +2,14 @@
 
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kept.core.words import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
 from kept.skills.index import Facts, Skill
 
-_TOKEN = re.compile(r"[^\W_]+")
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0e7f]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SUFFIXES = (
     ("ization", "ize"), ("isation", "ize"), ("ational", "ate"), ("fulness", "ful"), ("iveness", "ive"),
@@ -22,14 +20,9 @@ _SUFFIXES = (
     ("edly", ""), ("ed", ""), ("ly", ""), ("ives", ""), ("ive", ""), ("als", ""), ("al", ""), ("ful", ""),
     ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("es", "e"), ("s", ""), ("e", ""), ("y", ""),
 )  # fmt: skip
-_STOP_WORDS = """
-a about after all also am an and any are as at be been before but by can could do does down each for
-from get had has have he her here his how i if in instead into is it its just let like make me more most my
-need no not of off on one only or our out over please should since so some such than that the their them then
-there these they this to too up us use used user uses using want was we were what when where which
-while who why will with would you your
-"""
-STOP = frozenset(_STOP_WORDS.split())
+_TASK_WORDS = "instead let like make need one since use used user uses using want"
+"""Words in almost every description of a skill; they distinguish none."""
+STOP = STOP_WORDS | set(_TASK_WORDS.split())
 _SHORTEST_STEM = 3
 
 
@@ -54,13 +47,11 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=8_192)
 def terms(text: str) -> tuple[str, ...]:
     """Return the stems of `text` in order, without stop words; character pairs for scripts without spaces."""
-    folded = unicodedata.normalize("NFKD", _CAMEL.sub(" ", text))
-    folded = "".join(char for char in folded if not unicodedata.combining(char)).lower()
     found: list[str] = []
-    for word in _TOKEN.findall(folded):
-        run = _UNSPACED.search(word)
+    for word in split_words(strip_accents(_CAMEL.sub(" ", text))):
+        run = UNSPACED.search(word)
         if run is not None:
-            found.extend(run[0][place : place + 2] for place in range(max(1, len(run[0]) - 1)))
+            found.extend(split_pairs(run[0]))
         elif word not in STOP:
             found.append(stem(word))
     return tuple(found)

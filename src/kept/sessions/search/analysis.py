@@ -3,13 +3,13 @@
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
 from kept.core.messages import SUMMARY_MARKER, Origin
+from kept.core.words import STOP_WORDS, WORD
 
 WHOLE: Final = "\ue0c1"
 """Stands between the parts of a compound that is indexed whole; private use, so no text holds it.
@@ -31,7 +31,6 @@ _PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
 _NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
 _JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
 _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
-WORD = re.compile(r"[^\W_]+")
 _COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
 _CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
 _JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
@@ -220,61 +219,6 @@ def _cyrillic(word: str) -> str:
         if word[-size:] in _ENDINGS:
             return word[:-size]
     return word
-
-
-_STOP_WORDS: Final[dict[str, str]] = {
-    # the fragments are what a word splitter leaves of "don't", "I've", "she'll"
-    "en": "a an the this that these those i me my mine myself you your yours yourself he him his himself she her "
-    "hers herself it its itself we us our ours ourselves they them their theirs themselves am is are was were be "
-    "been being do does did doing done have has had having can could will would shall should may might must ought "
-    "and or nor but if then else so as than too very just also of in on at by for with about to from into onto "
-    "over under up down out off again once there here what which who whom whose when where why how any some all "
-    "both each few more most other such no not only own same because while during before after between through "
-    "above below until against further ever many much long often get got getting gets s t d ll re ve m don didn "
-    "doesn isn aren wasn weren won wouldn couldn shouldn hasn haven hadn im ive id youre dont didnt whats "
-    "please tell",
-    "de": "der die das den dem des ein eine einen einem einer eines ich du er sie es wir ihr mich mir dich dir uns "
-    "euch mein meine dein sein unser und oder aber nicht ist sind war waren bin bist hat habe haben hatte wird "
-    "werden wurde wie wo wann warum wer wen wem was welche welcher welches im in am an zum zur zu von vom mit für "
-    "auf aus bei nach über unter um auch noch nur als dass wenn man so",
-    "fr": "le la les un une des du de d l et ou mais ne pas je j tu il elle on nous vous ils elles mon ma mes ton ta "
-    "tes son sa ses notre votre leur ce cet cette ces c est sont était étaient être suis sommes êtes avoir ai as "
-    "a avons avez ont qui que qu quoi quand où pourquoi comment quel quelle quels quelles dans sur avec pour par au "
-    "aux en à",
-    "es": "el la los las un una unos unas y o pero no yo tú él ella nosotros ellos mi mis tu tus su sus es son era "
-    "eran fue ser soy eres somos estar estoy está están qué que quién cuándo cuando dónde donde cómo como cuál por "
-    "para con sin de del a al lo se en me te",
-    "pt": "o a os as um uma uns umas e ou mas não eu tu ele ela nós eles meu minha seu sua é são era foi ser estar "
-    "está que quem quando onde como qual por para com sem de do da dos das no na nos nas em se",
-    "it": "il lo la i gli le un uno una e o ma non io tu lui lei noi voi loro mio mia suo sua è sono era sei siamo ha "
-    "ho hanno che chi cosa quando dove perché come quale di del della dei da in nel nella con per su si",
-    "nl": "de het een en of maar niet ik je jij hij zij ze wij we mijn zijn haar is was waren heb heeft had wat wie "
-    "waar wanneer waarom hoe welke in op aan met voor van naar bij uit om ook nog dat die dit",
-    "ru": "и в во не что он на я с со как а то все она так его но да ты к у же вы за бы по только ее её мне было вот "
-    "от меня еще ещё нет о об из ему когда где кто кого почему какой какая какие который ли это был была были мы они",
-    "ar": "في من على إلى عن أن إن هذا هذه ذلك التي الذي ما ماذا متى أين كيف لماذا هل هو هي كان كانت أنا و",
-    "ko": "은 는 이 가 을 를 에 의 와 과 도 무엇 언제 어디 누가 왜 어떻게",
-}
-_BY_LANGUAGE: Final[dict[str, frozenset[str]]] = {
-    language: frozenset(words.split()) for language, words in _STOP_WORDS.items()
-}
-STOP_WORDS: Final[frozenset[str]] = _BY_LANGUAGE["en"]
-"""The English stop words; `stop_words` adds those of the language that a question is written in."""
-
-
-def stop_words(words: Sequence[str]) -> frozenset[str]:
-    """Return the stop words that apply to a question of these words.
-
-    "war", "die" or "sin" are stop words of one language and nouns of another, so another language than
-    English counts only where the question holds at least two of its stop words and more than of English.
-    """
-    english = sum(word in STOP_WORDS for word in words)
-    chosen = STOP_WORDS
-    for language, table in _BY_LANGUAGE.items():
-        hits = sum(word in table for word in words)
-        if language != "en" and hits >= 2 and hits > english:
-            chosen |= table
-    return chosen
 
 
 CJK_STOP: Final[tuple[str, ...]] = (

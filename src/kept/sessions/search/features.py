@@ -5,7 +5,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kept.sessions.search.analysis import SPEAKER, WORD, base, clean, forms, speaker, stop_words
+from kept.core.words import WORD, stop_words
+from kept.sessions.search.analysis import SPEAKER, base, clean, forms, speaker
 from kept.sessions.search.postings import Analyzer
 from kept.sessions.search.ranking import Line, Weights
 from kept.sessions.search.terms import PostingList

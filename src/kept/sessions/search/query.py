@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.dates import DATE_NAMES, Span, find_dates
+from kept.core.words import WORD, stop_words
 from kept.sessions.search.analysis import (
     ASKING,
     CANONICAL,
@@ -15,12 +16,10 @@ from kept.sessions.search.analysis import (
     SPEAKER,
     UNSPACED,
     WHOLE,
-    WORD,
     base,
     clean,
     compounds,
     pieces,
-    stop_words,
 )
 
 MAX_CHARACTERS = 12_000
