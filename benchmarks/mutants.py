@@ -78,6 +78,7 @@ def find_places(path: Path) -> Iterator[Place]:
     source = path.read_text(encoding="utf-8")
     name = str(path.relative_to(ROOT))
     hidden = hidden_lines(source)
+    lines = source.splitlines()
     for start, _end in removable_calls(source):
         yield Place(name, start, "remove-call", 0)
     plugins, trees = importlib.import_module("cosmic_ray.plugins"), importlib.import_module("cosmic_ray.ast")
@@ -89,7 +90,9 @@ def find_places(path: Path) -> Iterator[Place]:
         occurrence = 0
         for node in nodes:
             for start, _end in operator.mutation_positions(node):
-                if not any(first <= start < last for first, last in hidden):
+                # the `*` and `/` of a parameter list are no operators
+                is_marker = lines[start[0] - 1][start[1] :].startswith(("*,", "/,"))
+                if not is_marker and not any(first <= start < last for first, last in hidden):
                     yield Place(name, start, operator_name, occurrence)
                 occurrence += 1
 
@@ -117,13 +120,13 @@ def hidden_lines(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def removable_calls(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Return the spans of calls whose result is not used, apart from log messages."""
+    """Return the spans of calls whose result is not used, apart from log messages and proofs for the type checker."""
     return [
         (_start(node), _end(node))
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
-        and not ast.unparse(node.value.func).startswith("log.")
+        and not ast.unparse(node.value.func).startswith(("log.", "assert_never"))
     ]
 
 
@@ -143,9 +146,18 @@ def mutate(place: Place) -> Mutant | None:
     else:
         operator = importlib.import_module("cosmic_ray.plugins").get_operator(place.operator)()
         code = importlib.import_module("cosmic_ray.mutating").mutate_code(source, operator, place.occurrence)
-    if code is None or code == source:
+    if code is None or code == source or not compiles(code):
         return None
     return Mutant(place.path, place.start[0], place.operator, code)
+
+
+def compiles(code: str) -> bool:
+    """Whether the code is Python: an operator takes the `*` of a parameter list for a multiplication."""
+    try:
+        compile(code, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def remove_call(source: str, start: tuple[int, int]) -> str | None:

@@ -1,6 +1,7 @@
 """The page files in a user's folder: read as they are, replaced as a whole, backed up before a refusal."""
 
 import hashlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,8 +18,9 @@ BACKUPS_KEPT = 10
 class FilePages:
     """The pages in one folder, `memories/`; implements `Pages`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, write: Callable[[Path, bytes], None] = write_atomically) -> None:
         self._folder = folder
+        self._write = write
 
     def prepare(self) -> None:
         """Create the folder and remove temporary files of killed writers."""
@@ -50,7 +52,7 @@ class FilePages:
         # the lock keeps other agents out, but not an editor that knows nothing of it
         if (read_bytes(path) or b"") != expected.raw:
             raise Busy(f"{str(path)!r} was changed by another program at the same moment", "try again")
-        write_atomically(path, data)
+        self._write(path, data)
         with explain_errors("read back", path):
             if path.read_bytes() != data:
                 raise StorageError(f"{str(path)!r} does not hold what was written", "check the disk, then try again")

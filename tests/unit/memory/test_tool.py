@@ -273,6 +273,20 @@ def test_every_kind_of_consolidation_is_counted(call, old_text):
     assert answers[0]["usage"] == "0% — 19/2,200 chars"
 
 
+def test_only_what_can_be_consolidated_shows_the_page(call):
+    """A blocked text or a wrong argument is not mended by looking at the entries."""
+    for sent in ({"action": "add", "content": POISON}, {"action": "add", "content": " "}, {"action": "fly"}):
+        assert "current_entries" not in call(**sent)
+
+
+@pytest.mark.parametrize(("word", "shown"), [("x" * 20, True), ("x" * 21, False), (" ", False)])
+def test_a_short_word_is_quoted(call, word, shown):
+    """A longer text may be a secret."""
+    error = call(action=word)["error"]
+
+    assert (repr(word) in error) is shown
+
+
 def test_another_session_begins_its_own_count(call):
     """The turn of one conversation is not the turn of another."""
     for _ in range(4):

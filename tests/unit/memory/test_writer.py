@@ -80,6 +80,34 @@ def test_a_page_changed_under_the_lock_by_another_program_is_kept(store, folder)
     assert store.entries("memory") == ["by hand"]
 
 
+def test_a_disk_that_lies_is_found_out(folder):
+    """What was written is read back; an edit is never reported as saved when it is not."""
+    pages = FilePages(folder, write=lambda path, data: path.write_bytes(data[:-1]))
+    store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")))
+
+    with pytest.raises(StorageError, match="does not hold what was written"):
+        store.apply("memory", Add("one"))
+    store.close()
+
+
+def test_closing_leaves_one_file(store, folder):
+    """The write-ahead log is gone when the ledger is closed; the next use opens it again."""
+    store.apply("memory", Add("one"))
+    store.close()
+
+    assert sorted(path.name for path in folder.glob("ledger.db*")) == ["ledger.db"]
+    assert len(History(store).rows()) == 1
+
+
+def test_an_entry_as_long_as_the_page_is_no_drift(make_store, folder):
+    """Only one that is longer than the limit is a sign of an outside append."""
+    store = make_store(memory_char_limit=20)
+    folder.mkdir(parents=True)
+    (folder / "MEMORY.md").write_text("x" * 20)
+
+    assert not isinstance(store.apply("memory", Remove("x")), Refused)
+
+
 def test_nothing_to_change_writes_nothing(store, folder):
     """A duplicate touches neither the file nor the ledger, and sends no event."""
     store.apply("memory", Add("one"))

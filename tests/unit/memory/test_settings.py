@@ -1,0 +1,27 @@
+"""The defaults of curated memory are those of the specification."""
+
+from kept.memory.page import Page
+from kept.memory.settings import MemorySettings
+
+
+def test_the_defaults():
+    """Both pages on, two limits, no read action, refuse when full, no approval, thirty days, ten seconds."""
+    assert MemorySettings() == MemorySettings(
+        memory_enabled=True,
+        user_profile_enabled=True,
+        memory_char_limit=2_200,
+        user_char_limit=1_375,
+        read_action=False,
+        delta_notice=True,
+        overflow="refuse",
+        write_approval="off",
+        pending_days=30,
+        lock_timeout_seconds=10.0,
+        nudge_interval=10,
+        provider=None,
+    )
+
+
+def test_a_page_is_never_more_than_full():
+    """Over a lowered limit it is 100 %; a limit of 0 is 0 %."""
+    assert [Page(("x" * 30,), limit).percent for limit in (10, 30, 31, 60, 0)] == [100, 100, 96, 50, 0]
