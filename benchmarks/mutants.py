@@ -41,7 +41,11 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "src/kept/sessions/sqlite/removal.py",
             "src/kept/sessions/sqlite/store.py",
         ),
-        ("tests/unit/sessions/sqlite/test_upkeep.py", "tests/contract/test_session_store.py"),
+        (
+            "tests/unit/sessions/sqlite/test_upkeep.py",
+            "tests/unit/sessions/sqlite/test_users.py",
+            "tests/contract/test_session_store.py",
+        ),
     ),
     "context": (("src/kept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
 }
