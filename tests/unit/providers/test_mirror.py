@@ -89,3 +89,17 @@ def test_standing_follows_replacements():
     rows = [row(1, "add", None, "a"), row(2, "replace", "a", "b"), row(3, "replace", "b", "c")]
 
     assert [(each.action, each.after) for each in current_entries(rows)] == [("add", "c")]
+
+
+def test_secrets_on_a_page_are_not_mirrored(bench):
+    """An entry that was written by hand may hold a key; providers get it redacted."""
+    key = "sk-proj-" + "a1B2" * 12
+    rows = [row(1, "add", None, "a"), row(2, "replace", key, f"new {key}"), row(3, "remove", f"new {key}", None)]
+    ledger = ListedLedger(rows[:1])
+    mirror = Mirror(bench.outbox, ledger)
+    mirror.catch_up(["p"])
+    ledger.rows = rows
+    mirror.catch_up(["p"])
+
+    assert [item.payload["action"] for item in bench.outbox.items("p")] == ["add", "replace", "remove"]
+    assert "a1B2a1B2" not in repr([item.payload for item in bench.outbox.items("p")])

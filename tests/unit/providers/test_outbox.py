@@ -1,5 +1,6 @@
 """The outbox."""
 
+import apsw
 import pytest
 
 from kept.core.ids import OWNER
@@ -134,3 +135,12 @@ def test_a_forgotten_session_leaves_nothing_behind(outbox):
 
     assert gone == 2
     assert [item.session_id for item in outbox.items()] == ["s2"]
+
+
+def test_several_writes_are_added_together_or_not_at_all(outbox):
+    """A write that cannot be stored takes those before it back."""
+    unstorable = Write(hook="no_hook", session_id="s1", idempotency_key="x", payload={})
+    with pytest.raises(apsw.ConstraintError):
+        outbox.add("a", [write(1), unstorable])
+
+    assert outbox.items() == []
