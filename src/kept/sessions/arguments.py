@@ -50,8 +50,8 @@ def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
             query=_text(arguments, "query"),
             session_id=cast("SessionId | None", _text(arguments, "session_id")),
             around_message_id=_number(arguments, "around_message_id"),
-            limit=_clamped(arguments, "limit", default=DEFAULT_LIMIT, most=MOST_LIMIT),
-            window=_clamped(arguments, "window", default=DEFAULT_WINDOW, most=MOST_WINDOW),
+            limit=_clamp(arguments, "limit", default=DEFAULT_LIMIT, most=MOST_LIMIT),
+            window=_clamp(arguments, "window", default=DEFAULT_WINDOW, most=MOST_WINDOW),
             sort=cast("Sort | None", _one_of(arguments, "sort", ("newest", "oldest"))),
             detail=cast("Detail", _one_of(arguments, "detail", ("index", "window", "full")) or "window"),
             roles=_roles(arguments),
@@ -101,7 +101,7 @@ def _whole(value: JSON) -> int | None:
         return None
 
 
-def _clamped(arguments: Mapping[str, JSON], name: str, *, default: int, most: int) -> int:
+def _clamp(arguments: Mapping[str, JSON], name: str, *, default: int, most: int) -> int:
     value = _number(arguments, name)
     return default if value is None else max(1, min(most, value))
 

@@ -11,13 +11,13 @@ ParentOf: TypeAlias = Callable[[SessionId], tuple[SessionId, Link | None] | None
 ChildrenOf: TypeAlias = Callable[[SessionId], Sequence[tuple[SessionId, Link | None]]]
 
 CONVERSATION = frozenset({Link.COMPRESSION, Link.BRANCH})
-"""The links inside one conversation; a delegate or an import is another one that names where it came from."""
+"""The links inside one conversation; a delegate or an import is a conversation of its own."""
 CHAIN = frozenset({Link.COMPRESSION})
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Walks the links between sessions; a cycle, which only a damaged file can have, ends the walk."""
+    """Walks the links between sessions; stops at a cycle, which only a damaged file can have."""
 
     parent_of: ParentOf
     children_of: ChildrenOf
@@ -52,7 +52,7 @@ class Lineage:
         return self.family(session_id, CHAIN)
 
     def tip(self, session_id: SessionId) -> SessionId:
-        """Return where the conversation goes on after every compression since `session_id`."""
+        """Return the session that continues the conversation after every compression since `session_id`."""
         seen = {session_id}
         here = session_id
         while True:

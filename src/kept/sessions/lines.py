@@ -36,7 +36,7 @@ class BadLine(ValueError):
 
 
 class NoConversation(BadLine):
-    """A line of a user's export that speaks of something else than conversations."""
+    """A line of a user's export that is not part of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class MessageLine:
 
 Line: TypeAlias = SessionLine | MessageLine
 BESIDE = ("page", "edit", "pending")
-"""The types of lines that a user's export has beside conversations."""
+"""The types of lines in a user's export that are not conversations."""
 
 
 def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
@@ -170,15 +170,15 @@ def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
         external_id=_external_id(value),
         interrupted=value.get("interrupted") is True,
     )
-    session = _described(value, timestamp, source)
+    session = _describe_session(value, timestamp, source)
     state = _word(value, "state", State) or State.ACTIVE
     if state is State.REWOUND:
         raise BadLine("the message was taken back (state is rewound)")
     return MessageLine(session, new, state, _count(value, "id"))
 
 
-def _described(value: Mapping[str, Any], timestamp: float, source: str) -> Session:
-    """Return the session as a message line describes it, which counts where no session line came before."""
+def _describe_session(value: Mapping[str, Any], timestamp: float, source: str) -> Session:
+    """Return the session that a message line describes; used if no session line came before."""
     if _SESSION_FIELDS.isdisjoint(value):
         return Session(_session_id(value), source, timestamp)
     return _session({**value, "last_active": None, "metadata": None, "archived": None}, timestamp, source)
@@ -278,7 +278,7 @@ def _moment(value: Mapping[str, Any], name: str) -> float | None:
 
 
 def session_line(line: SessionLine) -> dict[str, JSON]:
-    """Return a session as export writes it; what is empty is left out."""
+    """Return a session as export writes it, without empty fields."""
     session = line.session
     value: dict[str, JSON] = {
         "type": "session",
@@ -306,14 +306,14 @@ def session_line(line: SessionLine) -> dict[str, JSON]:
 
 
 def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
-    """Return a message as export writes it; what only the model was sent, and quotes of it, only when `raw`."""
+    """Return a message as export writes it; text that only the model was sent, only if `raw`."""
     message = stored.message
     is_default = stored.origin is Origin.usual(message.role)
     value: dict[str, JSON] = {
         "session_id": stored.session_id,
         "id": stored.id,
         "role": message.role.value,
-        "content": message.content if isinstance(message.content, str) else _exported(message.content),
+        "content": message.content if isinstance(message.content, str) else _export_parts(message.content),
         "timestamp": stored.timestamp,
         "state": stored.state.value if stored.state is not State.ACTIVE else None,
         "origin": None if is_default else stored.origin.value,
@@ -331,7 +331,7 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
     return {name: field for name, field in value.items() if field is not None}
 
 
-def _exported(parts: Sequence[Part]) -> list[JSON]:
+def _export_parts(parts: Sequence[Part]) -> list[JSON]:
     return [
         {"type": "text", "text": part.text}
         if isinstance(part, TextPart)

@@ -1,10 +1,10 @@
-"""What a session store offers beyond the core's ports: reading, keeping, forgetting and carrying conversations.
+"""What a session store offers beyond the core's ports: reading, upkeep, forgetting, transfer.
 
 `core.ports.SessionStore` is what an agent needs. `Sessions` is the whole, which the app hands to commands: a new
 store implements it, and `kept.testing` has the contract suites that it must pass.
 """
 
-from __future__ import annotations  # what is only named here is not loaded by a command that only reads
+from __future__ import annotations  # types are not loaded by commands that only read
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Readable(Protocol):
-    """What reading past sessions needs of a store; `session_search` looks through this."""
+    """What `session_search` needs of a store."""
 
     def session(self, session_id: SessionId) -> Session | None:
         """Return the session, or None."""
@@ -75,7 +75,7 @@ class Readable(Protocol):
 
 
 class Upkeep(Protocol):
-    """What a person does with whole conversations, and what keeps their store small, fast and whole."""
+    """Archive, trash and prune conversations; measure, check and optimise the file."""
 
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
         """Hide a conversation from lists, or show it again; search finds it either way."""
@@ -94,11 +94,11 @@ class Upkeep(Protocol):
         ...
 
     def sweep(self, *, days: float | None = None) -> Removed:
-        """Remove for good what any user's trash has held for longer than its time."""
+        """Remove for good what has been in the trash longer than the retention time, for every user."""
         ...
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
-        """Return what a prune would throw away: idle for so long, of that source, the oldest until the rest fits."""
+        """Return what a prune would trash: idle for `days`, of `source`, the oldest until `most_bytes` are left."""
         ...
 
     def stats(self, *, months: int = 12, biggest: int = 10) -> dict[str, JSON]:
@@ -106,15 +106,15 @@ class Upkeep(Protocol):
         ...
 
     def coverage(self) -> Coverage:
-        """Return how far the vectors go."""
+        """Return how many messages have vectors."""
         ...
 
     def check(self) -> list[Finding]:
-        """Return everything that is wrong with the store; empty when it is well."""
+        """Return every fault of the store; empty if there is none."""
         ...
 
     def reindex(self) -> int:
-        """Build the search index anew from the messages while others read and write; return how many."""
+        """Rebuild the search index while others read and write; return the number of messages."""
         ...
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
@@ -123,7 +123,7 @@ class Upkeep(Protocol):
 
 
 class Forgetting(Protocol):
-    """What removes content for good, from rows, indexes and bytes: planned first, then carried out."""
+    """Remove content for good, from rows, indexes and bytes: plan first, then carry out."""
 
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
         """Return what goes with those sessions; each brings the whole chain of its compressions."""
@@ -134,11 +134,11 @@ class Forgetting(Protocol):
         ...
 
     def plan_query(self, query: str) -> ForgetPlan:
-        """Return the messages that contain those very words, in any case."""
+        """Return the messages that contain exactly these words, ignoring case."""
         ...
 
     def carry_out(self, plan: ForgetPlan) -> ForgetReport:
-        """Remove what was planned, and probe that no search finds it any more."""
+        """Remove what was planned, then verify that no search finds it."""
         ...
 
     def scrub_entries(self, texts: Sequence[str]) -> int:
@@ -147,7 +147,7 @@ class Forgetting(Protocol):
 
 
 class Transfer(Protocol):
-    """What takes conversations out of a store and into another, as the lines of `sessions.lines`."""
+    """Export and import conversations, as the lines of `sessions.lines`."""
 
     def export(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
         """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
@@ -192,15 +192,15 @@ class Sessions(Readable, SessionStore, NodeStore, Protocol):
 
     @property
     def upkeep(self) -> Upkeep:
-        """What is done with whole conversations."""
+        """Archive, trash, prune, statistics, check."""
         ...
 
     @property
     def forgetting(self) -> Forgetting:
-        """What removes content for good."""
+        """Removal for good."""
         ...
 
     @property
     def transfer(self) -> Transfer:
-        """What takes conversations out and in."""
+        """Export and import."""
         ...

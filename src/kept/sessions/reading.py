@@ -8,7 +8,7 @@ from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked
 from kept.sessions.ports import Readable
-from kept.sessions.recall import PREVIEW_CHARS, Caps, fitted, said, shown, when, window_shown
+from kept.sessions.recall import PREVIEW_CHARS, Caps, fit, said, shown, when, window_shown
 from kept.sessions.search.discovery import Asker
 from kept.sessions.search.snippets import Marker, one_line
 
@@ -29,13 +29,13 @@ def browse(store: Readable, asked: Asked, *, budget: int) -> dict[str, JSON]:
     sessions = list(kept.values())[: asked.limit]
 
     def render(caps: Caps) -> dict[str, JSON]:
-        results: list[JSON] = [_listed(store, session) for session in sessions[: caps.results]]
+        results: list[JSON] = [_list_item(store, session) for session in sessions[: caps.results]]
         value: dict[str, JSON] = {"success": True, "mode": "browse", "results": results, "count": len(results)}
         if not results:
             value["reason"] = "the filters excluded every recent session" if recent else "no sessions are stored yet"
         return value
 
-    return dict(fitted(render, Caps(0, 0, 0, 0, len(sessions)), budget=budget))
+    return dict(fit(render, Caps(0, 0, 0, 0, len(sessions)), budget=budget))
 
 
 def _inside(session: Session, asked: Asked) -> bool:
@@ -47,7 +47,7 @@ def _inside(session: Session, asked: Asked) -> bool:
     )
 
 
-def _listed(store: Readable, session: Session) -> dict[str, JSON]:
+def _list_item(store: Readable, session: Session) -> dict[str, JSON]:
     return {
         "session_id": session.id,
         "title": session.title,
@@ -60,7 +60,7 @@ def _listed(store: Readable, session: Session) -> dict[str, JSON]:
 
 
 def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
-    """Return the window around a message; its first and last ids are the anchors to go on."""
+    """Return the window around a message; its first and last ids are the anchors for further scrolling."""
     anchor = store.message(MessageId(asked.around_message_id or 0))
     session = None if anchor is None else store.session(anchor.session_id)
     if anchor is None or session is None:
@@ -77,13 +77,13 @@ def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
             "every message of that window is in your context already",
             "scroll up in this conversation, or anchor at a message outside it",
         )
-    shown_window = _scrolled(store, session, around, asked=asked, hidden=asker.hidden)
+    shown_window = _render_window(store, session, around, asked=asked, hidden=asker.hidden)
     start = Caps(1_500, 700, asked.window, 0, 1)
-    value = dict(fitted(shown_window, start, budget=budget, is_full=asked.detail == "full"))
+    value = dict(fit(shown_window, start, budget=budget, is_full=asked.detail == "full"))
     return {**value, "warning": warning} if warning else value
 
 
-def _scrolled(
+def _render_window(
     store: Readable, session: Session, around: list[StoredMessage], *, asked: Asked, hidden: frozenset[int]
 ) -> Callable[[Caps], dict[str, JSON]]:
     anchor = MessageId(asked.around_message_id or 0)
@@ -117,7 +117,7 @@ def _no_message(asked: Asked) -> Refused:
 
 
 def read(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
-    """Return a whole session, or its first and last messages with a hint how to read between."""
+    """Return a whole session, or its first and last messages with a hint how to read the rest."""
     session = store.session(SessionId(asked.session_id or ""))
     if session is None:
         return Refused(
@@ -132,12 +132,12 @@ def read(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[st
     tail = [message for message in tail if message.id not in known]
 
     def render(caps: Caps) -> dict[str, JSON]:
-        # the ladder of windows narrows the ends when shortening the messages was not enough
+        # show fewer messages at both ends if shortening each one is not enough
         first = head if caps.window == _WHOLE else head[: 2 * caps.window + 1]
         last = tail if caps.window == _WHOLE else tail[len(tail) - caps.window :]
         return _session_shown(session, first, last, chars=caps.other_chars, hidden=asker.hidden)
 
-    return dict(fitted(render, Caps(4_000, 4_000, _WHOLE, 0, 1), budget=budget, is_full=True))
+    return dict(fit(render, Caps(4_000, 4_000, _WHOLE, 0, 1), budget=budget, is_full=True))
 
 
 def _session_shown(

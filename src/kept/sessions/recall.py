@@ -1,4 +1,4 @@
-"""Passages as a model reads them: windows around a match, bookends, and what the budget leaves of them."""
+"""Passages as a model reads them: windows around a match and bookends, cut to a token budget."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,8 +50,8 @@ _CHARS = ((1_500, 700), (1_000, 400), (700, 260), (500, 180), (400, 120), (300, 
 _WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
 
 
-def fitted(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Mapping[str, JSON]:
-    """Return the fullest answer that fits; the ladder goes from long messages to short ones to fewer results."""
+def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Mapping[str, JSON]:
+    """Return the fullest answer that fits: first shorten messages, then windows, then drop results."""
     answer: Mapping[str, JSON] = {}
     for caps in _ladder(start, is_full=is_full):
         answer = render(caps)
@@ -83,7 +83,7 @@ _NO_TERMS = Marker()
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One session that was found: its match, what stands around it, how it began and ended."""
+    """One session that was found: the match, the messages around it, and the first and last ones."""
 
     session: Session
     match: StoredMessage
@@ -96,7 +96,7 @@ class Passage:
 
 
 def passage(store: Readable, match: StoredMessage, *, window: int, bookend: int = 3) -> Passage | None:
-    """Return the passage around `match`, or None when its session went away meanwhile."""
+    """Return the passage around `match`, or None if its session has been removed."""
     session = store.session(match.session_id)
     if session is None:
         return None
@@ -108,7 +108,7 @@ def passage(store: Readable, match: StoredMessage, *, window: int, bookend: int 
 
 
 def when(epoch: float) -> str:
-    """Return a moment as a model reads it; a damaged time stamp is shown as it is."""
+    """Return a moment as a model reads it; show a damaged timestamp as it is."""
     try:
         return iso(from_epoch(epoch))
     except (OverflowError, ValueError, OSError):
@@ -171,7 +171,7 @@ def passage_shown(found: Passage, *, caps: Caps, marker: Marker, hidden: frozens
     end = [message for message in found.end if message.id not in ids]
     end = end[len(end) - caps.bookend :] if caps.bookend < len(end) else end
     window = window_shown(found.around, anchor=found.match.id, caps=caps, marker=marker, hidden=hidden)
-    dropped = _dropped(found, caps.window)
+    dropped = _drop(found, caps.window)
     return {
         **index_shown(found.session, found.match, marker=marker),
         "bookend_start": [shown(message, chars=caps.other_chars) for message in start],
@@ -182,7 +182,7 @@ def passage_shown(found: Passage, *, caps: Caps, marker: Marker, hidden: frozens
     }
 
 
-def _dropped(found: Passage, window: int) -> tuple[int, int]:
+def _drop(found: Passage, window: int) -> tuple[int, int]:
     place = next(place for place, message in enumerate(found.around) if message.id == found.match.id)
     return max(0, place - window), max(0, len(found.around) - place - 1 - window)
 

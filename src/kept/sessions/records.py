@@ -1,4 +1,4 @@
-"""Rows of the store, to and from the values that the rest of the program speaks in."""
+"""Rows of the store and the values they stand for; base64 blobs; fingerprints that recognise a message."""
 
 import base64
 import binascii
@@ -32,14 +32,14 @@ LoadBlob: TypeAlias = Callable[[str], str | None]
 
 
 LEAST_CHARS = 2_048
-"""Shorter stretches stay in the text: a hash and a row would take as much room."""
+"""Shorter runs stay in the text: a hash and a row would take as much space."""
 
 _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A stretch of base64, by the hash of its text; `data` is the decoded bytes where that loses nothing."""
+    """A base64 run under the hash of its text; `data` is decoded if encoding it again gives the same text."""
 
     hash: str
     data: bytes | str
@@ -56,12 +56,12 @@ def blob_of(text: str) -> Blob:
 
 
 def blob_text(data: bytes | str) -> str:
-    """Return the text that a blob was made of."""
+    """Return the original text of a blob."""
     return data if isinstance(data, str) else base64.b64encode(data).decode()
 
 
-def cut(text: str) -> tuple[str, list[Blob]]:
-    """Return `text` with every long base64 run replaced by a mark that names its hash."""
+def cut_blobs(text: str) -> tuple[str, list[Blob]]:
+    """Return `text` with every long base64 run replaced by a mark with its hash, and the runs."""
     if len(text) < LEAST_CHARS:
         return text, []
     blobs: list[Blob] = []
@@ -77,8 +77,8 @@ def cut(text: str) -> tuple[str, list[Blob]]:
     return _RUN.sub(swap, text), blobs
 
 
-def joined(text: str, hashes: Sequence[str], load: Callable[[str], str | None]) -> str:
-    """Return `text` with its marks replaced by what they stand for; an unknown blob stays a mark."""
+def join_blobs(text: str, hashes: Sequence[str], load: Callable[[str], str | None]) -> str:
+    """Return `text` with its marks replaced by the blobs; a mark of an unknown blob stays."""
     for digest in hashes:
         whole = load(digest)
         if whole is not None:
@@ -101,7 +101,7 @@ def _is_binary(run: str) -> bool:
 
 
 class MessageRow(NamedTuple):
-    """The columns of a message as it is written; read back, its number stands before them."""
+    """The columns of a message as it is written; reading puts the id before them."""
 
     session_id: str
     role: str
@@ -109,7 +109,7 @@ class MessageRow(NamedTuple):
     timestamp: float
     state: str
     origin: str | None
-    """None where the role says it already, so that it takes no room in the row."""
+    """None if it is the usual origin of the role, to save space."""
     tool_name: str | None
     tool_calls: str | None
     tool_call_id: str | None
@@ -154,9 +154,9 @@ def storable(text: str) -> str:
 
 
 def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, list[Blob]]:
-    """Return the row of a new message, and the blobs cut out of it."""
+    """Return the row of a new message, and the blobs cut_blobs out of it."""
     message = new.message
-    content, parts, blobs = _flattened(message.content)
+    content, parts, blobs = _flatten(message.content)
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
     api_content = new.api_content if new.api_content != message.content else None
     row = MessageRow(
@@ -183,10 +183,10 @@ def _clean(text: str | None) -> str | None:
     return None if text is None else storable(text)
 
 
-def _flattened(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blob]]:
+def _flatten(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blob]]:
     """Return the text to index, the JSON that restores the structure, and the blobs."""
     if isinstance(content, str):
-        text, blobs = cut(storable(content))
+        text, blobs = cut_blobs(storable(content))
         shape: list[JSON] = [{"type": "string", "blobs": [blob.hash for blob in blobs]}]
         return text, dumps(shape) if blobs else None, blobs
     texts: list[str] = []
@@ -195,7 +195,7 @@ def _flattened(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[B
     for part in content:
         match part:
             case TextPart(text):
-                short, blobs = cut(storable(text))
+                short, blobs = cut_blobs(storable(text))
                 shape.append({"type": "text", "chars": len(short), "blobs": [blob.hash for blob in blobs]})
                 texts.append(short)
                 found += blobs
@@ -207,7 +207,7 @@ def _flattened(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[B
 
 
 def message_from(values: Row, load: LoadBlob) -> StoredMessage:
-    """Return the message that was read: its number, then the columns of MessageRow."""
+    """Return the message of a row: the id, then the columns of MessageRow."""
     row = MessageRow._make(values[1:])
     role = _role(row.role)
     return StoredMessage(
@@ -232,7 +232,7 @@ def message_from(values: Row, load: LoadBlob) -> StoredMessage:
 
 
 def _role(word: str) -> Role:
-    # another program that writes to the file may have words of its own (`function`, `human`)
+    # other programs that write to the file may use other names (`function`, `human`)
     try:
         return Role(word)
     except ValueError:
@@ -250,7 +250,7 @@ def _content(content: str, parts: str | None, load: LoadBlob) -> str | tuple[Par
         return content
     shape: Sequence[Mapping[str, Any]] = json.loads(parts)
     if shape and shape[0]["type"] == "string":
-        return joined(content, shape[0]["blobs"], load)
+        return join_blobs(content, shape[0]["blobs"], load)
     restored: list[Part] = []
     at = 0
     for piece in shape:
@@ -259,7 +259,7 @@ def _content(content: str, parts: str | None, load: LoadBlob) -> str | tuple[Par
             continue
         text = content[at : at + piece["chars"]]
         at += piece["chars"] + 1
-        restored.append(TextPart(joined(text, piece["blobs"], load)))
+        restored.append(TextPart(join_blobs(text, piece["blobs"], load)))
     return tuple(restored)
 
 
@@ -286,7 +286,7 @@ def session_row(session: Session) -> SessionRow:
 
 
 def session_from(values: Row) -> Session:
-    """Return the session that was read as the columns of SessionRow."""
+    """Return the session of a row with the columns of SessionRow."""
     row = SessionRow._make(values)
     return Session(
         id=SessionId(row.id),
@@ -313,14 +313,14 @@ Print: TypeAlias = bytes
 
 
 def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:
-    """Return the hash that stands for a message's role and content."""
+    """Return a hash of a message's role and content."""
     whole = "\0".join((role, content, parts or "", tool_calls or ""))
     return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()
 
 
 @dataclass(slots=True)
 class Stored:
-    """What one session holds, and how far the lines of one import have walked through it.
+    """What one session holds, and how far an import has got through it.
 
     A line with an external id is known by it. Any other is known when the message at its place has its role and
     content, or when the same words were said at the same moment as often as the import says them.
@@ -333,7 +333,7 @@ class Stored:
     _met: Counter[tuple[Print, float]] = field(default_factory=Counter)
 
     def remember(self, external_id: str | None, mark: Print, moment: float) -> None:
-        """Take note of a message that the store holds."""
+        """Add a message that the store holds."""
         if external_id is not None:
             self.external.add(external_id)
         self.order.append(mark)

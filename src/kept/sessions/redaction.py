@@ -1,4 +1,4 @@
-"""Credentials taken out of a message at the store's edge, before any byte of them reaches the disk."""
+"""Removes credentials from messages before they are written to disk."""
 
 import json
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from kept.security.secrets import redact, redact_json
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """Replaces credentials by `[redacted:<rule>]`; switched off, everything passes as it is."""
+    """Replaces credentials by `[redacted:<rule>]`; if switched off, changes nothing."""
 
     is_on: bool = True
 
@@ -19,7 +19,7 @@ class Redaction:
         return redact(text) if self.is_on else text
 
     def json_text(self, text: str) -> str:
-        """Return `text` without credentials, also those that only its JSON shows: escaped, or named by a key."""
+        """Return `text` without credentials, including those visible only as JSON: escaped, or named by a key."""
         plain = self.text(text)
         if not self.is_on or text.lstrip()[:1] not in {"{", "["}:
             return plain
@@ -31,7 +31,7 @@ class Redaction:
         return plain if safe == value else redact(dumps(safe))
 
     def message(self, new: NewMessage) -> NewMessage:
-        """Return `new` as it may be stored: content, sent text, arguments and reasoning; unchanged, the same one."""
+        """Return `new` without credentials in any of its texts; the same object if nothing changed."""
         if not self.is_on:
             return new
         message = self._message(new.message)
@@ -58,7 +58,7 @@ class Redaction:
         return self.json_text(message.content) if message.role is Role.TOOL else redact(message.content)
 
     def session(self, session: Session) -> Session:
-        """Return `session` with its title and what belongs to its platform free of credentials."""
+        """Return `session` without credentials in its title and metadata."""
         title = None if session.title is None else self.text(session.title)
         if title == session.title and not session.metadata:
             return session

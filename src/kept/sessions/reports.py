@@ -1,4 +1,7 @@
-"""What forgetting removes: the plan that is shown first, and the report that stays, neither with any content."""
+"""Plans and reports of the store: forgetting, checks and repairs, pruning, imports, usage.
+
+Plans and reports of forgetting contain counts and ids, never content.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,24 +16,24 @@ BLANK = "[forgotten]"
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """What would go from the session store."""
+    """What forgetting would remove from the session store."""
 
     sessions: tuple[SessionId, ...] = ()
     messages: tuple[MessageId, ...] = ()
     """Single messages of sessions that stay."""
     summaries: tuple[MessageId, ...] = ()
-    """Summaries, in sessions that stay, of something that goes."""
+    """Summaries, in sessions that stay, of removed content."""
     citing: tuple[MessageId, ...] = ()
-    """Search results and sent texts, in sessions that stay, that show something that goes."""
+    """Search results and sent texts, in sessions that stay, that show removed content."""
     nodes: tuple[int, ...] = ()
     titles: tuple[SessionId, ...] = ()
-    """Sessions that stay but whose title shows something that goes."""
+    """Sessions that stay but whose title shows removed content."""
     message_count: int = 0
     blob_count: int = 0
     vector_count: int = 0
-    """Messages whose vectors go with them."""
+    """Messages whose vectors are removed."""
     texts: tuple[str, ...] = field(default=(), repr=False)
-    """What was asked to be forgotten by its words; never shown or stored."""
+    """The words to forget; never shown or stored."""
 
     @property
     def is_empty(self) -> bool:
@@ -55,7 +58,7 @@ class ForgetPlan:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What went, and whether anything still finds it."""
+    """What was removed, and whether a search still finds it."""
 
     sessions: int
     messages: int
@@ -64,7 +67,7 @@ class ForgetReport:
     nodes: int
     cited_elsewhere: int
     still_found: int
-    """Messages that a search still gave afterwards; anything but 0 is a fault."""
+    """Messages that a search still found afterwards; anything but 0 is a fault."""
     bytes_gone: bool
     """False while a reader keeps the log; it is emptied at the next open."""
     vectors: int = 0
@@ -95,12 +98,12 @@ class Finding:
 
 @dataclass(slots=True)
 class Salvaged:
-    """How many rows of each table were brought over, and how many could not be read."""
+    """How many rows of each table were copied, and how many could not be read."""
 
     rows: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
     unnamed_sessions: int = 0
-    """Sessions whose own row was lost; their messages stand under a row made anew."""
+    """Sessions whose row was lost and recreated, so that their messages have one."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the outcome for programs."""
@@ -138,7 +141,7 @@ class Pruned:
 
 @dataclass(slots=True)
 class Removed:
-    """What went for good."""
+    """What was removed for good."""
 
     sessions: int = 0
     messages: int = 0
@@ -155,7 +158,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Return the share from 0 to 1; of no messages all are covered."""
+        """Return the share from 0 to 1; 1 if there are no messages."""
         return self.covered / (self.covered + self.waiting) if self.covered + self.waiting else 1.0
 
 

@@ -47,9 +47,9 @@ def session_search(
         except StorageError as error:
             return unavailable(error)
         try:
-            answer = _answered(store, asked, _asker(store, context), budget=settings.answer_tokens)
+            answer = _answer(store, asked, _asker(store, context), budget=settings.answer_tokens)
             if asked.summarize and isinstance(answer, dict) and answer.get("results") and asked.query:
-                return summarized(answer, store, query=asked.query, model=auxiliary())
+                return add_summaries(answer, store, query=asked.query, model=auxiliary())
         except StorageError as error:
             return unavailable(error)
         except KeptError as error:
@@ -66,7 +66,7 @@ def _asker(store: Readable, context: ToolContext) -> Asker:
     return Asker(frozenset(hidden))
 
 
-def _answered(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
+def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
     if asked.around_message_id is not None:
         return reading.scroll(store, asked, asker, budget=budget)
     if asked.query is not None:
@@ -125,12 +125,14 @@ _CITED = re.compile(r"\[(\d{1,18})\]")
 
 @cache
 def instructions() -> str:
-    """Return what the model is told."""
+    """Return the instructions for the auxiliary model."""
     return resource_text("kept.sessions", "prompts/summary.md").strip()
 
 
-def summarized(answer: Mapping[str, JSON], store: Readable, *, query: str, model: Completes | None) -> dict[str, JSON]:
-    """Return `answer` with one summary per result, or as it is with a note when no model gives any."""
+def add_summaries(
+    answer: Mapping[str, JSON], store: Readable, *, query: str, model: Completes | None
+) -> dict[str, JSON]:
+    """Return `answer` with one summary per result, or with a note if no model is available."""
     if model is None:
         return {**answer, "note": "no auxiliary model is configured: these are the passages themselves"}
     results = answer.get("results")
@@ -158,7 +160,7 @@ def _with_summary(result: Mapping[str, JSON], store: Readable, *, query: str, mo
 
 
 def transcript(messages: list[StoredMessage], anchor: MessageId) -> str:
-    """Return the messages as text, the match in the middle, at most as much as a summary may read."""
+    """Return the messages as text around the match, at most as long as a summary may read."""
     lines = [f"[{one.id}] {when(one.timestamp)} {one.message.role.value}: {said(one)}" for one in messages]
     middle = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
     first = last = middle

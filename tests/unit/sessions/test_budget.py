@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.text import dumps
-from kept.sessions.recall import Caps, fitted, tokens
+from kept.sessions.recall import Caps, fit, tokens
 
 
 def test_scripts_weigh_differently():
@@ -27,7 +27,7 @@ def test_an_answer_fits(messages, is_full):
             ]
         }
 
-    answer = fitted(render, Caps(1_500, 700, 5, 3, len(messages)), budget=500, is_full=is_full)
+    answer = fit(render, Caps(1_500, 700, 5, 3, len(messages)), budget=500, is_full=is_full)
 
     assert tokens(dumps(answer)) <= 500
     assert len(answer["results"]) >= 1
@@ -35,6 +35,6 @@ def test_an_answer_fits(messages, is_full):
 
 def test_the_fullest_answer_is_kept():
     """What fits is not shortened."""
-    answer = fitted(lambda caps: {"text": "a" * min(caps.anchor_chars, 2_000)}, Caps(1_500, 700, 5, 3, 1), budget=1_000)
+    answer = fit(lambda caps: {"text": "a" * min(caps.anchor_chars, 2_000)}, Caps(1_500, 700, 5, 3, 1), budget=1_000)
 
     assert len(answer["text"]) == 1_500

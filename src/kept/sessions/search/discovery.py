@@ -10,7 +10,7 @@ from kept.core.search import Found, FoundSession, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked, Sort
 from kept.sessions.ports import Readable
-from kept.sessions.recall import Caps, Passage, fitted, index_shown, passage, passage_shown, when
+from kept.sessions.recall import Caps, Passage, fit, index_shown, passage, passage_shown, when
 from kept.sessions.search.snippets import Marker
 
 CANDIDATES = 40
@@ -151,7 +151,7 @@ def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
         return {**_nothing(conversations), **_unchecked(discovery.found)}
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
-    return dict(fitted(render, start, budget=budget, is_full=asked.detail == "full"))
+    return dict(fit(render, start, budget=budget, is_full=asked.detail == "full"))
 
 
 def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:

@@ -1,4 +1,4 @@
-"""An open session file: the database, and what every part of the store writes, reads and tells through."""
+"""The open session file: opening, transactions, tidying on close, and erasing of deleted bytes."""
 
 import logging
 from collections.abc import Iterator
@@ -20,16 +20,25 @@ from kept.storage.state import STATE_NAME, open_state
 if TYPE_CHECKING:
     from kept.sessions.redaction import Redaction
 
-
 SQL = statements("kept.sessions.sqlite", "file.sql")
+log = logging.getLogger(__name__)
+
 PAGES = 500
+"""Pages that one merge step may write; other writers get their turn between the steps."""
 MOST_STEPS = 100_000
+SMALL_BYTES = 10_000_000
+"""Up to this size a rewrite takes a fraction of a second; in larger files the unused share is small."""
+FRAGMENTED_SHARE = 1 / 8
+"""Share of an index outside its largest segment above which merging is worth it."""
+FREE_SHARE = 1 / 25
+"""Share of free pages above which a vacuum is worth it."""
+WAIT_SECONDS = 0.1
 
 
 def erase(database: Database) -> None:
-    """Let nothing deleted stay in the file or its log; raise Busy when a reader keeps the log.
+    """Remove every deleted byte from the file and its write-ahead log; raise Busy while a reader holds the log.
 
-    What could not be done now is done by `finish` at the next open.
+    `finish_erasing` completes at the next open what could not be done now.
     """
     from kept.sessions.sqlite import vector_cache
 
@@ -46,8 +55,8 @@ def erase(database: Database) -> None:
 
 
 def merge_indexes(database: Database) -> None:
-    """Merge both indexes into one segment each, a little at a time, so that others can write between."""
-    pages = -PAGES
+    """Merge both indexes into one segment each, in small steps, so that others can write in between."""
+    pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
     for _ in range(MOST_STEPS):
         with database.writing() as connection:
             changed = index.merge(connection, pages)
@@ -57,7 +66,7 @@ def merge_indexes(database: Database) -> None:
 
 
 def finish_erasing(database: Database) -> None:
-    """Do what an earlier `erase` had to leave; a busy file leaves it once more."""
+    """Complete an interrupted `erase`; while the file is busy, leave it for the next open."""
     if database.connection.execute(SQL.owed).fetchone() is None:
         return
     try:
@@ -71,7 +80,7 @@ def finish_erasing(database: Database) -> None:
 def _settle(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(SQL.settle)
-    # the note itself went through the log: that holds no content
+    # this write puts a frame into the log again, which holds no content
 
 
 def _empty_log(connection: Connection) -> bool:
@@ -81,41 +90,31 @@ def _empty_log(connection: Connection) -> bool:
     return busy == 0
 
 
-log = logging.getLogger(__name__)
-
-SMALL_BYTES = 10_000_000
-"""Up to here everything is rewritten in a fraction of a second; beyond, the share that lies unused is small."""
-LOOSE_SHARE = 1 / 8
-"""Pages of an index outside its largest piece: with fewer, there is little to be gained."""
-FREE_SHARE = 1 / 25
-WAIT_SECONDS = 0.1
-
-
 def tidy(database: Database) -> None:
-    """Merge the indexes and give free pages back, if the file is small and there is enough of either.
+    """Merge the indexes and release free pages, if the file is small and it is worth it.
 
-    While another process writes, it is left to the next time.
+    Does nothing while another process writes.
     """
     try:
         with database.limit_wait(WAIT_SECONDS) as connection:
             if not _is_small(connection):
                 return
-            if _loose(connection) > LOOSE_SHARE:
+            if _fragmented_share(connection) > FRAGMENTED_SHARE:
                 merge_indexes(database)
             if _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
                 connection.execute("VACUUM")
     except Busy:
         return
-    except StorageError as error:  # nobody asked for it: what is wrong is said by whoever needs the file next
-        log.warning("the store is not made smaller: %s", error)
+    except StorageError as error:  # a side task: the next real use of the file reports the fault
+        log.warning("cannot tidy the store: %s", error)
 
 
 def _is_small(connection: Connection) -> bool:
     return _number(connection, "page_count") * _number(connection, "page_size") <= SMALL_BYTES
 
 
-def _loose(connection: Connection) -> float:
-    """Return the share of the indexes' pages that lie outside the largest piece of each."""
+def _fragmented_share(connection: Connection) -> float:
+    """Return the share of the indexes' pages outside the largest segment of each."""
     ((pages, largest),) = connection.execute(SQL.pieces).fetchall()
     return 1 - largest / pages if isinstance(pages, int) and isinstance(largest, int) else 0.0
 
@@ -127,7 +126,7 @@ def _number(connection: Connection, name: str) -> int:
 
 
 class SessionFile:
-    """Owns the database from its opening, with the index made ready, to its closing, tidied."""
+    """Owns the database: opens it and prepares the index, tidies and closes it."""
 
     def __init__(
         self,
@@ -140,20 +139,20 @@ class SessionFile:
         self.settings = settings or SessionSettings()
         self.clock = clock or SystemClock()
         self.sink = sink
-        self.database = _opened(place, self.settings, sink)
+        self.database = _open(place, self.settings, sink)
         if self.database.is_empty:
-            index.create(self.database.connection)  # so that a search finds nothing instead of no index
+            index.create(self.database.connection)  # a search then finds nothing instead of failing
         elif not self.database.is_read_only:
             index.make_ready(self.database, sink=sink, clock=self.clock)
             finish_erasing(self.database)
 
     def close(self) -> None:
-        """Close the database, tidied; who shares it with others closes it there."""
+        """Tidy and close the database; a caller that shares it with others closes it there instead."""
         self.tidy()
         self.database.close()
 
     def tidy(self) -> None:
-        """Give back the room that writing left unused, where that takes a moment; call it before closing."""
+        """Release unused space if that is quick; call it before closing."""
         if self.database.has_written:
             tidy(self.database)
 
@@ -163,14 +162,14 @@ class SessionFile:
 
     @cached_property
     def redaction(self) -> "Redaction":
-        """What takes credentials out of everything that is stored; loaded at the first write."""
+        """Removes credentials from everything that is stored; loaded at the first write."""
         from kept.sessions.redaction import Redaction
 
         return Redaction(is_on=self.settings.redact)
 
     @contextmanager
     def writing(self, unit: UnitOfWork | None = None) -> Iterator[Connection]:
-        """Give the connection inside a transaction: the caller's unit, or one of its own."""
+        """Give the connection inside a transaction: the caller's unit, or a new one."""
         if unit is not None:
             yield cast(Connection, unit)
             return
@@ -178,7 +177,7 @@ class SessionFile:
             yield connection
 
     def catch_up(self) -> None:
-        """Index what other programs wrote; a busy file leaves it for the next search."""
+        """Index what other programs wrote; while the file is busy, leave it for the next search."""
         if self.database.is_read_only:
             return
         try:
@@ -186,8 +185,8 @@ class SessionFile:
         except Busy:
             return
 
-    def mended(self) -> bool:
-        """Make anew what is derived and damaged; False when the damage lies elsewhere, or nothing can be written."""
+    def rebuild_damaged(self) -> bool:
+        """Rebuild damaged derived tables; False if the damage is elsewhere or the file is read-only."""
         from kept.sessions.sqlite import repair
 
         return not self.database.is_read_only and bool(
@@ -195,7 +194,7 @@ class SessionFile:
         )
 
 
-def _opened(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
+def _open(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
     if isinstance(place, Database):
         return place
     path = Path(place)

@@ -1,4 +1,4 @@
-"""Forgetting in the session store: planned, removed in short steps, erased from the bytes, probed."""
+"""Forgetting: plan, remove in short steps, erase the bytes, verify that no search finds it."""
 
 import json
 import re
@@ -17,6 +17,10 @@ from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
 
+SQL = statements("kept.sessions.sqlite", "forgetting.sql")
+_PAGE = 2_000
+_PROBES = 12
+_WORD = re.compile(r"\w{4,40}")
 _TELLING_ID = 12
 _ID = re.compile(r'"(?:id|match_message_id)": ?(\d{1,18})')
 
@@ -43,14 +47,14 @@ class Citations:
 
 
 def _names(text: str, session_id: SessionId) -> bool:
-    # an imported id may be as short as "5": that stands in any text, but as a whole JSON string only where it is meant
+    # an imported id may be as short as "5", which occurs in any text: such an id counts only as a whole JSON string
     return (session_id if len(session_id) >= _TELLING_ID else dumps(session_id)) in text
 
 
 def find_citing(
     connection: Connection, told: Citations, *, user: UserId, outside: frozenset[SessionId] = frozenset()
 ) -> tuple[MessageId, ...]:
-    """Return the messages, in sessions that stay, whose search result, sent text or quotation shows what goes."""
+    """Return the messages, in sessions that stay, whose search result, sent text or quotation shows removed content."""
     found: list[MessageId] = []
     last = 0
     while page := list(connection.execute(SQL.citing, (last, user, _PAGE))):
@@ -61,12 +65,6 @@ def find_citing(
             if owner not in outside and shown:
                 found.append(MessageId(number))
     return tuple(found)
-
-
-SQL = statements("kept.sessions.sqlite", "forgetting.sql")
-_PAGE = 2_000
-_PROBES = 12
-_WORD = re.compile(r"\w{4,40}")
 
 
 class SqliteForgetting:
@@ -108,7 +106,7 @@ class SqliteForgetting:
         return self._plan(found)
 
     def plan_query(self, query: str) -> ForgetPlan:
-        """Return the messages that contain those very words, in any case; a ranked search would take too much."""
+        """Return the messages that contain exactly these words, ignoring case; a ranked search would match too much."""
         needle = query.strip().casefold()
         if not needle:
             return ForgetPlan()
@@ -139,7 +137,7 @@ class SqliteForgetting:
             )
 
     def carry_out(self, plan: ForgetPlan) -> ForgetReport:
-        """Remove what was planned everywhere in this file, and probe that no search finds it any more."""
+        """Remove what was planned from the whole file, then verify that no search finds it."""
         with self._database.reading() as connection:
             plan = _own_part(connection, plan, user=self._user)
         probes = self._probes(plan)
@@ -175,7 +173,7 @@ class SqliteForgetting:
                     yield number, owner
 
     def _probes(self, plan: ForgetPlan) -> list[str]:
-        """Return words of what goes, to look for afterwards; they are kept in memory only."""
+        """Return words of what is removed, to search for afterwards; they are kept in memory only."""
         with self._database.reading() as connection:
             sample: list[Row] = [
                 row
@@ -304,7 +302,7 @@ def _blank_messages(connection: Connection, numbers: Sequence[int]) -> None:
 
 
 def _scrub_words(connection: Connection, words: Sequence[str], *, user: UserId) -> int:
-    """Drop the user's prompts and notes that show any of `words`, which are folded; return how many prompts."""
+    """Drop the user's prompts and notes that contain any of `words` (case-folded); return how many prompts."""
     if not words:
         return 0
     prompts = [digest for digest, text in connection.execute(SQL.prompts, (user,)) if _shows(text, words)]

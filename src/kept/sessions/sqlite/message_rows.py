@@ -1,4 +1,4 @@
-"""Messages in their table: added in one go with their index rows, read back in order."""
+"""Rows of messages: append, read, and the context that a session's model is sent (lineage, compaction, undo)."""
 
 import json
 from collections import Counter
@@ -55,7 +55,7 @@ def no_message(message_id: int) -> NotFound:
 
 
 def load(connection: Connection, rows: Iterable[Row]) -> list[StoredMessage]:
-    """Return the messages of `rows`, blobs put back."""
+    """Return the messages of `rows` with their blobs."""
     load = partial(_blob, connection)
     return [message_from(row, load) for row in rows]
 
@@ -139,7 +139,7 @@ def _link(word: str | None) -> Link | None:
 
 
 def read_context(connection: Connection, session_id: SessionId) -> list[StoredMessage]:
-    """Return the context in order; a carried row is active here, whatever became of it where it was written."""
+    """Return the context in order; a carried message is active here, whatever its state in its own session."""
     carried = load(connection, connection.execute(SQL.carried, (session_id,)))
     own = load(connection, connection.execute(SQL.own, (session_id,)))
     return [replace(message, state=State.ACTIVE) for message in carried] + own
@@ -153,13 +153,13 @@ def read_context_ids(connection: Connection, session_id: SessionId) -> list[tupl
 def mark_compacted(
     connection: Connection, session_id: SessionId, covered: Sequence[MessageId], *, user: UserId
 ) -> None:
-    """Mark what a compaction summarised; rows that a branch only borrowed stay as their owner has them."""
+    """Mark what a compaction summarised; rows that a branch carries from elsewhere keep their state."""
     chain = json.dumps(lineage(connection, user=user).chain(session_id))
     connection.executemany(SQL.mark_compacted, [(number, chain) for number in covered])
 
 
 def carry(connection: Connection, session_id: SessionId, message_ids: Iterable[MessageId], *, own_from: int) -> None:
-    """Let the context begin with those rows, followed by own rows after `own_from`."""
+    """Begin the context with these messages, followed by own ones after `own_from`."""
     connection.execute(SQL.clear_carried, (session_id,))
     listed = [{"session": session_id, "position": place, "message": number} for place, number in enumerate(message_ids)]
     connection.executemany(SQL.carry, listed)
@@ -167,7 +167,7 @@ def carry(connection: Connection, session_id: SessionId, message_ids: Iterable[M
 
 
 def rewind(connection: Connection, session_id: SessionId, from_message: MessageId, *, user: UserId) -> int:
-    """Take back that message and all after it in the context; return how many."""
+    """Rewind that message and all after it in the context; return how many."""
     context = read_context_ids(connection, session_id)
     places = [place for place, (number, _) in enumerate(context) if number == from_message]
     if not places:
@@ -201,7 +201,7 @@ def _recount(connection: Connection, changed: Counter[SessionId], *, sign: int) 
 
 
 def restore_rewound(connection: Connection, session_id: SessionId) -> int:
-    """Bring back the newest run that was taken back; return how many."""
+    """Restore the newest rewound run; return how many."""
     (run,) = connection.execute(SQL.newest_run, (session_id,)).fetchone() or (None,)
     if run is None:
         return 0
@@ -219,7 +219,7 @@ def restore_rewound(connection: Connection, session_id: SessionId) -> int:
 def read_context_up_to(
     connection: Connection, session_id: SessionId, at: MessageId | None, *, user: UserId
 ) -> list[MessageId]:
-    """Return the ids that a branch at `at` begins with: the context, or the originals where it was compacted."""
+    """Return the ids that a branch at `at` begins with: the context, or the originals if `at` was compacted."""
     context = [number for number, _ in read_context_ids(connection, session_id)]
     if at is None:
         return context

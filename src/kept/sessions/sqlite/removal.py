@@ -1,4 +1,7 @@
-"""Sessions removed for good, in short steps: rows, index rows, blobs and prompts that nothing else uses."""
+"""Removal for good: rows with their index entries, blobs and prompts; and marks that stop a later import.
+
+A mark (tombstone) is a salted hash of what was forgotten.
+"""
 
 import hashlib
 import json
@@ -17,8 +20,8 @@ STEP = 1_000
 def purge_sessions(database: Database, ids: Sequence[SessionId], *, keep_borrowed: bool) -> Removed:
     """Remove sessions with everything that belongs to them alone.
 
-    `keep_borrowed` gives rows that another session carries to that session; without it they go as well.
-    Others write between the steps; what a kill leaves half done is finished by the next call.
+    With `keep_borrowed`, messages that another session carries move to that session; without, they are removed.
+    Others can write between the steps; the next call completes what a killed process left half done.
     """
     removed = Removed()
     for session_id in ids:
@@ -46,7 +49,7 @@ def _give_away(connection: Connection, session_id: SessionId, going: Sequence[Se
 
 
 def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
-    """Remove messages from every table and the index; return how many blobs went with them."""
+    """Remove messages from every table and the index; return how many blobs were removed."""
     listed = [(number,) for number in ids]
     hashes = {digest for one in listed for (digest,) in connection.execute(SQL.blobs_of, one)}
     connection.executemany(SQL.drop_uses, listed)
@@ -72,19 +75,19 @@ def _purge_row(connection: Connection, session_id: SessionId) -> int:
 
 
 def find_salt(connection: Connection) -> str:
-    """Return the secret of this file that keeps short texts from being guessed off their hashes."""
+    """Return the file's salt, without which short texts could be guessed from their hashes."""
     row = connection.execute(SQL.salt).fetchone()
     return "" if row is None else str(row[0])
 
 
 def make_salt(connection: Connection) -> str:
-    """Return the secret of this file, made at the first need."""
+    """Return the file's salt, creating it if needed."""
     connection.execute(SQL.make_salt, (random_hex(16),))
     return find_salt(connection)
 
 
 def mark_scope(session_id: str, user: UserId) -> str:
-    """Return what marks name a session by; one user's marks must not stop another's import."""
+    """Return the name of a session in marks; one user's marks must not stop another's import."""
     return session_id if user == OWNER else f"{user}\0{session_id}"
 
 
@@ -105,12 +108,12 @@ def _hash(*pieces: str) -> str:
 
 
 def add_marks(connection: Connection, hashes: list[str], *, now: float) -> None:
-    """Leave marks."""
+    """Store marks."""
     connection.executemany(SQL.add, [(one, now) for one in hashes])
 
 
 def has_mark(connection: Connection, mark: str) -> bool:
-    """Whether the mark was left."""
+    """Whether the mark is stored."""
     return connection.execute(SQL.has, (mark,)).fetchone() is not None
 
 

@@ -1,4 +1,4 @@
-"""Repair of a store: the index anew from the rows, or the whole file anew from what can be read of it."""
+"""Repair of a damaged store: rebuild derived tables in place, or salvage the readable rows into a new file."""
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -29,25 +29,25 @@ INDEX_TABLES = (
     "OR name GLOB 'next_words*' OR name GLOB 'next_substrings*'"
 )
 VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
-INDEX_DONE = "the search index was damaged; it was built anew from the stored messages"
+INDEX_DONE = "the search index was damaged; it was rebuilt from the stored messages"
 VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` makes the others"
-ROWS_INDEX_DONE = "the index of the rows was damaged; it was built anew"
-PAGES_DONE = "pages that belonged to nothing were given back"
-QUEUE_DONE = "the queue of messages to index was damaged; it was made anew"
+ROWS_INDEX_DONE = "an index of the rows was damaged; it was rebuilt"
+PAGES_DONE = "unused pages were released"
+QUEUE_DONE = "the queue of messages to index was damaged; it was recreated"
 _VECTORS = frozenset({"message_vectors", "vector_state"})
 
 
 def rebuild_damaged(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
-    """Make anew what is derived and damaged, and return what that was, in words.
+    """Rebuild damaged derived tables (indexes, vectors, queues) and return what was done, in words.
 
-    Nothing is returned when the damage lies elsewhere, or when it cannot be mended now.
+    Returns nothing if the damage is elsewhere or cannot be repaired now.
     """
     if database.connection.in_transaction or not _rows_are_whole(database):
         return []
     try:
         done = _rebuild(database, sink=sink, clock=clock)
     except (Busy, Unreadable) as error:
-        log.warning("the damage is not mended in place: %s", error)
+        log.warning("cannot repair in place: %s", error)
         return []
     for what in done:
         log.warning(what)
@@ -68,11 +68,11 @@ def _rows_are_whole(database: Database) -> bool:
 def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
     tables, indexed = _find_damaged(database, SQL.derived), _find_damaged(database, SQL.indexed)
     done = _replace_tables(database, tables, indexed) if tables or indexed else []
-    if _index_faults(database):  # asked last: with a queue, what waited in it is lost
+    if _index_faults(database):  # checked last: recreating the queue loses what was waiting in it
         index.rebuild(database, sink=sink, clock=clock)
         done.append(INDEX_DONE)
     if not done and check_integrity(database.connection, database.path):
-        vacuum(database.connection, database.path)  # what an earlier mending had to leave
+        vacuum(database.connection, database.path)  # pages that an earlier repair could not release
         done.append(PAGES_DONE)
     return done
 
@@ -92,7 +92,7 @@ def _index_faults(database: Database) -> list[str]:
 
 
 def _replace_tables(database: Database, tables: Sequence[str], indexed: Sequence[str]) -> list[str]:
-    """Leave the damaged pages behind, which cannot even be dropped, and have a vacuum give them back."""
+    """Recreate the tables on new pages: damaged pages cannot be dropped, so a vacuum releases them."""
     done = [ROWS_INDEX_DONE] if indexed else []
     with database.writing() as connection:
         if any(name.startswith(("message_words", "message_substrings")) for name in tables):
@@ -112,17 +112,17 @@ def _replace_tables(database: Database, tables: Sequence[str], indexed: Sequence
     try:
         vacuum(database.connection, database.path)
     except Busy as error:
-        log.warning("the damaged pages are not given back yet: %s", error)
+        log.warning("cannot release the damaged pages yet: %s", error)
     return done
 
 
 def _save_vectors(connection: Connection, path: Path, *, has_owner: bool) -> None:
-    """Keep the vectors that can be read; without the name of their model none can be used."""
+    """Keep the readable vectors; without the name of their model none can be used."""
     if not has_owner:
         drop_from_schema(connection, f"{VECTOR_TABLES} OR tbl_name = 'vector_state'")
         return
     connection.execute(vectors.SQL.create_vectors.replace("message_vectors", "next_vectors"))
-    # a transaction that meets damage can write no more, so another connection reads
+    # a transaction that reads a damaged page cannot write any more, so another connection reads
     with closing(connect_read_only(path)) as damaged:
         for row in by_number(damaged, "message_vectors", "seq, message_id, vectors", lambda _: None):
             connection.execute(SQL.keep_vectors, row)
@@ -137,11 +137,11 @@ _BY_NUMBER = frozenset({"sessions", "messages", "blobs", "nodes"})
 _MADE_ANEW = ("sqlite_", "message_", "next_", "index_queue", "leases")
 _STRIDE = 256
 _MOST_GUESSED = 20_000
-"""Rows looked for one by one where even their number cannot be read; messages always have theirs."""
+"""Row numbers tried one by one when the highest one cannot be read; messages always have theirs."""
 
 
 class Salvage:
-    """One rescue from a damaged file into a new database."""
+    """Copies the readable rows of a damaged file into a new database."""
 
     def __init__(self, damaged: Connection, path: Path, *, sink: EventSink) -> None:
         self._damaged = damaged
@@ -150,7 +150,7 @@ class Salvage:
         self.result = Salvaged()
 
     def into(self, target: Database) -> Salvaged:
-        """Copy every row that can be read into `target`, which is new and empty, in one transaction."""
+        """Copy every readable row into `target`, which is new and empty, in one transaction."""
         with target.writing() as connection:
             connection.execute("PRAGMA defer_foreign_keys = ON")
             names = [str(row[0]) for row in connection.execute(SQL.tables)]
@@ -258,7 +258,7 @@ class Repair:
         self._report = Repaired()
 
     def run(self) -> Repaired:
-        """Check, mend as little as is needed, and check again."""
+        """Check, repair as little as needed, and check again."""
         tail = log_tail(self._path)  # before anything opens the file
         self._refuse_what_cannot_be_written()
         if tail is not None:
@@ -267,16 +267,16 @@ class Repair:
             wrong = self._examine()
             if wrong:
                 self._report.found += wrong
-                if not self._mended_in_place():
-                    self._rescue()
+                if not self._rebuild_in_place():
+                    self._salvage()
         except Unreadable as error:
             self._report.found.append(Finding(error.message, "the file is put aside and its rows are brought over"))
-            self._rescue()
+            self._salvage()
         self._report.left = self._examine() if self._report.done else []
         return self._report
 
     def _refuse_what_cannot_be_written(self) -> None:
-        """Raise why nothing can be written here: a file that is only out of room is not damaged."""
+        """Raise the reason if the file cannot be written: a full disk is not damage."""
         with suppress(Unreadable), closing(open_state(self._path, self._settings.durability)) as database:
             if database.is_read_only:
                 with database.writing():
@@ -292,14 +292,14 @@ class Repair:
     def _store(self, database: Database) -> SqliteSessionStore:
         return SqliteSessionStore(database, self._settings, clock=self._clock, sink=self._sink)
 
-    def _mended_in_place(self) -> bool:
-        """Make anew what is derived and see whether that was all; False leaves the file to the rescue."""
+    def _rebuild_in_place(self) -> bool:
+        """Rebuild derived tables; False if that was not enough and the file must be salvaged."""
         database = open_state(self._path, self._settings.durability)
         try:
             done = rebuild_damaged(database, sink=self._sink, clock=self._clock)
             left = check(self._store(database))
         except StorageError as error:
-            log.warning("the damage cannot be mended in place: %s", error)
+            log.warning("cannot repair in place: %s", error)
             return False
         finally:
             database.close()
@@ -307,8 +307,8 @@ class Repair:
             self._report.done += done
         return not left
 
-    def _rescue(self) -> None:
-        """Bring what can be read over into a new file; the damaged one is kept beside it under another name."""
+    def _salvage(self) -> None:
+        """Copy the readable rows into a new file; keep the damaged one under another name."""
         stamp = f"{self._clock.now():%Y%m%d-%H%M%S}"
         fresh = self._path.with_name(f"{self._path.name}.salvaged-{stamp}")
         aside = self._path.with_name(f"{self._path.name}.damaged-{stamp}")

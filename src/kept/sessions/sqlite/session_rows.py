@@ -1,4 +1,4 @@
-"""A session's row from its beginning to the trash: created, titled, ended, archived, thrown away, restored."""
+"""Rows of sessions: creation, titles, prompts, archive and trash; notes, leases, usage and nodes."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def require(connection: Connection, session_id: str, *, user: UserId) -> Session
 
 
 def resolve(connection: Connection, name: str, *, user: UserId) -> SessionId:
-    """Return the session with that id or title, or the only one whose id begins so."""
+    """Return the session with that id or title, or the only one whose id begins with `name`."""
     text = storable(name.strip())
     exact = find(connection, text, user=user)
     if exact is not None:
@@ -122,7 +122,7 @@ def number_title(connection: Connection, title: str, *, user_id: str) -> str:
 
 
 def rename(connection: Connection, session_id: SessionId, title: str, *, user: UserId) -> str:
-    """Set the title, made unique, and return it; an empty one takes the title away."""
+    """Set the title, made unique, and return it; an empty one removes the title."""
     session = require(connection, session_id, user=user)
     unique = make_title_unique(connection, title, user_id=session.user_id, session_id=session.id)
     connection.execute(SQL.set_title, (unique or None, session.id))
@@ -130,7 +130,7 @@ def rename(connection: Connection, session_id: SessionId, title: str, *, user: U
 
 
 def set_prompt(connection: Connection, session_id: SessionId, prompt: str) -> None:
-    """Store `prompt` once by its hash and let the session name it."""
+    """Store `prompt` once under its hash, and refer to it from the session."""
     text = storable(prompt)
     digest = hashlib.sha256(text.encode()).hexdigest()
     before = connection.execute(SQL.prompt_hash, (session_id,)).fetchone()
@@ -154,7 +154,7 @@ def archive(connection: Connection, chain: Sequence[SessionId], *, archived: boo
 
 
 def move_to_trash(connection: Connection, chain: Sequence[SessionId], *, now: float) -> list[SessionId]:
-    """Throw a conversation away for now; return the sessions that went."""
+    """Move a conversation to the trash; return the sessions that were moved."""
     gone = []
     for session_id in chain:
         connection.execute(SQL.trash, (now, session_id))
@@ -164,7 +164,7 @@ def move_to_trash(connection: Connection, chain: Sequence[SessionId], *, now: fl
 
 
 def restore_from_trash(connection: Connection, chain: Sequence[SessionId], *, user: UserId) -> list[SessionId]:
-    """Bring a conversation back from the trash; return the sessions that came."""
+    """Restore a conversation from the trash; return the sessions that were restored."""
     back = []
     for session_id in chain:
         connection.execute(SQL.untrash, (session_id, user))
@@ -178,7 +178,7 @@ MOST_CHARS = 200
 
 
 def clean_title(title: str) -> str:
-    """Return `title` on one line, without surrounding space, not longer than a title may be."""
+    """Return `title` on one line, trimmed, at most `MOST_CHARS` long."""
     return " ".join(title.split())[:MOST_CHARS].rstrip()
 
 
@@ -194,7 +194,7 @@ def numbered_title(base: str, number: int) -> str:
 
 
 def write_note(connection: Connection, session_id: SessionId, key: str, value: JSON) -> None:
-    """Keep `value` under `key`; None takes it away."""
+    """Store `value` under `key`; None removes it."""
     if value is None:
         connection.execute(SQL.forget_note, (session_id, key))
     else:
@@ -202,7 +202,7 @@ def write_note(connection: Connection, session_id: SessionId, key: str, value: J
 
 
 def read_note(connection: Connection, session_id: SessionId, key: str) -> JSON:
-    """Return what was kept under `key`, or None."""
+    """Return the value under `key`, or None."""
     row = connection.execute(SQL.noted, (session_id, key)).fetchone()
     value: JSON = None if row is None else json.loads(row[0])
     return value

@@ -1,4 +1,4 @@
-"""The session store in SQLite: every method one short transaction on the shared database."""
+"""The session store in SQLite, bound to one user; every method is one short transaction."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -33,27 +33,27 @@ T = TypeVar("T")
 _SHOWN = (State.ACTIVE, State.COMPACTED)
 
 
-def _mending(
+def _retry_after_rebuild(
     act: "Callable[Concatenate[SqliteSessionStore, P], T]",
 ) -> "Callable[Concatenate[SqliteSessionStore, P], T]":
-    """Let a call that meets damage in what is derived have it mended, and be made once more."""
+    """Rebuild a corrupt index and retry once."""
 
     @wraps(act)
-    def mending(store: "SqliteSessionStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def retrying(store: "SqliteSessionStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return act(store, *args, **kwargs)
-        except (Unreadable, UnicodeDecodeError):  # what a damaged page says may not even be text
-            if not store.file.mended():
+        except (Unreadable, UnicodeDecodeError):  # a damaged page may not even decode as text
+            if not store.file.rebuild_damaged():
                 raise
             return act(store, *args, **kwargs)
 
-    return mending
+    return retrying
 
 
 class SqliteSessionStore:
-    """Keeps every conversation in one file and finds it again; implements `sessions.ports.Sessions`.
+    """Stores and finds the conversations of one user; implements `sessions.ports.Sessions`.
 
-    Opens with a database that it shares, or with a path alone: a file, or a folder that has or gets a `state.db`.
+    Takes a shared database, or a path: a file, or a folder in which `state.db` exists or is created.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SqliteSessionStore:
             return session_rows.read_users(connection)
 
     def close(self) -> None:
-        """Close the database, tidied; who shares it with others closes it there."""
+        """Tidy and close the database; a caller that shares it with others closes it there instead."""
         self.file.close()
 
     def unit(self) -> AbstractContextManager[UnitOfWork]:
@@ -102,7 +102,7 @@ class SqliteSessionStore:
             if system_prompt is not None:
                 session_rows.set_prompt(connection, session.id, self.file.redaction.text(system_prompt))
 
-    @_mending
+    @_retry_after_rebuild
     def session(self, session_id: SessionId) -> Session | None:
         """Return the session, or None."""
         with self.database.reading() as connection:
@@ -113,7 +113,7 @@ class SqliteSessionStore:
         with self.database.reading() as connection:
             return session_rows.resolve(connection, name, user=self.user)
 
-    @_mending
+    @_retry_after_rebuild
     def recent(self, *, limit: int, source: str | None = None, archived: bool = False) -> list[Session]:
         """Return the sessions that were last active, newest first."""
         with self.database.reading() as connection:
@@ -126,7 +126,7 @@ class SqliteSessionStore:
             connection.execute(session_rows.SQL.end, (self.file.now(), reason, session_id))
 
     def reopen(self, session_id: SessionId) -> None:
-        """Take back the end of a session."""
+        """Mark an ended session as open again."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             connection.execute(session_rows.SQL.reopen, (session_id,))
@@ -150,7 +150,7 @@ class SqliteSessionStore:
 
     # messages
 
-    @_mending
+    @_retry_after_rebuild
     def append(
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
     ) -> list[MessageId]:
@@ -161,7 +161,7 @@ class SqliteSessionStore:
         with self.file.writing(unit) as connection:
             return message_rows.append(connection, session_id, safe, user=self.user)
 
-    @_mending
+    @_retry_after_rebuild
     def messages(self, session_id: SessionId, *, states: Sequence[State] = _SHOWN) -> list[StoredMessage]:
         """Return the session's own messages in order; rewound ones never."""
         shown = [state for state in states if state is not State.REWOUND]
@@ -169,14 +169,14 @@ class SqliteSessionStore:
             session_rows.require(connection, session_id, user=self.user)
             return message_rows.read_session(connection, session_id, states=shown)
 
-    @_mending
+    @_retry_after_rebuild
     def context(self, session_id: SessionId) -> list[StoredMessage]:
         """Return what the model would be sent: active messages, carried ones of the parent included."""
         with self.database.reading() as connection:
             session_rows.require(connection, session_id, user=self.user)
             return message_rows.read_context(connection, session_id)
 
-    @_mending
+    @_retry_after_rebuild
     def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
         """Return the messages around one, in its session, in order."""
         with self.database.reading() as connection:
@@ -185,7 +185,7 @@ class SqliteSessionStore:
                 raise message_rows.no_message(message_id)
             return message_rows.read_window(connection, anchor, before=before, after=after)
 
-    @_mending
+    @_retry_after_rebuild
     def message(self, message_id: MessageId) -> StoredMessage | None:
         """Return one message that can be shown, or None."""
         with self.database.reading() as connection:
@@ -260,7 +260,7 @@ class SqliteSessionStore:
         return message_rows.lineage(self.database.connection, user=self.user)
 
     def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
-        """Archive what a compaction covered, in place or into a child session; return where the talk goes on."""
+        """Archive what a compaction covered, in place or into a child session; return the session that continues."""
         summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
         with self.file.writing(unit) as connection:
             parent = session_rows.require(connection, session_id, user=self.user)
@@ -274,7 +274,7 @@ class SqliteSessionStore:
             message_rows.carry(connection, target, carried, own_from=mark)
         return target
 
-    # what is kept beside the messages
+    # notes, usage, leases and nodes
 
     def add_usage(
         self,
@@ -331,9 +331,9 @@ class SqliteSessionStore:
         with self.database.reading() as connection:
             return session_rows.read_nodes(connection, session_id) if self._has(connection, session_id) else []
 
-    # finding
+    # search
 
-    @_mending
+    @_retry_after_rebuild
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
         self.file.catch_up()
@@ -352,21 +352,21 @@ class SqliteSessionStore:
 
     @cached_property
     def upkeep(self) -> "SqliteUpkeep":
-        """What is done with whole conversations."""
+        """Archive, trash, prune, statistics, check."""
         from kept.sessions.sqlite.upkeep import SqliteUpkeep
 
         return SqliteUpkeep(self)
 
     @cached_property
     def forgetting(self) -> "SqliteForgetting":
-        """What removes content for good."""
+        """Removal for good."""
         from kept.sessions.sqlite.forgetting import SqliteForgetting
 
         return SqliteForgetting(self)
 
     @cached_property
     def transfer(self) -> "SqliteTransfer":
-        """What takes conversations out and in."""
+        """Export and import."""
         from kept.sessions.sqlite.transfer import SqliteTransfer
 
         return SqliteTransfer(self.file, user=self.user)

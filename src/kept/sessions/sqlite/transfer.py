@@ -1,4 +1,4 @@
-"""Sessions written out as JSONL, one line for the session, then one per message, and taken in again."""
+"""Export and import of JSONL: one line for the session, then one per message; each line is stored once."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _ReadyMessage:
     """A message line with its row prepared outside the transaction."""
 
     line: MessageLine
@@ -58,10 +58,10 @@ class Importing:
         self.report = ImportReport()
 
     def run(self, raw_lines: Iterable[bytes], *, total: int | None = None) -> ImportReport:
-        """Take every line in; bad ones are reported with their number and skipped."""
+        """Store every line; report bad ones with their number and skip them."""
         numbered = enumerate(raw_lines, start=1)
         while batch := list(islice(numbered, BATCH)):
-            ready = list(self._prepared(batch))
+            ready = list(self._prepare(batch))
             with self._file.database.writing() as connection:
                 self._salt = removal.find_salt(connection) if removal.has_marks(connection) else None
                 self._take(connection, ready)
@@ -71,27 +71,27 @@ class Importing:
         self.report.problems.sort()
         return self.report
 
-    def _prepared(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, SessionLine | _Ready]]:
+    def _prepare(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, SessionLine | _ReadyMessage]]:
         for number, raw in batch:
             if not raw.strip():
                 continue
             try:
-                yield number, self._ready(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
+                yield number, self._prepare_line(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
             except NoConversation:
                 continue
             except BadLine as bad:
                 self.report.refuse(number, str(bad))
 
-    def _ready(self, line: Line) -> SessionLine | _Ready:
+    def _prepare_line(self, line: Line) -> SessionLine | _ReadyMessage:
         if isinstance(line, SessionLine):
             return line
         row, blobs = message_row(line.session.id, self._file.redaction.message(line.new))
         if line.state is not State.ACTIVE:
             row = row._replace(state=line.state.value)
-        return _Ready(line, row, blobs, fingerprint(row.role, row.content, row.parts, row.tool_calls))
+        return _ReadyMessage(line, row, blobs, fingerprint(row.role, row.content, row.parts, row.tool_calls))
 
-    def _take(self, connection: Connection, ready: Iterable[tuple[int, SessionLine | _Ready]]) -> None:
-        fresh: list[_Ready] = []
+    def _take(self, connection: Connection, ready: Iterable[tuple[int, SessionLine | _ReadyMessage]]) -> None:
+        fresh: list[_ReadyMessage] = []
         for number, item in ready:
             session = item.session if isinstance(item, SessionLine) else item.line.session
             if self._is_foreign(connection, session):
@@ -131,7 +131,7 @@ class Importing:
         return False
 
     def _known(self, connection: Connection, session: Session) -> Stored | None:
-        """Return what the session holds, made new where it is not there; None where it was forgotten."""
+        """Return what the session holds, creating it if needed; None if it was forgotten."""
         if session.id in self._stored:
             return self._stored[session.id]
         stored: Stored | None = Stored()
@@ -147,7 +147,7 @@ class Importing:
         self._stored[session.id] = stored
         return stored
 
-    def _is_new(self, connection: Connection, item: _Ready) -> bool:
+    def _is_new(self, connection: Connection, item: _ReadyMessage) -> bool:
         stored = self._known(connection, item.line.session)
         if stored is None:
             self.report.forgotten += 1
@@ -174,7 +174,7 @@ class Importing:
         marks = {removal.session_mark(self._salt, scope) for scope in self._scopes(session_id)}
         return any(removal.has_mark(connection, mark) for mark in marks)
 
-    def _was_forgotten(self, connection: Connection, item: _Ready) -> bool:
+    def _was_forgotten(self, connection: Connection, item: _ReadyMessage) -> bool:
         marks = {
             removal.message_mark(self._salt or "", scope, external_id=external, mark=item.mark)
             for external in (item.row.external_id, None)
@@ -182,7 +182,7 @@ class Importing:
         }
         return any(removal.has_mark(connection, mark) for mark in marks)
 
-    def _touch(self, connection: Connection, fresh: list[_Ready]) -> None:
+    def _touch(self, connection: Connection, fresh: list[_ReadyMessage]) -> None:
         counts: Counter[SessionId] = Counter()
         latest: dict[SessionId, float] = {}
         first: dict[SessionId, float] = {}
@@ -209,7 +209,7 @@ class Importing:
             connection.execute(SQL.add_title, (unique or None, session_id))
 
     def _link(self) -> None:
-        """Let continued sessions carry the rows they carried where they were exported."""
+        """Restore the carried messages of continued sessions, under their new ids."""
         if not self._carried:
             return
         with self._file.database.writing() as connection:
@@ -262,7 +262,7 @@ class SqliteTransfer:
     def import_lines(
         self, lines: Iterable[bytes], *, source: str = DEFAULT_SOURCE, total: int | None = None
     ) -> ImportReport:
-        """Take every line in once; bad ones are reported with their number and skipped."""
+        """Store every line once; report bad ones with their number and skip them."""
         return Importing(self._file, user=self._user, source=source).run(lines, total=total)
 
 

@@ -1,4 +1,4 @@
-"""What a person does with whole sessions: archive, throw away, bring back, prune, measure, optimise."""
+"""Upkeep of the store: archive, trash, prune, statistics, check, optimise."""
 
 import re
 import struct
@@ -67,7 +67,7 @@ class SqliteUpkeep:
             return session_rows.read_trash(connection, user=self._user)
 
     def sweep(self, *, days: float | None = None) -> Removed:
-        """Remove for good what any user's trash has held for longer than its time."""
+        """Remove for good what has been in the trash longer than the retention time, for every user."""
         kept_days = self._file.settings.trash_days if days is None else days
         with self._database.reading() as connection:
             due = session_rows.find_due(connection, until=self._file.now() - kept_days * DAY_SECONDS)
@@ -76,7 +76,7 @@ class SqliteUpkeep:
         return removal.purge_sessions(self._database, due, keep_borrowed=True)
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
-        """Return what a prune would throw away: idle for so long, of that source, the oldest until the rest fits."""
+        """Return what a prune would trash: idle for `days`, of `source`, the oldest until `most_bytes` are left."""
         with self._database.reading() as connection:
             before = _NEVER if days is None else self._file.now() - days * DAY_SECONDS
             bindings = {"user": self._user, "before": before, "source": source}
@@ -117,20 +117,20 @@ class SqliteUpkeep:
         }
 
     def coverage(self) -> Coverage:
-        """Return how far the vectors go."""
+        """Return how many messages have vectors."""
         with self._database.reading() as connection:
             return vectors.coverage(connection)
 
     def check(self) -> list[Finding]:
-        """Return everything that is wrong with the file, its rows, its index and a search; empty when it is well."""
+        """Return every fault of the file, its rows, its index and a search; empty if there is none."""
         return check(self._store)
 
     def reindex(self) -> int:
-        """Build both indexes anew from the messages while others read and write; return how many."""
+        """Rebuild both indexes while others read and write; return the number of messages."""
         return index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
-        """Catch up the index, merge its segments a little at a time, refresh the planner, shorten the log."""
+        """Index what is waiting, merge segments in small steps, update the planner's statistics, shorten the log."""
         before = self._file_bytes()
         caught_up = index.drain(self._database, seconds=3_600)
         file.merge_indexes(self._database)
@@ -152,7 +152,7 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 
 
 def log_tail(path: Path) -> Finding | None:
-    """Return what is wrong with the end of the write-ahead log; ask before the database is opened."""
+    """Return what is wrong with the end of the write-ahead log; call it before the database is opened."""
     try:
         data = path.with_name(f"{path.name}-wal").read_bytes()
     except OSError:
@@ -164,12 +164,12 @@ def log_tail(path: Path) -> Finding | None:
         return None
     return Finding(
         "the write-ahead log ends in the middle of a page: a write cut off there is lost, all before it is whole",
-        "nothing needs to be done; the next write mends the log",
+        "nothing needs to be done; the next write repairs the log",
     )
 
 
 def check(store: SqliteSessionStore) -> list[Finding]:
-    """Return everything that is wrong with an open store; empty when it is well."""
+    """Return every fault of an open store; empty if there is none."""
     database = store.database
     try:
         with database.reading() as connection:
@@ -185,7 +185,7 @@ def check(store: SqliteSessionStore) -> list[Finding]:
 
 
 def file_findings(connection: Connection, path: Path) -> list[Finding]:
-    """Return what SQLite's own check says of the file, with the names of what is damaged."""
+    """Return what SQLite's integrity check reports, with the names of the damaged tables."""
     check = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
     lines = check_integrity(connection, path, check)
     if not lines:
@@ -196,7 +196,7 @@ def file_findings(connection: Connection, path: Path) -> list[Finding]:
 
 
 def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:
-    """Return the tables and indexes that the lines of a check are about, or else those that fail one of their own."""
+    """Return the tables and indexes that the report names, or else those that fail their own check."""
     roots = connection.execute(SQL.roots).fetchall()
     told = [str(name) for root, name, _ in roots if any(line.startswith(f"Tree {root} ") for line in lines)]
     tables = [str(name) for _, name, kind in roots if kind == "table"]
@@ -210,7 +210,7 @@ def _row_findings(connection: Connection) -> list[Finding]:
 
 def _index_findings(connection: Connection) -> list[Finding]:
     ((waiting,),) = connection.execute(SQL.waiting).fetchall()
-    if waiting:  # rows of another program: the next search indexes them, so they are not missing
+    if waiting:  # rows written by another program: the next search indexes them
         return []
     return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in index.check(connection)]
 
