@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from kept.core.errors import KeptError, Reason, Refused, StorageError
+from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import new_group_id
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
@@ -222,11 +222,8 @@ class MemoryTool:
     def _refuse(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:
         answer = refused.as_json()
         if target is not None and refused.reason in _COUNTED_REASONS:
-            try:
-                page = self._store.page(target)
-                answer |= {"current_entries": self._store.mask(target, page.entries), "usage": page.usage}
-            except StorageError:
-                pass  # the refusal is the answer; the entries would only have helped
+            page = self._store.page(target)
+            answer |= {"current_entries": self._store.mask(target, page.entries), "usage": page.usage}
         if refused.reason in _COUNTED_REASONS:
             self._failed += 1
         if self._failed > MAX_FAILED_ATTEMPTS:

@@ -90,6 +90,14 @@ def test_reading_is_offered_only_where_it_is_switched_on():
     )
 
 
+def test_a_batch_only_writes():
+    """Reading is no step of a batch, even where it is switched on."""
+    refused = read_request({"target": "memory", "operations": [{"action": "read"}]}, may_read=True)
+
+    assert isinstance(refused, Refused)
+    assert "add, replace, remove." in refused.remedy
+
+
 def test_a_refusal_does_not_echo_what_may_be_a_secret():
     """A long word in the wrong place is described, not quoted."""
     assert (

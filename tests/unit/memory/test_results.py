@@ -167,6 +167,21 @@ def test_what_a_repair_takes_for_an_entry(store, folder, raw, entries, archived)
     assert (proposal.entries, proposal.archived) == (entries, archived)
 
 
+def test_an_entry_found_on_the_page_may_be_split(store, folder):
+    """The ledger knows it, but kept did not write it; without a ledger nothing is known."""
+    store.apply("memory", Add("- mine\n- whole"))
+    with (folder / "MEMORY.md").open("a") as file:
+        file.write("\n§\n- a\n- b")
+    store.apply("memory", Add("one"))
+    assert propose_repair(store, Target.MEMORY).entries == ("- mine\n- whole", "a", "b", "one")
+
+    store.close()
+    for file in folder.glob("ledger.db*"):
+        file.unlink()
+    (folder / "ledger.db").mkdir()
+    assert propose_repair(store, Target.MEMORY).entries == ("mine", "whole", "a", "b", "one")
+
+
 def test_a_file_of_brackets_is_a_page():
     """JSON too deep to be read is no export."""
     assert read_pages("[" * 100_000, Target.USER) == {Target.USER: ("[" * 100_000,)}
@@ -311,6 +326,14 @@ def test_a_waiting_write_is_a_file_that_a_person_can_read(store, tmp_path):
     assert text.startswith(f'{{\n  "id": "{pending.id}",\n')
     approvals.discard(pending.id)
     approvals.discard(pending.id)
+
+
+def test_the_same_edit_of_two_pages_waits_twice(store, tmp_path):
+    """Only the same write waits once."""
+    approvals = Approvals(tmp_path / "pending", store)
+    ids = {approvals.stage(page, (Add("a"),), Author(), why="w").id for page in (Target.USER, Target.MEMORY)}
+
+    assert len(ids) == 2
 
 
 def test_unreadable_files_are_listed(store, tmp_path):

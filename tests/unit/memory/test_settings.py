@@ -1,6 +1,6 @@
 """The defaults of curated memory are those of the specification."""
 
-from kept.memory.page import Page
+from kept.memory.page import Page, preview
 from kept.memory.settings import MemorySettings
 
 
@@ -25,3 +25,8 @@ def test_the_defaults():
 def test_a_page_is_never_more_than_full():
     """Over a lowered limit it is 100 %; a limit of 0 is 0 %."""
     assert [Page(("x" * 30,), limit).percent for limit in (10, 30, 31, 60, 0)] == [100, 100, 96, 50, 0]
+
+
+def test_previews_have_eighty_characters():
+    """The specification's number; a longer entry ends in an ellipsis."""
+    assert [preview("x" * 80), preview("x" * 81)] == ["x" * 80, "x" * 79 + "…"]
