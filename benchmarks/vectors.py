@@ -23,7 +23,7 @@ from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import vectors
 from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.sqlite.vector_cache import compared
+from kept.sessions.sqlite.vector_cache import compare
 from kept.storage.sqlite import Connection
 from kept.storage.state import open_state
 
@@ -75,7 +75,7 @@ def fill(connection: Connection, model: MadeUp) -> int:
         rows = np.split(model.rows(int(counts.sum())), np.cumsum(counts)[:-1])
         connection.executemany(
             "INSERT INTO message_vectors (message_id, vectors) VALUES (?, ?)",
-            [(number, vectors.packed(own)) for number, own in zip(part, rows, strict=True)],
+            [(number, vectors.pack(own)) for number, own in zip(part, rows, strict=True)],
         )
     return len(numbers)
 
@@ -102,7 +102,7 @@ def lost(connection: Connection, meaning: SemanticSearch, numbers: Sequence[int]
     for number in range(5):
         asked = meaning.embed_question(connection, QUESTION.format(number))
         assert asked is not None
-        exact = compared(connection, asked.vector, numbers)
+        exact = compare(connection, asked.vector, numbers)
         best = set(sorted(exact, key=exact.__getitem__, reverse=True)[:50])
         shares.append(len(best & set(asked.nearest(None))) / len(best))
     return sum(shares) / len(shares)

@@ -1,4 +1,4 @@
-"""Text prepared for the word index: scripts without spaces cut up, identifiers in parts, word forms by their base."""
+"""Text analysis for the index and for queries: word splitting, scripts without spaces, identifiers, word forms."""
 
 import json
 import re
@@ -12,18 +12,18 @@ from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.words import STOP_WORDS, WORD
 
 WHOLE: Final = "\ue0c1"
-"""Stands between the parts of a compound that is indexed whole; private use, so no text holds it.
+"""Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
 
 The stemmer cuts a doubled last byte, so the last two bytes of these marks in UTF-8 differ.
 """
 SPEAKER: Final = "\ue0c2"
-"""Marks the name in front of "Name: …", so that speaking is not the same as being spoken of."""
+"""Marks the name in front of "Name: …", so that messages by a person differ from messages about them."""
 STRONG: Final = "\ue0c4"
-"""Marks the words of a short message, so that a very common word is found where it says most."""
+"""Marks the words of a short message, where a very common word says most."""
 
 STRONG_WORDS: Final = 12
 RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
-"""Tools whose answers repeat other messages: found again, the echoes would stand before the originals."""
+"""Tools whose answers repeat other messages; indexed, the copies would rank above the originals."""
 TOOL_CHARACTERS: Final = 2_000
 TALK_CHARACTERS: Final = 200_000
 
@@ -52,7 +52,7 @@ _CLUSTER = re.compile(r"[^\u0e31\u0e34-\u0e3a\u0e47-\u0e4e][\u0e31\u0e34-\u0e3a\
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """What of one message is to be found: its own words, and the words of its tools at lower weight."""
+    """The searchable text of one message: its own words, and those of its tools."""
 
     message_id: int
     text: str
@@ -63,50 +63,50 @@ class IndexedText:
 def indexed_text(
     message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
 ) -> IndexedText:
-    """Return what of a row is to be found: talk at full weight, tools below it, echoes of other messages not."""
+    """Return the searchable text of a row; copies of other messages are left out."""
     if origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER):
         return IndexedText(message_id, "", "")
     if role == "tool" and tool_name in RECALLS:
         return IndexedText(message_id, "", tool_name)
     if role == "tool":
         return IndexedText(message_id, "", f"{tool_name or ''} {content}")
-    return IndexedText(message_id, content, _called(tool_calls) if tool_calls else "")
+    return IndexedText(message_id, content, _call_text(tool_calls) if tool_calls else "")
 
 
-def _called(tool_calls: str) -> str:
+def _call_text(tool_calls: str) -> str:
     try:
         calls = json.loads(tool_calls)
         return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
     except (ValueError, KeyError, TypeError):
-        return tool_calls  # another program's own form: its words are still worth finding
+        return tool_calls  # the format of another program: its words are still worth finding
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The two texts that the indexes are given for one message."""
+    """The texts that the two indexes store for one message."""
 
     message_id: int
     words: str
     """The words of the message itself; their number is its length."""
     marks: str
-    """What it is found by as well: whole identifiers, their parts, base forms, speaker, short-message marks."""
+    """Further tokens: whole identifiers, their parts, base forms, the speaker, short-message marks."""
     substrings: str
 
 
 def clean(text: str) -> str:
-    """Return `text` in one normal form, without lone surrogates, NULs and private-use characters."""
+    """Return `text` in NFKC, without lone surrogates, NULs and private-use characters."""
     if text.isascii():
         return text.replace("\x00", " ") if "\x00" in text else text
     whole = unicodedata.normalize("NFKC", text.encode("utf-8", "replace").decode())
     return _PRIVATE.sub(" ", whole)
 
 
-def without_noise(text: str) -> str:
+def remove_noise(text: str) -> str:
     """Return `text` without base64 and long hexadecimal runs, which nobody types into a search box."""
     return _NOISE.sub(" ", text) if len(text) >= 32 else text
 
 
-def speaker(text: str) -> tuple[str, str]:
+def split_speaker(text: str) -> tuple[str, str]:
     """Return the name in front of "Name: …" and the rest; the name is empty when there is none."""
     found = _SPEAKER.match(text)
     if found is None or found[1][0].islower() or found[1].lower() in STOP_WORDS:
@@ -115,7 +115,7 @@ def speaker(text: str) -> tuple[str, str]:
 
 
 def pieces(run: str) -> tuple[list[str], list[str]]:
-    """Return the one-character and the two-character words that a run without spaces is found by."""
+    """Return the single characters and the character pairs by which a run without spaces is indexed."""
     characters = _CLUSTER.findall(run)
     return characters, [left + right for left, right in pairwise(characters)]
 
@@ -123,7 +123,7 @@ def pieces(run: str) -> tuple[list[str], list[str]]:
 def compounds(text: str) -> list[str]:
     """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
     found: list[str] = []
-    # every stored message comes through here, and most have neither: a look costs a tenth of the search
+    # every stored message comes through here and most have neither: this check costs a tenth of the search
     if _JOINT.search(text):
         wholes = (whole for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS)
         found += [WHOLE.join(WORD.findall(whole)) for whole in wholes]
@@ -134,7 +134,7 @@ def compounds(text: str) -> list[str]:
 
 
 def split(text: str) -> tuple[str, list[str]]:
-    """Return the words of `text` as the word index reads them, and the marks to find it by as well."""
+    """Return the words of `text` for the word index, and its further tokens."""
     marks: list[str] = []
     pairs: list[str] = []
     if not text.isascii() and UNSPACED.search(text):
@@ -159,9 +159,9 @@ def split(text: str) -> tuple[str, list[str]]:
 
 
 def prepare(row: IndexedText) -> Prepared:
-    """Return the texts that both indexes are given for `row`."""
-    talk = without_noise(clean(row.text[:TALK_CHARACTERS]))
-    name, rest = speaker(talk)
+    """Return the texts that both indexes store for `row`."""
+    talk = remove_noise(clean(row.text[:TALK_CHARACTERS]))
+    name, rest = split_speaker(talk)
     words, marks = split(rest)
     if name:
         marks += [SPEAKER + base(part) for part in WORD.findall(name.lower())]
@@ -176,17 +176,17 @@ def prepare(row: IndexedText) -> Prepared:
 
 def tool_text(text: str) -> str:
     """Return the part of a tool's text that is worth finding: its beginning, without JSON marks and noise."""
-    return without_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
+    return remove_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
 
 
 def substring_text(text: str) -> str:
-    """Return what the substring index reads: scripts without spaces are left to the word index."""
+    """Return the text for the substring index; scripts without spaces are left to the word index."""
     return text if text.isascii() else UNSPACED.sub(" ", text)
 
 
 CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
 _LEAST: Final = 3
-"""Letters that are left of a word; less would join what has nothing in common."""
+"""Letters that a stem keeps at least; fewer would join unrelated words."""
 _REFLEXIVE: Final = ("ся", "сь")
 _NOUNS: Final = (
     "иями ьями ями ами иях ях ах иям ьям ям ам ией ием ия ие ии ию ья ье ьи ью ьев ов ев а я о е ы и у ю й ь"
@@ -206,7 +206,7 @@ _LONGEST: Final = max(map(len, _ENDINGS))
 
 
 def base(word: str) -> str:
-    """Return what the forms of a lower-case word have in common; a word of another script is its own base."""
+    """Return the stem of a lower-case Cyrillic word; a word of another script is returned as it is."""
     return _cyrillic(word) if len(word) > _LEAST and CYRILLIC.match(word) else word
 
 

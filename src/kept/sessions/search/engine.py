@@ -114,7 +114,7 @@ class _Search:
         if self._similarity is not None:
             self._remember_similar(self._similarity.nearest(scope.messages))
             self._compare(estimates)
-            gain = self._ranking.weights.meaning * self._ranking.total
+            gain = self._ranking.weights.semantic * self._ranking.total
             for number, value in self._similar.items():
                 estimates[number] = estimates.get(number, 0.0) + gain * value
         return self._filters.passing(list(estimates)), estimates
@@ -124,7 +124,7 @@ class _Search:
         self._remember_similar(self._similarity.of(number for number in numbers if number not in self._similar))
 
     def _remember_similar(self, found: Mapping[int, float]) -> None:
-        floor = self._ranking.weights.meaning_floor
+        floor = self._ranking.weights.semantic_floor
         self._similar.update((number, max(0.0, value - floor)) for number, value in found.items())
 
     def _scope(self) -> Scope:
@@ -177,7 +177,7 @@ class _Search:
                 line.length = lengths.get(line.message_id, 1)
         if self._similarity is not None:
             self._set_similarity(sessions, ids)
-        return [_Ranked(session, self._ranking.scored(session)) for session in sessions]
+        return [_Ranked(session, self._ranking.score_lines(session)) for session in sessions]
 
     def _set_similarity(self, sessions: Sequence[SessionLines], ids: Mapping[str, Sequence[int]]) -> None:
         """Set the similarity of each line, a share of its neighbours' included, and of each session."""
@@ -185,8 +185,8 @@ class _Search:
         for session in sessions:
             similar = LineSimilarity(self._similar, ids[session.session_id], self._ranking.weights)
             for line in session.lines:
-                line.likeness = similar.of(line, names_people=self._speakers is not None)
-            session.likeness = session_similarity(session.lines, self._ranking.weights)
+                line.similarity = similar.of(line, names_people=self._speakers is not None)
+            session.similarity = session_similarity(session.lines, self._ranking.weights)
 
     def _session_lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
         masks: dict[int, int] = {}
@@ -240,8 +240,8 @@ class _Search:
         done = {line.message_id for line in lines}
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
-            each.session.likeness = session_similarity(each.session.lines, self._ranking.weights)
-            each.scored = self._ranking.scored(each.session)
+            each.session.similarity = session_similarity(each.session.lines, self._ranking.weights)
+            each.scored = self._ranking.score_lines(each.session)
 
     def _read_texts(self, lines: Sequence[Line], proximity: Proximity) -> dict[int, str]:
         """Read the texts of lines that contain several terms, then of those with one, if the question has more."""
@@ -301,7 +301,7 @@ class _Search:
 
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
         head = self._filters.heads[item.line.message_id]
-        parts = self._ranking.parts(item.line, self._ranking.session_sum(each.session), around=each.session.likeness)
+        parts = self._ranking.parts(item.line, self._ranking.session_sum(each.session), around=each.session.similarity)
         return FoundMessage(
             MessageId(item.line.message_id), SessionId(item.session_id), head.external_id, item.score, parts
         )

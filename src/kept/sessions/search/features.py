@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kept.core.words import WORD, stop_words
-from kept.sessions.search.analysis import SPEAKER, base, clean, forms, speaker
+from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer
 from kept.sessions.search.ranking import Line, Weights
 from kept.sessions.search.terms import PostingList
@@ -45,7 +45,7 @@ class Proximity:
 
     def of(self, text: str, weights: Sequence[float]) -> Occurrence:
         """Return how the words of the question occur in `text`."""
-        _, rest = speaker(clean(text[:_TEXT_CHARACTERS]))
+        _, rest = split_speaker(clean(text[:_TEXT_CHARACTERS]))
         tokens = self._analyzer.tokens(rest)
         places = self._places(tokens)
         terms = sum(1 << bit for bit, found in enumerate(places) if found)
@@ -125,8 +125,8 @@ class LineSimilarity:
         use = self._weights
         place = self._place[line.message_id]
         near = max(self._at(place - 1), self._at(place + 1))
-        own = self._at(place) + use.meaning_near * near
-        return own if line.spoken or not names_people else use.meaning_other * own
+        own = self._at(place) + use.semantic_neighbour * near
+        return own if line.spoken or not names_people else use.semantic_other * own
 
     def _at(self, place: int) -> float:
         return self._similar.get(self._ids[place], 0.0) if 0 <= place < len(self._ids) else 0.0
@@ -134,5 +134,5 @@ class LineSimilarity:
 
 def session_similarity(lines: Sequence[Line], weights: Weights) -> float:
     """Return the similarity of a session: that of its best line and a share of its second best."""
-    best, second, *_ = *sorted((line.likeness for line in lines), reverse=True)[:2], 0.0, 0.0
+    best, second, *_ = *sorted((line.similarity for line in lines), reverse=True)[:2], 0.0, 0.0
     return best + weights.runner_up * second

@@ -1,4 +1,4 @@
-"""What a person or a model typed into the one box, read as terms to rank and conditions to hold."""
+"""The query parser: text to terms that rank, a condition that must hold, and dates."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -41,13 +41,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing to look for, and how much it counts beside the others."""
+    """One thing to look for, and its weight relative to the others."""
 
     text: str
     kind: Kind = Kind.WORD
     weight: float = 1.0
     names_date: bool = False
-    """Whether it is a month, a weekday or a number of a date that the question mentions."""
+    """Whether it is part of a date in the question: a month, a weekday or a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +89,22 @@ _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))
 
 
 def parse(text: str, now: float = 0.0) -> Query:
-    """Return what `text` asks for. Nothing raises: syntax that does not hold is read as plain words."""
+    """Parse a query. Nothing raises: broken syntax is read as plain words."""
     text = clean(text[:MAX_CHARACTERS])
     dates = tuple(find_dates(text, now)) if now > 0 else ()
     spans = tuple(span for span, _ in dates)
     date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
     condition = _condition(text)
     if condition is None:
-        return Query(_limited(_plain(text, date_words)), None, spans)
-    terms = _limited(_positive(condition, date_words))
+        return Query(_limit_terms(_plain(text, date_words)), None, spans)
+    terms = _limit_terms(_positive(condition, date_words))
     if not terms:
-        return Query(_limited(_plain(text, date_words)), None, spans)
+        return Query(_limit_terms(_plain(text, date_words)), None, spans)
     return Query(terms, condition, spans)
 
 
-def _limited(terms: Iterable[Term]) -> tuple[Term, ...]:
-    """Return the terms once each; of very many the heaviest and longest, which are the rarest."""
+def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """Return the distinct terms; of very many the heaviest and longest, which are the rarest."""
     best: dict[tuple[str, Kind], Term] = {}
     for term in terms:
         key = (term.text, term.kind)
@@ -117,11 +117,11 @@ def _limited(terms: Iterable[Term]) -> tuple[Term, ...]:
 
 
 def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
-    """Return the ranked terms of a question: stop words go, unless there is nothing else."""
+    """Return the terms of a question without stop words, unless there are no others."""
     spaced = UNSPACED.sub(" ", text)
     words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
-    # words typed one by one were all chosen; only a question is shaped by some of its words
+    # in a list of keywords every word was chosen; only a question has words that merely shape it
     shaping = SCAFFOLDING if "?" in text or ASKING.intersection(words[:1]) else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
@@ -142,12 +142,12 @@ def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> 
 
 
 def _is_month(word: str, date_words: frozenset[str]) -> bool:
-    """Return whether a stop word stands for a month: "in May" is a date, "may I" is none."""
+    """Return whether a stop word names a month: "in May" is a date, "may I" is not."""
     return word in date_words and word in DATE_NAMES
 
 
 def _unspaced(run: str) -> list[Term]:
-    """Return the pairs of a run without spaces; a question word in it separates, a lone character stands alone."""
+    """Return the character pairs of a run without spaces, split at question words; a lone character is a term."""
     rest = run
     for stop in CJK_STOP:
         rest = rest.replace(stop, " ")
@@ -159,7 +159,7 @@ def _unspaced(run: str) -> list[Term]:
 
 
 def _condition(text: str) -> Node | None:
-    """Return the condition of an explicit query, or None when there is none or its syntax does not hold."""
+    """Return the condition of an explicit query, or None when there is none or its syntax is broken."""
     if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
         return None
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
@@ -167,7 +167,7 @@ def _condition(text: str) -> Node | None:
 
 
 class _BrokenSyntaxError(Exception):
-    """The explicit syntax does not hold; never leaves this module."""
+    """The explicit syntax is broken; never leaves this module."""
 
 
 class _Reader:
@@ -179,7 +179,7 @@ class _Reader:
         self._depth = 0
 
     def read(self) -> Node | None:
-        """Return the condition that the tokens spell, or None."""
+        """Return the condition, or None when the syntax is broken."""
         try:
             node = self._either()
         except _BrokenSyntaxError:
@@ -207,7 +207,7 @@ class _Reader:
         return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
 
     def _row(self) -> Node:
-        """Read things side by side: phrases and exclusions must hold, of plain words any may."""
+        """Read operands without an operator: phrases and exclusions must hold, of plain words at least one."""
         nodes = [self._one()]
         while self._place < len(self._tokens) and not self._next_is("AND", "OR", ")"):
             nodes.append(self._one())
@@ -218,7 +218,7 @@ class _Reader:
         if soft and not any(isinstance(node, Term) for node in firm):
             firm.append(soft[0] if len(soft) == 1 else Any(tuple(soft)))
         elif soft:
-            firm.append(Any((*soft, *firm)))  # the words beside a phrase rank, they do not exclude
+            firm.append(Any((*soft, *firm)))  # words next to a phrase rank, they do not exclude
         return firm[0] if len(firm) == 1 else All(tuple(firm))
 
     def _one(self) -> Node:
@@ -269,7 +269,7 @@ def _operand(word: str) -> Node:
 
 
 def _positive(node: Node, date_words: frozenset[str]) -> list[Term]:
-    """Return the terms of a condition that speak for a message; a phrase ranks by its words."""
+    """Return the terms of a condition that count for a message; a phrase ranks by its words."""
     match node:
         case Term(text, Kind.PHRASE):
             return [*_plain(text, date_words), node]

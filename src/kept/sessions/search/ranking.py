@@ -1,4 +1,4 @@
-"""The rank of messages and sessions for a question: a pure function of what was found, with named weights."""
+"""Scores of messages and sessions for a question: a pure function of their features, with named weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,78 +11,78 @@ class Weights:
     """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md)."""
 
     saturation: float = 2.0
-    """BM25's k1: how much a long message takes away from a match."""
+    """BM25's k1: term frequency saturation, here of the message length alone."""
     length: float = 0.9
-    """BM25's b: how fully the length of a message is held against it."""
+    """BM25's b: how fully scores are normalised by message length."""
     rarity: float = 0.5
-    """Power of a term's rarity beside the rarest term of the question, on top of its idf."""
+    """Exponent of a term's idf relative to the rarest term of the question, on top of its idf."""
     name: float = 0.5
-    """Share that is left of a term which is the name of a speaker: people are named everywhere."""
+    """Factor of a term that is the name of a speaker: people are named everywhere."""
     speaker: float = 0.25
-    """Share of the question's weight that a message gains when a person of the question says it."""
+    """Gain of a message that a person named in the question says, as a share of the question's weight."""
     coverage: float = 0.5
-    """Gain of a message that holds much of the question, beside one that holds little; by idf, rarity left out."""
+    """Gain for the share of the question that a message contains, by idf without `rarity`."""
     whole: float = 0.7
-    """Further gain of a message that holds all of it: it was remembered in these words."""
+    """Further gain of a message that contains all of it: the person remembers these words."""
     closeness: float = 0.6
-    """Gain of terms that stand as close together as in the question."""
+    """Gain of terms that are as close together as in the question."""
     wording: float = 1.0
-    """Share of the question's weight that a message gains by holding the question word for word."""
+    """Gain of a message that quotes the question word for word, as a share of the question's weight."""
     small: float = 0.3
-    """Weight of a stop word that a message holds as well, where a question has hardly any other words."""
+    """Weight of a stop word that a message contains too, for questions with hardly any other words."""
     previous: float = 0.72
-    """Share of a term that a message gains when the message before holds it."""
+    """Share of a term's weight that a message gains when the previous message contains it."""
     next: float = 0.6
-    """Share of a term that a message gains when the message after holds it."""
+    """The same for the next message."""
     near: float = 0.3
-    """Share of a term that a message gains when a message two steps away holds it."""
+    """The same for a message two steps away."""
     doubled: float = 0.4
-    """How much less a neighbour's term counts when the message holds it itself."""
+    """How much less a neighbour's term counts when the message contains it too."""
     session: float = 0.5
-    """Gain from the session's messages that hold the terms."""
+    """Gain from the other messages of the session that contain the terms."""
     session_saturation: float = 2.0
-    """After how many such messages further ones count half."""
+    """Number of such messages at which half of the gain is reached."""
     session_length: float = 0.9
-    """How fully the number of messages in a session is held against their count."""
+    """How fully that count is normalised by the number of messages in the session."""
     falloff_terms: float = 100.0
-    """Length of a message from which the gains of neighbours and session fall, and of a session its own sum's."""
+    """Length from which on the gains from neighbours and session decrease."""
     date: float = 1.0
-    """Share of the question's weight that a message gains when it was sent on a date that the question names."""
-    meaning: float = 2.0
-    """Shares of the question's weight that a message gains by its likeness to the question; with vectors only."""
-    meaning_floor: float = 0.2
-    """Likeness of vectors below which texts have nothing to do with each other."""
-    meaning_near: float = 0.3
-    """Share of the likeness of the messages next to it, of the greater, that a message gains."""
-    meaning_other: float = 0.85
-    """Share that is left of the likeness where the question names people and none of them speaks."""
-    meaning_around: float = 0.6
-    """Share of the question's weight that a message gains by the likeness of its session."""
-    meaning_session: float = 1.5
-    """Shares of the question's weight that a session gains by its likeness: its best and half of its second best."""
-    meaning_said: float = 0.45
-    """Likeness above the floor from which on a message says what was asked in other words."""
+    """Gain of a message sent on a date that the question names, as a share of the question's weight."""
+    semantic: float = 2.0
+    """Gain from the similarity of vectors, in shares of the question's weight; only with vectors."""
+    semantic_floor: float = 0.2
+    """Cosine similarity below which texts are unrelated."""
+    semantic_neighbour: float = 0.3
+    """Share of the more similar neighbour's similarity that a message gains."""
+    semantic_other: float = 0.85
+    """Factor of the similarity where the question names people and none of them speaks."""
+    semantic_around: float = 0.6
+    """Gain of a message from the similarity of its session, as a share of the question's weight."""
+    semantic_session: float = 1.5
+    """Gain of a session from its similarity, in shares of the question's weight."""
+    semantic_said: float = 0.45
+    """Similarity above the floor from which on a message counts as a paraphrase of the question."""
     recency: float = 0.02
-    """Share of the question's weight that a message of today gains; the old is never hidden."""
+    """Gain of a message of today, as a share of the question's weight; small, so that old messages are never hidden."""
     recency_days: float = 90.0
-    """Days after which that gain has halved."""
+    """Half-life of that gain in days."""
     runner_up: float = 0.5
     """Share of the second best message in the score of its session."""
     session_total: float = 0.6
     """Share of the session's own sum in its score, while all of it is as short as one message may be."""
     tool: float = 0.5
-    """Share that is left of the score of a tool's output."""
+    """Factor of the score of a tool's output."""
     cron: float = 0.6
-    """Share that is left of the score of a scheduled conversation beside people's own."""
+    """Factor of the score of a scheduled conversation."""
     abstain: float = 0.35
-    """Share of the question's weight that the best message must reach by its own and near words."""
+    """Share of the question's weight that the best message must reach by words; below it the search abstains."""
 
 
 WEIGHTS = Weights()
 _WHOLE = 0.999
-"""The share of a weight that counts as all of it, sums of floats being what they are."""
+"""Share that counts as the whole, to allow for rounding."""
 FEW_TERMS = 2
-"""Terms up to which a question is remembered by its stop words as well."""
+"""Terms up to which the stop words of a question count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,12 @@ class RankedTerm:
     weight: float
     is_name: bool = False
     idf: float | None = None
-    """Its weight without the power of its rarity, by which is told how much of a question is held."""
+    """The weight without `rarity`, which measures how much of the question a message contains."""
 
 
 @dataclass(slots=True)
 class Line:
-    """One message of a session under consideration: which terms it holds, as bits, and its neighbours."""
+    """One message of a session: the terms that it and its neighbours contain, as bits, and other features."""
 
     message_id: int
     mask: int
@@ -108,13 +108,13 @@ class Line:
     around: int = 0
     """Terms of the messages two steps away."""
     spoken: bool = False
-    """Whether a person that the question names says it."""
+    """Whether a person named in the question says it."""
     factor: float = 1.0
-    """Share left by role and source."""
+    """Factor set by role and source."""
     date: float = 0.0
     """How near the message is to a date of the question, 0 to 1."""
     age_days: float | None = None
-    likeness: float = 0.0
+    similarity: float = 0.0
     """Likeness of its vectors to the question's, above the floor, its neighbours' included; 0 without vectors."""
     gap: float = 0.0
     """Closeness of the terms in the text, in weight; known for the best messages only."""
@@ -126,18 +126,18 @@ class Line:
 
 @dataclass(slots=True)
 class SessionLines:
-    """A session under consideration: its size, how many messages hold each term, and the lines worth ranking."""
+    """A session: its size, how many messages contain each term, and the lines worth ranking."""
 
     session_id: str
     size: int
     counts: Sequence[int]
     lines: list[Line] = field(default_factory=list)
-    likeness: float = 0.0
+    similarity: float = 0.0
     """Likeness of the session: its best line's and half of its second best's."""
 
 
 class Scored(NamedTuple):
-    """A message with its score; `own` is what it and its neighbours say. A tuple, because a search makes thousands."""
+    """A message with its score; `own` is the part from words. A tuple, because a search makes thousands."""
 
     line: Line
     session_id: str
@@ -146,14 +146,14 @@ class Scored(NamedTuple):
 
 
 def idf(documents: int, holding: int) -> float:
-    """Return how much it says that a message holds a term which `holding` of `documents` messages hold."""
+    """Return the inverse document frequency of a term that `holding` of `documents` messages contain."""
     return log(1.0 + (documents - holding + 0.5) / (holding + 0.5))
 
 
 def term_weights(
     terms: Sequence[tuple[str, float, int, int]], documents: int, weights: Weights = WEIGHTS
 ) -> list[RankedTerm]:
-    """Return the terms with their weights from (text, given weight, messages holding it, messages spoken by it)."""
+    """Return the terms with their weights from (text, weight in the query, frequency, speaker frequency)."""
     idfs = [idf(documents, min(holding, documents)) for _, _, holding, _ in terms]
     top = max((value for value, (_, _, holding, _) in zip(idfs, terms, strict=True) if holding), default=0.0)
     ranked = []
@@ -166,7 +166,7 @@ def term_weights(
 
 
 class Ranking:
-    """Scores lines for one question; what depends on sets of terms only is kept, because few sets occur."""
+    """Scores lines for one question; caches what depends only on sets of terms, because few sets occur."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Ranking:
         self.weights = weights
         self.total = sum(term.weight for term in terms) or 1.0
         self.asked = self.total + unknown * max((term.weight for term in terms), default=0.0)
-        """The weight of the whole question; a term that no message holds would have been as rare as the rarest."""
+        """The weight of the whole question; a term that no message contains counts like the rarest."""
         self._idfs = [term.weight if term.idf is None else term.idf for term in terms]
         self._asked_idf = (sum(self._idfs) or 1.0) + unknown * max(self._idfs, default=0.0)
         self._mean_session = max(mean_session, 1.0)
@@ -202,15 +202,15 @@ class Ranking:
         return known
 
     def holds_all(self, mask: int) -> bool:
-        """Return whether a message with the terms in `mask` holds every word that was asked for."""
+        """Return whether a message with the terms in `mask` contains every word of the question."""
         return self.sum(mask) >= self.asked * _WHOLE
 
     def base(self, mask: int, length: int) -> float:
-        """Return what a message says by its own words: BM25 of the terms it holds, raised by coverage."""
+        """Return the score of a message's own words: BM25 of its terms, raised by coverage."""
         lift = self._lifts.get(mask)
         if lift is None:
             use = self.weights
-            # a lone rare word is little of a question of five, however rare
+            # by idf alone: one rare word is little of a question of five, however rare
             share = sum(idf for bit, idf in enumerate(self._idfs) if mask >> bit & 1) / self._asked_idf
             lift = self.sum(mask) * (use.saturation + 1.0)
             lift *= 1.0 + use.coverage * share**2 + use.whole * share**8
@@ -218,7 +218,7 @@ class Ranking:
         return lift / (self._flat + self._slope * length)
 
     def wording(self, line: Line) -> float:
-        """Return what a message gains by the question's own wording: its rows of words, its stop words."""
+        """Return the gain from the wording of the question: word trigrams and stop words."""
         use = self.weights
         gain = use.wording * line.wording * self.total
         if line.small and line.mask and self.counts_small:
@@ -226,7 +226,7 @@ class Ranking:
         return gain
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
-        """Return what the messages next to one say, each term once, less where it holds the term itself."""
+        """Return the gain from the terms of neighbours, each term once, less where the message contains it too."""
         key = (mask, before, after, around)
         known = self._gains.get(key)
         if known is None:
@@ -245,7 +245,7 @@ class Ranking:
         return 1.0 if length <= self.weights.falloff_terms else self.weights.falloff_terms / length
 
     def session_sum(self, session: SessionLines) -> float:
-        """Return what the session says as a whole: its messages that hold each term, with diminishing returns."""
+        """Return the score of the session as a whole: messages with each term, with diminishing returns."""
         use = self.weights
         norm = 1.0 - use.session_length + use.session_length * session.size / self._mean_session
         half = use.session_saturation * norm
@@ -261,10 +261,10 @@ class Ranking:
         falloff = self.falloff(line.length)
         words = self.base(line.mask, line.length)
         near = falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
-        meaning = use.meaning * self.total * line.likeness
+        meaning = use.semantic * self.total * line.similarity
         if words + near + meaning <= 0.0:
             return {}
-        meaning += use.meaning_around * self.total * around
+        meaning += use.semantic_around * self.total * around
         parts = {
             "words": words,
             "meaning": meaning,
@@ -284,25 +284,25 @@ class Ranking:
             return 0.0
         return float(self.weights.recency * self.total * 2.0 ** (-max(age_days, 0.0) / self.weights.recency_days))
 
-    def scored(self, session: SessionLines) -> list[Scored]:
-        """Return the lines of `session` that say anything, with their scores: the sums of their parts."""
+    def score_lines(self, session: SessionLines) -> list[Scored]:
+        """Return the lines of `session` that match, with their scores: the sums of their parts."""
         use = self.weights
         session_gain = use.session * self.session_sum(session)
-        meaning_gain = use.meaning_around * self.total * session.likeness
+        meaning_gain = use.semantic_around * self.total * session.similarity
         speaker_gain, falls_from = use.speaker * self.total, use.falloff_terms
         found = []
         for line in session.lines:
             falloff = 1.0 if line.length <= falls_from else falls_from / line.length
             own = self.base(line.mask, line.length) if line.mask else 0.0
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
-            if own + line.likeness <= 0.0:
+            if own + line.similarity <= 0.0:
                 continue
             if line.gap or line.wording or line.small:
                 own += use.closeness * line.gap + self.wording(line)
             if line.spoken:
                 own += speaker_gain
             rest = falloff * session_gain + meaning_gain
-            if line.age_days is not None or line.likeness:
+            if line.age_days is not None or line.similarity:
                 rest += self._apart(line)
             found.append(Scored(line, session.session_id, own * line.factor, (own + rest) * line.factor))
         return found
@@ -310,36 +310,36 @@ class Ranking:
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
         """Return the score of a session and its best message, from the scores of its lines."""
         use = self.weights
-        # the message that was looked for, however long, and not the short one beside it
+        # a message with every word of the question wins over a shorter neighbour, however long it is
         best = max(scored, key=lambda item: (self.holds_all(item.line.mask), item.score, item.line.message_id))
         owns = sorted((item.own for item in scored), reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
-        score += use.meaning_session * self.total * session.likeness * best.line.factor
+        score += use.semantic_session * self.total * session.similarity * best.line.factor
         score += max(self._dated(item.line) * item.line.factor for item in scored)
         return score, best
 
     def _as_one(self, session: SessionLines) -> float:
-        """Return how much a session is like one message: a few short lines are one text, a long talk is not."""
+        """Return how much a session is like a single text: a few short lines are, a long conversation is not."""
         return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self._mean_length)))
 
     def _apart(self, line: Line) -> float:
-        """Return what a message gains apart from its words: by its meaning, its date and its age."""
-        return self.weights.meaning * self.total * line.likeness + self._dated(line)
+        """Return the gain from similarity, date and age."""
+        return self.weights.semantic * self.total * line.similarity + self._dated(line)
 
     def _dated(self, line: Line) -> float:
         return self.weights.date * self.total * line.date + self.recency(line.age_days)
 
 
 def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
-    """Return whether the best message says too little of what was asked."""
+    """Return whether the best message contains too little of the question."""
     return said_share(best, ranking) < ranking.weights.abstain
 
 
 def said_share(best: Mapping[str, float], ranking: Ranking) -> float:
-    """Return how much of the question a message says by its own words and its neighbours'."""
+    """Return the share of the question's weight that a message reaches by its own words and its neighbours'."""
     said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness", "wording"))
     meaning = best.get("meaning", 0.0)
-    if meaning >= ranking.weights.meaning * ranking.weights.meaning_said * ranking.total:
+    if meaning >= ranking.weights.semantic * ranking.weights.semantic_said * ranking.total:
         said += meaning
     return said / ranking.asked

@@ -1,4 +1,4 @@
-"""The stretch of a text that shows best why it was found."""
+"""Snippets: the part of a text that shows best why it was found."""
 
 import re
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _stem(term: str) -> str:
-    # a match of `deploys` must also be seen in `deployed`: the index compares stems, so the eye may too
+    # the index compares stems: a hit for `deploys` must also be marked in `deployed`
     word = term.strip().strip('"*').casefold()
     return word[: max(_LEAST_STEM, len(word) - 3)] if word.isalpha() and word.isascii() else word
 
 
 class Marker:
-    """Cuts texts to where the terms stand together.
+    """Cuts texts to where most terms are close together.
 
-    An answer that must fit is cut again and again, each time shorter: where the terms stand is looked up once a text.
+    An answer that must fit is cut repeatedly, each time shorter, so the positions of terms are cached per text.
     """
 
     def __init__(self, terms: Sequence[str] = ()) -> None:
@@ -34,7 +34,7 @@ class Marker:
         self._places: dict[str, list[tuple[int, str]]] = {}
 
     def around(self, text: str, *, width: int) -> str:
-        """Return at most about `width` characters of `text`, where most of the terms stand together."""
+        """Return at most about `width` characters of `text`, from where most of the terms are."""
         if len(text) <= width:
             return text
         start = self._best_start(text, width=width)

@@ -1,4 +1,4 @@
-"""The vectors at hand: short forms of all of them, by which the few that are compared exactly are chosen."""
+"""Memory-mapped cache of quantised vectors, which chooses the few vectors that are compared exactly."""
 
 import json
 import logging
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 SUFFIX = "-vectors"
 FEWEST = 20_000
-"""Short forms from which on a file is worth it; fewer are read from the table in a moment."""
+"""Vectors from which on a file is worth it; fewer are read from the table quickly enough."""
 GROWTH = 0.04
-"""The share by which there must be more of them before the file is written anew."""
+"""Share of new vectors from which on the file is written again."""
 _FORMAT = 1
 _HEADER_BYTES = 4_096
 _SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ShortForms:
-    """What a matrix knows of the vectors up to one place in the table."""
+class QuantisedVectors:
+    """Quantised vectors of the table up to one row."""
 
     basis: "NDArray[Any]"
     scale: float
@@ -42,16 +42,16 @@ class ShortForms:
     rows: "NDArray[Any]"
 
 
-class Shelf:
-    """The file of one database and one model; a file of another state of the table is not used."""
+class VectorFile:
+    """The cache file of one database and one model; a file that does not match the table is ignored."""
 
     def __init__(self, database: Path, model: str, *, may_write: bool) -> None:
         self._path = database.with_name(f"{database.name}{SUFFIX}")
         self._model = model
         self._may_write = may_write
 
-    def load(self, connection: Connection, width: int) -> ShortForms | None:
-        """Return what the file holds, or None where there is none that fits the table."""
+    def load(self, connection: Connection, width: int) -> QuantisedVectors | None:
+        """Return the vectors in the file, or None where there is none that matches the table."""
         import numpy as np
 
         try:
@@ -59,7 +59,7 @@ class Shelf:
                 header = json.loads(file.read(_HEADER_BYTES))
             if (header["format"], header["model"], header["width"]) != (_FORMAT, self._model, width):
                 return None
-            if not _is_of(connection, header["samples"]):
+            if not _matches_table(connection, header["samples"]):
                 return None
             short, count = int(header["short"]), int(header["count"])
             at = [_HEADER_BYTES, _HEADER_BYTES + 4 * width * short]
@@ -67,19 +67,19 @@ class Shelf:
             basis = np.memmap(self._path, np.float32, "r", at[0], (width, short))
             owners = np.memmap(self._path, np.int64, "r", at[1], (count,))
             rows = np.memmap(self._path, np.int8, "r", at[2], (count, short))
-            return ShortForms(basis, float(header["scale"]), int(header["newest"]), owners, rows)
+            return QuantisedVectors(basis, float(header["scale"]), int(header["newest"]), owners, rows)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.info("the file of short vectors is not used: %s", error)
+            log.info("the vector cache is not used: %s", error)
             return None
 
-    def wants(self, count: int, known: int) -> bool:
-        """Whether so many short forms, of which the file holds `known`, are worth writing."""
+    def is_worth_writing(self, count: int, known: int) -> bool:
+        """Whether `count` vectors, of which the file contains `known`, are worth writing."""
         return self._may_write and count >= FEWEST and count - known > GROWTH * count
 
-    def save(self, connection: Connection, forms: ShortForms) -> bool:
-        """Write the file anew; False where the place refuses, which only costs time the next time."""
+    def save(self, connection: Connection, forms: QuantisedVectors) -> bool:
+        """Write the file again; False where that fails, which only costs time at the next start."""
         header = json.dumps(
             {
                 "format": _FORMAT,
@@ -89,7 +89,7 @@ class Shelf:
                 "scale": forms.scale,
                 "newest": forms.newest,
                 "count": len(forms.owners),
-                "samples": _samples(connection, forms.owners[:: max(1, len(forms.owners) // _SAMPLES)].tolist()),
+                "samples": _sample_rows(connection, forms.owners[:: max(1, len(forms.owners) // _SAMPLES)].tolist()),
             }
         ).encode()
         temporary = self._path.with_name(f"{self._path.name}.{random_hex(8)}.tmp")
@@ -104,55 +104,55 @@ class Shelf:
                 temporary.replace(self._path)
         except StorageError as error:
             temporary.unlink(missing_ok=True)
-            log.info("the file of short vectors is not written: %s", error)
+            log.info("the vector cache is not written: %s", error)
             return False
         return True
 
 
 def remove(database: Path) -> None:
-    """Take the file away: what is forgotten must not be left in it."""
+    """Remove the file, so that it keeps nothing of what was forgotten."""
     place = database.with_name(f"{database.name}{SUFFIX}")
     with explain_errors("remove", place):
         place.unlink(missing_ok=True)
 
 
-def _samples(connection: Connection, owners: Sequence[int]) -> list[list[int]]:
+def _sample_rows(connection: Connection, owners: Sequence[int]) -> list[list[int]]:
     rows = connection.execute(vectors.SQL.places, (json.dumps(list(owners)),))
     return [[int(seq), int(number)] for seq, number in rows]
 
 
-def _is_of(connection: Connection, samples: Sequence[Sequence[int]]) -> bool:
-    """Whether the table still has, at its places, what it had when the file was written; some of it may have gone."""
-    there = _samples(connection, [number for _, number in samples])
+def _matches_table(connection: Connection, samples: Sequence[Sequence[int]]) -> bool:
+    """Whether the sampled rows are still in the table; some of them may have been deleted."""
+    there = _sample_rows(connection, [number for _, number in samples])
     return bool(there) and all(pair in samples for pair in there)
 
 
 SHORT = 64
-"""Numbers of a short form, each of 8 bits; the best 400 by them hold 98 % of the best 50 by all numbers."""
+"""Dimensions of a quantised vector, 8 bits each; its best 400 contain 98 % of the exact best 50."""
 COMPARED = 400
 NEAREST = 120
 _SAMPLE = 4_000
 _FEW = 2_048
-"""Vectors up to which they are kept whole."""
+"""Vectors up to which all dimensions are kept."""
 _PAGE = 4_000
 _BLOCK = 2_048
-"""Rows that are compared at once: their wide form must stay in the processor's cache."""
+"""Rows compared at once: as floats they must fit the processor's cache."""
 _STEPS = 120.0
 _LENGTH_LEEWAY = 0.1
 
 
-class Matrix:
-    """Follows the table: reads what is new at each question; what was removed is noticed when it is compared."""
+class VectorCache:
+    """Quantised vectors of all messages. Reads new rows at each question; the exact comparison drops deleted ones."""
 
-    def __init__(self, width: int, shelf: Shelf | None = None) -> None:
+    def __init__(self, width: int, file: VectorFile | None = None) -> None:
         self._width = width
-        self._shelf = shelf
-        self._base: ShortForms | None = None
-        """What came from the file; what was added since is in arrays of its own."""
+        self._file = file
+        self._base: QuantisedVectors | None = None
+        """The vectors in the file; those added since are in arrays of their own."""
         self._newest = 0
         self._count = 0
         self._learnt_at: int | None = None
-        """The newest row when the short form was chosen from few; None once it was chosen from enough."""
+        """The newest row when the basis was chosen from too few vectors; None once it was chosen from enough."""
         self._owners: NDArray[Any] | None = None
         self._rows: NDArray[Any] | None = None
         self._basis: NDArray[Any] | None = None
@@ -160,38 +160,42 @@ class Matrix:
         self._guard = Lock()
 
     def follow(self, connection: Connection) -> None:
-        """Read the vectors that were added since the last time; one thread at a time."""
+        """Read the vectors that were added since the last call; one thread at a time."""
         with self._guard:
             self._follow(connection)
 
     def _follow(self, connection: Connection) -> None:
         ((newest,),) = connection.execute(vectors.SQL.newest).fetchall()
         assert isinstance(newest, int)
-        if self._newest == 0 and self._shelf is not None:
-            self._take(self._shelf.load(connection, self._width))
+        if self._newest == 0 and self._file is not None:
+            self._use(self._file.load(connection, self._width))
         if newest == self._newest:
             return
         if self._learnt_at is not None and newest > 4 * self._learnt_at:
-            # the short form was chosen from too few: begin anew
+            # the basis was chosen from too few vectors: start again
             self._newest = self._count = 0
             self._owners = self._rows = self._basis = self._learnt_at = None
         for owners, rows in self._pages(connection, self._newest):
             if self._basis is None:
-                self._learn(rows)
-            self._add(owners, self._shortened(rows))
+                self._choose_basis(rows)
+            self._add(owners, self._quantise(rows))
         if self._learnt_at == 0:
             self._learnt_at = self._newest
-        self._put_on_shelf(connection)
+        self._save(connection)
 
-    def _take(self, forms: ShortForms | None) -> None:
+    def _use(self, forms: QuantisedVectors | None) -> None:
         if forms is not None:
             self._base, self._basis = forms, forms.basis
             self._scale, self._newest = forms.scale, forms.newest
 
-    def _put_on_shelf(self, connection: Connection) -> None:
-        """Write all short forms to the file once there are enough more of them, and use them from there."""
+    def _save(self, connection: Connection) -> None:
+        """Write the vectors to the file once enough are new, and map them from there."""
         known = 0 if self._base is None else len(self._base.owners)
-        if self._shelf is None or self._learnt_at is not None or not self._shelf.wants(known + self._count, known):
+        if (
+            self._file is None
+            or self._learnt_at is not None
+            or not self._file.is_worth_writing(known + self._count, known)
+        ):
             return
         import numpy as np
 
@@ -199,14 +203,14 @@ class Matrix:
         parts = self._parts()
         owners = np.concatenate([owners for owners, _ in parts])
         rows = np.concatenate([rows for _, rows in parts])
-        if self._shelf.save(connection, ShortForms(self._basis, self._scale, self._newest, owners, rows)):
-            saved = self._shelf.load(connection, self._width)
+        if self._file.save(connection, QuantisedVectors(self._basis, self._scale, self._newest, owners, rows)):
+            saved = self._file.load(connection, self._width)
             if saved is not None and saved.newest == self._newest:
-                self._take(saved)
+                self._use(saved)
                 self._count, self._owners, self._rows = 0, None, None
 
     def _parts(self) -> "list[tuple[NDArray[Any], NDArray[Any]]]":
-        """Return owners and rows: those of the file, then those that were added."""
+        """Return message ids and vectors: those in the file, then those added since."""
         parts = [] if self._base is None else [(self._base.owners, self._base.rows)]
         if self._owners is not None and self._rows is not None:
             parts.append((self._owners[: self._count], self._rows[: self._count]))
@@ -222,11 +226,11 @@ class Matrix:
             if fit:
                 counts = [len(data) // size for _, data in fit]
                 owners = np.repeat(np.array([number for number, _ in fit], np.int64), counts)
-                yield owners, vectors.unpacked(b"".join(data for _, data in fit), self._width)
+                yield owners, vectors.unpack(b"".join(data for _, data in fit), self._width)
             self._newest = after
 
-    def _learn(self, rows: "NDArray[Any]") -> None:
-        """Choose the directions that tell most of these vectors apart."""
+    def _choose_basis(self, rows: "NDArray[Any]") -> None:
+        """Choose the principal directions of these vectors."""
         import numpy as np
 
         sample = rows[:: max(1, len(rows) // _SAMPLE)]
@@ -238,7 +242,7 @@ class Matrix:
         self._scale = _STEPS / max(float(np.abs(sample @ self._basis).max()), 1e-6)
         self._learnt_at = 0 if len(rows) < _SAMPLE else None
 
-    def _shortened(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+    def _quantise(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         import numpy as np
 
         short = np.rint(rows @ self._basis * self._scale)
@@ -259,8 +263,8 @@ class Matrix:
         self._rows[self._count : end] = rows
         self._count = end
 
-    def promising(self, asked: "NDArray[Any]", allowed: Collection[int] | None) -> list[int]:
-        """Return the messages most like the question by their short forms, among `allowed` where that is given."""
+    def nearest_candidates(self, asked: "NDArray[Any]", allowed: Collection[int] | None) -> list[int]:
+        """Return the messages most similar by quantised vectors, among `allowed` where that is given."""
         import numpy as np
 
         with self._guard:
@@ -293,7 +297,7 @@ def _likeness(rows: "NDArray[Any]", short: "NDArray[Any]") -> "NDArray[Any]":
 
 
 def _best(owners: "NDArray[Any]", likeness: "NDArray[Any]") -> "tuple[NDArray[Any], NDArray[Any]]":
-    """Return the owners of the most alike rows, with their likeness."""
+    """Return the messages of the most similar rows, with their similarity."""
     import numpy as np
 
     count = min(COMPARED, len(likeness))
@@ -301,16 +305,16 @@ def _best(owners: "NDArray[Any]", likeness: "NDArray[Any]") -> "tuple[NDArray[An
     return owners[best], likeness[best]
 
 
-def compared(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) -> dict[int, float]:
-    """Return how much each of these messages is like the question, by its most alike passage, exactly."""
+def compare(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) -> dict[int, float]:
+    """Return the exact cosine similarity of each message's most similar passage."""
     import numpy as np
 
     size = len(asked) + 4
     fit = [(number, data) for number, data in vectors.of_messages(connection, ids) if data and len(data) % size == 0]
     if not fit:
         return {}
-    rows = vectors.unpacked(b"".join(data for _, data in fit), len(asked))
-    # bytes that a disk has changed make vectors of any length, or of none
+    rows = vectors.unpack(b"".join(data for _, data in fit), len(asked))
+    # bytes that a disk corrupted make vectors of any length
     likeness = np.where(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _LENGTH_LEEWAY, rows @ asked, 0.0)
     starts = np.cumsum([0, *(len(data) // size for _, data in fit[:-1])])
     best = np.maximum.reduceat(likeness, starts)

@@ -1,4 +1,4 @@
-"""Vectors of messages in the database: optional, derived, made anew whenever the model changes."""
+"""The table of message vectors: optional, derived, made again when the model changes."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
 SQL = statements("kept.sessions.sqlite", "vectors.sql")
 RECIPE = "passages-1"
-"""Names how messages are cut; another recipe makes other vectors, so that the old ones are thrown away."""
+"""Version of how messages are cut into passages; vectors of another version are deleted."""
 _STEPS = 127.0
 _NEWEST = 2**62
 
 
 def exist(connection: Connection) -> bool:
-    """Whether the tables were ever made."""
+    """Whether the tables exist."""
     return connection.execute(SQL.exists).fetchone() is not None
 
 
-def made_by(connection: Connection) -> str | None:
-    """Return whose vectors the tables hold, None where there are no tables."""
+def stored_model(connection: Connection) -> str | None:
+    """Return the model of the stored vectors, None where there are no tables."""
     row = connection.execute(SQL.state).fetchone() if exist(connection) else None
     return None if row is None else str(row[0])
 
 
 def mark(model_name: str) -> str:
-    """Return the name under which a model's vectors are kept."""
+    """Return the name under which the vectors of a model are stored."""
     return f"{model_name} {RECIPE}"
 
 
 def begin(connection: Connection, owner: str) -> bool:
-    """Make the tables ready for the vectors of `owner`; return whether another model's were thrown away."""
+    """Prepare the tables for the vectors of `owner`; return whether those of another model were deleted."""
     for sql in (SQL.create_vectors, SQL.create_state, SQL.create_trigger):
         connection.execute(sql)
-    if made_by(connection) == owner:
+    if stored_model(connection) == owner:
         return False
     connection.execute(SQL.drop)
     thrown = connection.changes() > 0
@@ -48,16 +48,16 @@ def begin(connection: Connection, owner: str) -> bool:
 
 
 def drop(connection: Connection) -> None:
-    """Throw every vector away."""
+    """Delete every vector."""
     connection.execute(SQL.drop)
 
 
 def coverage(connection: Connection) -> Coverage:
-    """Return how far the vectors go."""
+    """Return how many messages have vectors."""
     if not exist(connection):
         return Coverage(None, 0, _number(connection, SQL.count_all))
     waiting = _number(connection, SQL.count_waiting)
-    model = made_by(connection)
+    model = stored_model(connection)
     shown = None if model is None else model.removesuffix(f" {RECIPE}")
     return Coverage(shown, _number(connection, SQL.count), waiting)
 
@@ -79,27 +79,27 @@ def put(connection: Connection, owner: str, made: Sequence[tuple[int, str, bytes
 
     A message that was removed or changed meanwhile gets none.
     """
-    if made_by(connection) != owner:
+    if stored_model(connection) != owner:
         return False
     connection.executemany(
-        SQL.put, [{"number": number, "content": text, "vectors": packed} for number, text, packed in made]
+        SQL.put, [{"number": number, "content": text, "vectors": pack} for number, text, pack in made]
     )
     return True
 
 
 def page(connection: Connection, after: int, limit: int) -> list[tuple[int, int, bytes]]:
-    """Return (place, message, vectors) of those that were stored after a place, in the order of storing."""
+    """Return (row, message, vectors) of the rows after one, in the order they were stored."""
     return [(seq, number, data) for seq, number, data in connection.execute(SQL.page, (after, limit))]
 
 
 def of_messages(connection: Connection, ids: Iterable[int]) -> list[tuple[int, bytes]]:
-    """Return the vectors of these messages, as far as they have any."""
+    """Return the vectors of those messages that have any."""
     rows = connection.execute(SQL.of_messages, (json.dumps(list(ids)),))
     return [(number, data) for number, data in rows]
 
 
-def packed(vectors: "Iterable[Sequence[float]]") -> bytes:
-    """Return vectors as bytes: each at length one, in 8 bits a number, after the size of its step."""
+def pack(vectors: "Iterable[Sequence[float]]") -> bytes:
+    """Return unit vectors as bytes: the step as a float, then 8 bits per dimension."""
     import numpy as np
 
     rows = unit(np.asarray(list(vectors), np.float32))
@@ -111,8 +111,8 @@ def packed(vectors: "Iterable[Sequence[float]]") -> bytes:
     return joined
 
 
-def unpacked(data: bytes, width: int) -> "NDArray[Any]":
-    """Return the vectors in bytes that `packed` made, one per row."""
+def unpack(data: bytes, width: int) -> "NDArray[Any]":
+    """Return the vectors that `pack` stored, one per row."""
     import numpy as np
 
     rows = np.frombuffer(data, np.int8).reshape(-1, width + 4)

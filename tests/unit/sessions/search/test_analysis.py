@@ -12,9 +12,9 @@ from kept.sessions.search.analysis import (
     compounds,
     pieces,
     prepare,
-    speaker,
+    remove_noise,
+    split_speaker,
     tool_text,
-    without_noise,
 )
 
 
@@ -54,10 +54,10 @@ def test_the_speaker_is_a_mark_and_not_a_word() -> None:
 
 def test_only_a_name_is_a_speaker() -> None:
     """A lower-case word, a URL and a time are no speakers."""
-    assert speaker("note: this")[0] == ""
-    assert speaker("https://example.org")[0] == ""
-    assert speaker("at 10:30 we met")[0] == ""
-    assert speaker("Ana María: hola") == ("Ana María", "hola")
+    assert split_speaker("note: this")[0] == ""
+    assert split_speaker("https://example.org")[0] == ""
+    assert split_speaker("at 10:30 we met")[0] == ""
+    assert split_speaker("Ana María: hola") == ("Ana María", "hola")
 
 
 def test_the_words_of_a_short_message_are_marked() -> None:
@@ -78,7 +78,7 @@ def test_noise_is_not_indexed() -> None:
     assert "QUJD" not in row.words
     assert "QUJD" not in row.substrings
     assert "ab12ab12" not in row.words
-    assert without_noise("deadbeef cafe") == "deadbeef cafe"
+    assert remove_noise("deadbeef cafe") == "deadbeef cafe"
 
 
 def test_tool_text_is_capped_and_free_of_json_marks() -> None:

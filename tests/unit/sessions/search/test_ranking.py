@@ -16,7 +16,7 @@ def ranking(weights=WEIGHTS) -> Ranking:
 
 def score(line: Line, counts=(1, 1, 1)) -> float:
     session = SessionLines("s", 20, counts, [line])
-    return ranking().scored(session)[0].score
+    return ranking().score_lines(session)[0].score
 
 
 def test_a_rare_term_says_more_than_a_common_one() -> None:
@@ -54,7 +54,7 @@ def test_neighbours_help_and_a_message_of_nothing_else_can_be_found_by_them() ->
 
     assert score(answered) > score(alone)
     assert score(answer) > 0.0
-    assert ranking().scored(SessionLines("s", 20, (0, 0, 0), [Line(3, 0, 20)])) == []
+    assert ranking().score_lines(SessionLines("s", 20, (0, 0, 0), [Line(3, 0, 20)])) == []
 
 
 def test_neighbour_and_session_gains_fall_with_the_length_of_the_message() -> None:
@@ -81,7 +81,7 @@ def test_the_parts_add_up_to_the_score() -> None:
     session = SessionLines("s", 20, (2, 1, 1), [line])
     rank = ranking()
 
-    (scored,) = rank.scored(session)
+    (scored,) = rank.score_lines(session)
     parts = rank.parts(line, rank.session_sum(session))
 
     assert abs(sum(parts.values()) - scored.score) < 1e-9
@@ -93,7 +93,7 @@ def test_a_session_with_two_good_messages_beats_one_with_one() -> None:
     one = SessionLines("a", 20, (1, 0, 0), [Line(1, 0b1, 20)])
     two = SessionLines("b", 20, (2, 0, 0), [Line(2, 0b1, 20), Line(3, 0b1, 20)])
 
-    assert rank.session_score(two, rank.scored(two))[0] > rank.session_score(one, rank.scored(one))[0]
+    assert rank.session_score(two, rank.score_lines(two))[0] > rank.session_score(one, rank.score_lines(one))[0]
 
 
 def test_a_few_short_lines_are_one_text_and_a_long_talk_is_not() -> None:
@@ -104,7 +104,7 @@ def test_a_few_short_lines_are_one_text_and_a_long_talk_is_not() -> None:
     for size in (3, 300):
         held = SessionLines("a", size, (1, 1, 0), spread)
         bare = SessionLines("a", size, (0, 0, 0), spread)
-        scores = [rank.session_score(each, rank.scored(each))[0] for each in (held, bare)]
+        scores = [rank.session_score(each, rank.score_lines(each))[0] for each in (held, bare)]
         gains.append((scores[0] - scores[1]) / rank.session_sum(held))
 
     assert gains[0] > 3 * gains[1] > 0.0
@@ -149,7 +149,7 @@ def test_no_score_is_negative_and_a_further_term_never_lowers_it(
     more = replace(less, mask=mask | 1)
     session.lines = [less, more]
 
-    scores = [item.score for item in ranking().scored(session)]
+    scores = [item.score for item in ranking().score_lines(session)]
 
     assert all(value > 0.0 for value in scores)
     if len(scores) == 2:

@@ -7,7 +7,7 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite import file, vector_cache, vectors
-from kept.sessions.sqlite.vector_cache import FEWEST, Matrix, Shelf
+from kept.sessions.sqlite.vector_cache import FEWEST, VectorCache, VectorFile
 
 np = pytest.importorskip("numpy")
 
@@ -29,16 +29,16 @@ def add(store, chance, count, *, owner="model"):
     with store.database.writing() as connection:
         vectors.begin(connection, owner)
         made = [
-            (number, message.message.content, vectors.packed(chance.normal(size=(EACH, WIDTH))))
+            (number, message.message.content, vectors.pack(chance.normal(size=(EACH, WIDTH))))
             for number, message in zip(ids, new, strict=True)
         ]
         assert vectors.put(connection, owner, made)
     return ids
 
 
-def matrix(store, *, owner="model", on_file=True):
-    place = Shelf(store.database.path, owner, may_write=True) if on_file else None
-    made = Matrix(WIDTH, place)
+def cache(store, *, owner="model", on_file=True):
+    place = VectorFile(store.database.path, owner, may_write=True) if on_file else None
+    made = VectorCache(WIDTH, place)
     made.follow(store.database.connection)
     return made
 
@@ -55,24 +55,24 @@ def question(chance):
 def test_what_is_mapped_answers_as_what_was_read(store, chance):
     """A second process takes the short forms from the file and finds the same messages, within filters too."""
     ids = add(store, chance, FEWEST // EACH + 10)
-    read = matrix(store, on_file=False)
-    matrix(store)
+    read = cache(store, on_file=False)
+    cache(store)
     later = add(store, chance, 30)  # too few to write the file anew: they are read from the table
     before = file_of(store).stat().st_mtime_ns
-    mapped = matrix(store)
+    mapped = cache(store)
     read.follow(store.database.connection)
 
     assert file_of(store).stat().st_mtime_ns == before
     assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
     for allowed in (None, set(ids[5:300]), set(later)):
         asked = question(chance)
-        assert set(mapped.promising(asked, allowed)) == set(read.promising(asked, allowed))
+        assert set(mapped.nearest_candidates(asked, allowed)) == set(read.nearest_candidates(asked, allowed))
 
 
 def test_few_vectors_need_no_file(store, chance):
     """A small store has its short forms in memory alone."""
     add(store, chance, 200)
-    matrix(store)
+    cache(store)
 
     assert not file_of(store).exists()
 
@@ -80,11 +80,11 @@ def test_few_vectors_need_no_file(store, chance):
 def test_a_file_of_another_state_is_not_used(store, chance):
     """Another model's, or one from before all vectors were made anew, is replaced."""
     add(store, chance, FEWEST // EACH + 10)
-    matrix(store)
-    place = Shelf(store.database.path, "model", may_write=True)
+    cache(store)
+    place = VectorFile(store.database.path, "model", may_write=True)
     assert place.load(store.database.connection, WIDTH) is not None
 
-    assert Shelf(store.database.path, "another", may_write=True).load(store.database.connection, WIDTH) is None
+    assert VectorFile(store.database.path, "another", may_write=True).load(store.database.connection, WIDTH) is None
     with store.database.writing() as connection:
         vectors.drop(connection)
     assert place.load(store.database.connection, WIDTH) is None
@@ -94,11 +94,11 @@ def test_a_file_of_another_state_is_not_used(store, chance):
 def test_a_broken_file_costs_time_only(store, chance, bytes_left):
     """A file that was cut off is made anew from the table."""
     add(store, chance, FEWEST // EACH + 10)
-    matrix(store)
+    cache(store)
     whole = file_of(store).read_bytes()
     file_of(store).write_bytes(whole[:bytes_left])
 
-    found = matrix(store).promising(question(chance), None)
+    found = cache(store).nearest_candidates(question(chance), None)
 
     assert found
     assert len(file_of(store).read_bytes()) == len(whole)
@@ -107,7 +107,7 @@ def test_a_broken_file_costs_time_only(store, chance, bytes_left):
 def test_forgetting_takes_the_file_away(store, chance):
     """What is forgotten is not left in the file: it goes, and is made anew from what is left."""
     add(store, chance, FEWEST // EACH + 10)
-    matrix(store)
+    cache(store)
     assert file_of(store).exists()
 
     file.erase(store.database)

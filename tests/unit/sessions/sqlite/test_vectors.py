@@ -15,7 +15,7 @@ from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import semantic, vectors
 from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.sqlite.vector_cache import Matrix, compared
+from kept.sessions.sqlite.vector_cache import VectorCache, compare
 
 np = pytest.importorskip("numpy")
 
@@ -109,7 +109,7 @@ def test_filters_hold_for_meaning_too(store, hound, equip):
 
 
 def test_names_of_speakers_are_left_out_of_the_question(store, equip):
-    """What everybody says in the talk is no likeness."""
+    """What everybody says in the talk is no similarity."""
     say(store, "a", "Anna: we took the hound outside", "Tom: fine")
     model = Topical()
     equip(model)
@@ -298,14 +298,14 @@ def test_what_is_taken_back_gets_no_vector(store, equip):
 
 
 def test_packed_vectors_are_nearly_the_same():
-    """Eight bits a number change a likeness by less than a hundredth."""
+    """Eight bits a number change a similarity by less than a hundredth."""
     rows = np.random.default_rng(1).normal(size=(50, 384)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 
-    again = vectors.unpacked(vectors.packed(rows), 384)
+    again = vectors.unpack(vectors.pack(rows), 384)
 
     assert np.abs(again @ again.T - rows @ rows.T).max() < 0.01
-    assert vectors.packed([]) == b""
+    assert vectors.pack([]) == b""
 
 
 def test_short_forms_choose_what_an_exact_comparison_would(store):
@@ -318,22 +318,22 @@ def test_short_forms_choose_what_an_exact_comparison_would(store):
     with store.database.writing():
         vectors.begin(connection, "m")
         made = [
-            (number, f"number {place}", vectors.packed(rows[place : place + 1])) for place, number in enumerate(numbers)
+            (number, f"number {place}", vectors.pack(rows[place : place + 1])) for place, number in enumerate(numbers)
         ]
         vectors.put(connection, "m", made[:100])
-    matrix = Matrix(96)
-    matrix.follow(connection)
+    cache = VectorCache(96)
+    cache.follow(connection)
     with store.database.writing():
         vectors.put(connection, "m", made)
-    matrix.follow(connection)
+    cache.follow(connection)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     shares = []
     for asked in unit[::500]:
         exact = {numbers[place] for place in np.argsort(-(unit @ asked))[:50]}
-        near = compared(connection, asked, matrix.promising(asked, None))
+        near = compare(connection, asked, cache.nearest_candidates(asked, None))
         best = sorted(near, key=near.__getitem__, reverse=True)[:50]
         shares.append(len(exact & set(best)) / 50)
 
     assert min(shares) > 0.9
-    assert matrix._rows.shape[1] == 64
+    assert cache._rows.shape[1] == 64
