@@ -1,5 +1,6 @@
 """The curator over simulated time: stale, archived, back on use, and everything undone by a rollback."""
 
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from kept.core.errors import NotFound
 from kept.core.tools import ToolContext
 from kept.curation.curator import Candidate, Curator, decide
-from kept.skills.changes import Author, Create, WriteFile
+from kept.skills.changes import Author, Create, Delete, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
 from kept.skills.hub.hub import Hub
@@ -260,3 +261,28 @@ def test_the_decision_depends_on_the_days_alone(rows):
         idle = (START - item.since) / timedelta(days=1)
         expected = Status.ARCHIVED if idle >= 90 else Status.STALE if idle >= 30 else Status.ACTIVE
         assert moves.get(item.name, was) is expected
+
+
+def test_a_skill_placed_by_hand_is_given_its_time(curator, editor, home, clock):
+    """However old its file is, the time without use starts at the curator's first automatic run."""
+    (home / "old-one").mkdir()
+    (home / "old-one" / "SKILL.md").write_text(compose("old-one", "Do it. Use when asked.", "# x\n"))
+    long_ago = (START - timedelta(days=400)).timestamp()
+    os.utime(home / "old-one" / "SKILL.md", (long_ago, long_ago))
+
+    report = curator.run_if_due()
+
+    assert report.moves == ()
+    clock.forward(days=91)
+    assert [move.name for move in curator.run_if_due().moves] == ["old-one"]
+
+
+def test_only_what_the_curator_archived_comes_back_by_use(editor, home):
+    """A skill that a person deleted stays deleted, even when the agent asks for it."""
+    make(editor, "deleted")
+    editor.apply(Delete("deleted"), Author("person"))
+    tools = SkillTools(editor.library)
+    view = next(tool for tool in tools.tools() if tool.schema.name == "skill_view")
+
+    assert view.call({"name": "deleted"}, ToolContext(session_id="s"))["success"] is False
+    assert not (home / "deleted").exists()

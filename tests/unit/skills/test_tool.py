@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skills_ref.validator import validate
 
+from kept.core.errors import Refused
 from kept.core.tools import ToolContext
+from kept.skills.changes import Author, Patch
 from kept.skills.library import SkillLibrary
 from kept.skills.roots import Kind, Root
 from kept.skills.settings import SkillSettings
@@ -376,3 +378,13 @@ def test_the_first_fifty_are_listed_and_the_rest_counted(call, folder, write_ski
     assert (listed["count"], listed["total"]) == (50, 60)
     assert "10 more" in listed["hint"]
     assert call("skills_list", category="nothing")["categories"] == {"many": 60}
+
+
+def test_an_approval_that_is_refused_keeps_the_change_waiting(call, tools, folder):
+    """When the skill has moved on, the change stays where a person can look at it."""
+    call("skill_manage", action="create", name="a-skill", description="Does it", content="# x\n\nFirst\n")
+    waiting_id = tools.pending.stage(Patch("a-skill", "First", "Second"), Author("agent"))
+    tools.editor.apply(Patch("a-skill", "First", "Third"), Author("person"))
+
+    assert isinstance(tools.pending.approve(waiting_id, tools.editor), Refused)
+    assert [item.id for item in tools.pending.waiting()] == [waiting_id]

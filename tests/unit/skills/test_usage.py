@@ -135,3 +135,13 @@ def test_a_turn_with_skills_leaves_a_row_for_each(call, tools, library):
 
     [row] = library.outcomes.rows()
     assert (row.skill, row.version, row.turn, row.failed) == ("a-skill", version, 3, True)
+
+
+def test_two_versions_are_compared_only_after_enough_turns(folder, clock):
+    """One bad turn of a new version is no verdict on it."""
+    log = OutcomeLog(folder, clock)
+    log.add([outcome("v1", turn=turn) for turn in range(3)])
+    log.add([outcome("v2", turn=turn, failed=True) for turn in range(3, 5)])
+
+    assert log.stats(min_uses=3)["s"].flagged is None
+    assert log.stats(min_uses=2)["s"].flagged == "v2"

@@ -4,7 +4,9 @@ import hashlib
 
 import pytest
 
+from kept.app import open_app
 from kept.core.errors import Reason, Refused
+from kept.core.ids import UserId
 from kept.core.tools import ToolContext
 from kept.curation.curator import Curator
 from kept.skills.changes import Author, Changed, Create, Delete, Patch, WriteFile
@@ -234,3 +236,20 @@ def test_a_library_has_one_folder_to_write(home):
 
     with pytest.raises(AssertionError):
         SkillLibrary(home / "users" / "anna" / "skills", roots=roots)
+
+
+def test_the_app_opens_each_users_skills_above_the_owners(home, monkeypatch, tmp_path):
+    """Two users in one process: what one changes is theirs, the owner's is read by both."""
+    monkeypatch.chdir(tmp_path)
+    app = open_app(str(home), environ={})
+    try:
+        create(app.skill_tools, "rotate-keys")
+        anna, ben = app.space(UserId("anna")), app.space(UserId("ben"))
+        patch(anna.skill_tools)
+
+        assert "4,096" in call(anna.skill_tools, "skill_view", name="rotate-keys")["content"]
+        assert "4,096" not in call(ben.skill_tools, "skill_view", name="rotate-keys")["content"]
+        assert ben.skill_tools.library.skill("rotate-keys").root.kind is Kind.OWNER
+        assert app.skill_tools.library.skill("rotate-keys").root.kind is Kind.HOME
+    finally:
+        app.close()
