@@ -269,3 +269,21 @@ def test_a_time_out_is_in_the_log(bench, released, caplog):
     manager.recall("q", session_id="s1", turn=1)
 
     assert "recording: prefetch took longer than 0.3 s" in caplog.text
+
+
+def test_an_error_is_one_short_line_without_secrets(bench):
+    """What a provider raises is stored and shown, so it must not carry a key or a page of text."""
+
+    def fail():
+        raise RuntimeError(f"bad key sk-proj-{'a1B2' * 12} {'x' * 5_000}\nsecond line")
+
+    provider = RecordingProvider()
+    provider.faults["prefetch"] = fail
+    manager = bench.manager(provider)
+    manager.recall("q", session_id="s1", turn=1)
+
+    error = manager.status()[0].health.last_error
+    assert error.startswith("prefetch raised RuntimeError: bad key")
+    assert "a1B2a1B2" not in error
+    assert "second line" not in error
+    assert len(error) < 300
