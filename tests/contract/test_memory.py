@@ -3,8 +3,8 @@
 import pytest
 
 from kept.core.ids import OWNER
-from kept.memory.files import FILE_NAMES, FilePages
 from kept.memory.ledger import SqliteLedger
+from kept.memory.writer import FILE_NAMES, FilePages
 from kept.testing.memory_contract import StorageContract
 
 

@@ -16,10 +16,9 @@ from kept.core.search import SearchRequest
 from kept.core.text import message_source, quote
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Target
-from kept.memory.files import FILE_NAMES
 from kept.memory.history import History
-from kept.memory.store import MemoryStore
-from kept.memory.threats import rules_in
+from kept.memory.store import MemoryStore, rules_in
+from kept.memory.writer import FILE_NAMES
 
 MIN_SCORE = 0.22
 """An entry must hold at least this share of the question's content words to answer it."""

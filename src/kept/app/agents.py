@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kept.agent.assistant import Passage
     from kept.agent.parts import Parts
     from kept.agent.toolbox import Toolbox
-    from kept.app.space import UserSpace
+    from kept.app.caller import UserSpace
     from kept.context.engine import ContextEngine
     from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext

@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope
-from kept.app.space import UserSpace
+from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope, UserSpace
 from kept.config.home import Home, find_home
 from kept.config.load import Loaded, load, with_secrets
 from kept.config.settings import Settings

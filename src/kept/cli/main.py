@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from kept.cli import completion, terminal
+from kept.cli import terminal
 from kept.core.errors import KeptError, StorageError, UsageError
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def _as_text(arguments: list[str]) -> list[str]:
 def build(arguments: list[str]) -> typer.Typer:
     """Return the program with the asked-for command loaded; for help and typing errors with the names of all."""
     program = _empty()
-    asked = _command_in(completion.typed() or arguments)
+    asked = _command_in(terminal.typed_words() or arguments)
     if asked in COMMANDS:
         _module_of(asked).register(program)
         _shorten(program)
@@ -195,7 +195,8 @@ def _globals(
         str | None, typer.Option("--home", help="The folder to use instead of $KEPT_HOME or ~/.kept.")
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="The profile to use.", autocompletion=completion.profiles)
+        str | None,
+        typer.Option("--profile", "-p", help="The profile to use.", autocompletion=terminal.complete_profiles),
     ] = None,
     user: Annotated[str | None, typer.Option("--as", help="Act for this user instead of the owner.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the log and full errors.")] = False,

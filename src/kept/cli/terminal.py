@@ -1,7 +1,9 @@
 """What every command shares: the app it runs on, and how it speaks."""
 
 import os
+import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,6 +67,14 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
             caller = owner.for_user(check_user_id(chosen))
             caller.space.listeners.add(app.tell)
             yield caller
+
+
+def join_groups(group: typer.Typer, *parts: typer.Typer) -> None:
+    """Add the commands of each part to a group, once however many programs are built in one process."""
+    for part in parts:
+        group.registered_commands += [
+            each for each in part.registered_commands if each not in group.registered_commands
+        ]
 
 
 def chosen_home() -> Home:
@@ -196,3 +206,81 @@ def moment(text: str, *, now: float) -> float:
             "write it like 2026-11-15, 2026-11-15T18:30, yesterday, last week, in March, 3 days ago, gestern, 上周",
         )
     return found
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LEAST_CELLS = 20
+
+
+def printable(text: str) -> str:
+    """Return `text` without what could steer the terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return `1 message`, `2,000 messages`, `2 entries`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def indented(text: str, indent: str = "    ") -> str:
+    """Return `text` with every line indented; for a person, broken between words so that the indent stays whole."""
+    if not sys.stdout.isatty():
+        return "\n".join(f"{indent}{line}" for line in text.split("\n"))
+    from shutil import get_terminal_size
+
+    cells = max(_LEAST_CELLS, get_terminal_size().columns - len(indent) - 1)
+    return "\n".join(f"{indent}{part}" for line in text.split("\n") for part in folded(line, cells))
+
+
+def folded(line: str, cells: int) -> Iterator[str]:
+    """Yield a line in parts of at most so many cells, broken after a space where there is one."""
+    start = used = 0
+    space: int | None = None
+    for place, character in enumerate(line):
+        width = _cells(character)
+        while used + width > cells and place > start:
+            cut = space + 1 if space is not None else place
+            yield line[start:cut].rstrip(" ")
+            start, space = cut, None
+            used = sum(_cells(each) for each in line[start:place])
+        if character == " ":
+            space = place
+        used += width
+    yield line[start:]
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def typed_words() -> list[str] | None:
+    """Return the words that a shell asks to have completed, None when this is no completion."""
+    if "_KEPT_COMPLETE" not in os.environ:
+        return None
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return line.split()[1:]
+
+
+def complete_settings(incomplete: str) -> list[str]:
+    """Return the settings that begin like this."""
+    from kept.config.settings import known_keys
+
+    return [key for key in known_keys() if key.startswith(incomplete)]
+
+
+def complete_profiles(incomplete: str) -> list[str]:
+    """Return the profiles that begin like this."""
+    from kept.config.home import DEFAULT_PROFILE, find_home
+
+    folder = find_home(None, DEFAULT_PROFILE, os.environ).root / "profiles"
+    names = [DEFAULT_PROFILE, *sorted(path.name for path in folder.glob("*") if path.is_dir())]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_rules(incomplete: str) -> list[str]:
+    """Return the scanner's rules that begin like this."""
+    from kept.security.scan import rule_ids
+
+    return sorted(rule for rule in rule_ids() if rule.startswith(incomplete))

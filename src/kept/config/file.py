@@ -12,8 +12,7 @@ from kept.config.settings import Settings, known_keys, nearest
 from kept.core.errors import ConfigError, UsageError
 from kept.core.settings import InvalidSetting, build, fields
 from kept.core.text import dumps, is_encodable
-from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 
 def set_value(home: Home, key: str, text: str) -> Any:

@@ -13,8 +13,7 @@ from kept.config.home import Home
 from kept.config.settings import Settings, known_keys, nearest
 from kept.core.errors import ConfigError, Unreadable, UsageError
 from kept.core.settings import InvalidSetting, build, fields, is_section
-from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 ENV_PREFIX = "KEPT_"
 _WORDS = {"null": None, "none": None, "true": True, "false": False, "yes": True, "no": False}

@@ -16,8 +16,7 @@ from kept.skills.hub.sources import LockFile
 from kept.skills.paths import MAIN
 from kept.skills.settings import CuratorSettings
 from kept.skills.usage import Stats, Status, Use
-from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 KEPT = 50
 

@@ -15,8 +15,7 @@ from kept.core.ids import OWNER, SessionId, random_hex
 from kept.core.text import JSON, dumps
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.page import preview
-from kept.memory.store import MemoryStore, Outcome
-from kept.memory.threats import rules_in, rules_to_approve
+from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 DAY_SECONDS = 86_400

@@ -11,8 +11,8 @@ from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
 from kept.memory.edits import Action, Author, Change, EditRecord, Step, Target
 from kept.memory.page import page_hash
+from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sql import sql_migrations, statements
 from kept.storage.sqlite import Database
 
 SQL = statements("kept.memory", "ledger.sql")

@@ -11,8 +11,7 @@ from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, Step, Target, steps_between
 from kept.memory.history import PageEntries, targets
 from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse, preview
-from kept.memory.store import MemoryStore, Outcome
-from kept.memory.threats import rules_in, rules_to_approve
+from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
 _HEADING = re.compile(r"^\s*#{1,6}\s+")

@@ -5,7 +5,7 @@ from functools import partial
 
 from kept.memory.edits import Target
 from kept.memory.page import ENTRY_DELIMITER, Page, preview
-from kept.memory.threats import mask_threats
+from kept.memory.store import mask_threats
 
 RULE = "═" * 46
 HEADERS = {Target.MEMORY: "MEMORY (your personal notes)", Target.USER: "USER PROFILE (who the user is)"}

@@ -74,7 +74,7 @@ def edit_entry(
     caller: Caller, edit: Edit, target: Target = Target.MEMORY, *, allow: frozenset[str] = frozenset()
 ) -> Outcome | Refused:
     """Add, replace or remove one entry; `allow` names scanner rules that the person lets pass."""
-    return _writable(caller).apply(target, edit, Author(session_id=caller.session_id, allow=allow))
+    return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
 
 
 def read_log(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
@@ -89,39 +89,40 @@ class SearchAnswer:
 
 def search(caller: Caller, query: str, filters: Filters | None = None) -> SearchAnswer:
     """Return the conversations that answer `query` best; the sessions of one lineage count once."""
+    from kept.sessions.search.discovery import find_conversations
+
     chosen = filters or Filters()
-    (answer,) = search_many(caller, [query], chosen, with_text=True)
-    return answer
+    request = _request(caller, chosen, query)
+    answers = []
+    for profile, store in _open_stores(caller, chosen):
+        found = find_conversations(store, request)
+        answers.append(ProfileHits(profile, found, _read(store, found, chosen.limit)))
+    return SearchAnswer(query, chosen.limit, tuple(answers))
 
 
-def search_many(
-    caller: Caller, queries: Iterable[str], filters: Filters, *, with_text: bool = False
-) -> Iterator[SearchAnswer]:
-    """Yield the answer to each query in turn, on stores that are opened once."""
+def search_many(caller: Caller, queries: Iterable[str], filters: Filters) -> Iterator[SearchAnswer]:
+    """Yield the answer to each query in turn, without texts, on stores that are opened once."""
     from kept.sessions.search.discovery import find_conversations
 
     stores = _open_stores(caller, filters)
-    session_id = _resolve(caller, filters)
+    request = _request(caller, filters, "")
     for query in queries:
-        request = SearchRequest(
-            query,
-            limit=filters.limit,
-            after=filters.after,
-            before=filters.before,
-            roles=filters.roles,
-            sources=filters.sources,
-            project=filters.project,
-            session_id=session_id,
-        )
-        answers = [(name, store, find_conversations(store, request)) for name, store in stores]
-        yield SearchAnswer(
-            query,
-            filters.limit,
-            tuple(
-                ProfileHits(name, found, _read(store, found, filters.limit) if with_text else ())
-                for name, store, found in answers
-            ),
-        )
+        asked = replace(request, query=query)
+        answers = [ProfileHits(profile, find_conversations(store, asked), ()) for profile, store in stores]
+        yield SearchAnswer(query, filters.limit, tuple(answers))
+
+
+def _request(caller: Caller, filters: Filters, query: str) -> SearchRequest:
+    return SearchRequest(
+        query,
+        limit=filters.limit,
+        after=filters.after,
+        before=filters.before,
+        roles=filters.roles,
+        sources=filters.sources,
+        project=filters.project,
+        session_id=_resolve(caller, filters),
+    )
 
 
 def check_roles(names: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from kept.core.ids import UserId
 from kept.core.ports import Clock, Database
 from kept.core.threads import start_thread
 from kept.providers.outbox import lane_name
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Literal
 from kept.core.ids import OWNER, UserId, random_hex
 from kept.core.ports import Clock, Database, UnitOfWork
 from kept.core.text import JSON, dumps
+from kept.storage.connections import statements
 from kept.storage.files import is_alive
-from kept.storage.sql import statements
 
 log = logging.getLogger(__name__)
 

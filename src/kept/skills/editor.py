@@ -34,8 +34,7 @@ from kept.skills.paths import MAIN, support_file
 from kept.skills.roots import Kind
 from kept.skills.usage import Status, usage_error
 from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
-from kept.storage.files import explain_errors, make_folder, sync_folder
-from kept.storage.locks import hold_lock
+from kept.storage.files import explain_errors, hold_lock, make_folder, sync_folder
 
 ARCHIVE_FOLDER = ".archive"
 PlaceAction: TypeAlias = Literal["install", "update", "rollback"]

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from kept.core.text import resource_path
 from kept.skills.paths import read_regular
-from kept.storage.files import read_bytes, write_atomically
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock, read_bytes, write_atomically
 
 ENTRY_POINTS = "kept.skills"
 TRUSTED_FILE = ".trusted.json"

@@ -11,8 +11,7 @@ from pathlib import Path
 from kept.core.clock import iso
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
-from kept.storage.files import explain_errors, read_bytes, write_atomically
-from kept.storage.locks import hold_lock
+from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,14 @@ from kept.storage.connections import (
     CHECKPOINT_PAGES,
     Checkpointer,
     EmptyDatabase,
+    Migration,
     connect_read_only,
     explain_sql_errors,
     is_absent,
+    migrate,
     use_wal,
 )
 from kept.storage.files import explain_errors, make_folder
-from kept.storage.sql import Migration, migrate
 
 Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]

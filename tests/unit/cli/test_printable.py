@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.cli.text import folded
+from kept.cli.terminal import folded
 
 letters = st.text(alphabet="ab 猫犬é", max_size=80)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kept.config.home import Home, active_profile, checked_profile, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
+from kept.storage.connections import Migration
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sql import Migration
 from kept.storage.sqlite import Database
 
 

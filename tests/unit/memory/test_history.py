@@ -9,8 +9,8 @@ from kept.memory.edits import Add, Author, Change, Remove, Replace, Target, repl
 from kept.memory.history import History
 from kept.memory.page import page_hash
 from kept.memory.undo import undo
+from kept.storage.connections import sql_migrations
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sql import sql_migrations
 from kept.storage.sqlite import Database
 
 

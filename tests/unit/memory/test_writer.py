@@ -5,11 +5,11 @@ import pytest
 from kept.core.errors import Busy, Reason, Refused, StorageError
 from kept.core.events import MemoryWritten, Warned
 from kept.memory.edits import Add, Author, Change, Remove, Target
-from kept.memory.files import FilePages
 from kept.memory.history import History
 from kept.memory.ledger import SqliteLedger
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore, Storage
+from kept.memory.writer import FilePages
 
 
 class FailingPages(FilePages):

@@ -3,8 +3,7 @@
 import apsw
 import pytest
 
-from kept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES
-from kept.storage.sql import Migration
+from kept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES, Migration
 from kept.storage.sqlite import PAGE_BYTES, Database
 
 MARK = 0x6B657074

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from kept.core.errors import Busy, StorageError
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock
 
 HOLD = """
 import sys, time, pathlib
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock
 with hold_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

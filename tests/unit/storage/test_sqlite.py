@@ -14,10 +14,9 @@ import pytest
 
 from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
 from kept.storage import sqlite as ours
-from kept.storage.connections import use_wal
+from kept.storage.connections import Migration, sql_migrations, statements, use_wal
 from kept.storage.files import APPLICATION_ID
 from kept.storage.maintenance import copy_file
-from kept.storage.sql import Migration, sql_migrations, statements
 from kept.storage.sqlite import Database
 
 ONE = Migration(1, "CREATE TABLE facts (text TEXT)")

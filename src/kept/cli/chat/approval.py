@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kept.cli.chat.loop import seen
-from kept.cli.terminal import note
-from kept.cli.text import printable
+from kept.cli.terminal import note, printable
 from kept.core.text import JSON, dumps
 
 if TYPE_CHECKING:

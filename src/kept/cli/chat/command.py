@@ -11,7 +11,7 @@ from kept.cli.chat.screen import Screen
 from kept.cli.terminal import note, open_caller, say, wrapped
 from kept.core.errors import KeptError, Unreadable
 from kept.memory.edits import Target
-from kept.memory.files import FILE_NAMES
+from kept.memory.writer import FILE_NAMES
 from kept.operations import pages
 
 if TYPE_CHECKING:

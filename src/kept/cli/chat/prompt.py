@@ -78,7 +78,7 @@ def _bindings(slash: Slash) -> KeyBindings:
 
     @bindings.add("c-o")
     def _(_event: KeyPressEvent) -> None:
-        from kept.cli.text import printable
+        from kept.cli.terminal import printable
 
         run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool has answered in the last turn"))
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kept.cli.chat.streaming_markdown import Growing
-from kept.cli.terminal import note, put, say
-from kept.cli.text import indented, printable
+from kept.cli.terminal import indented, note, printable, put, say
 from kept.core.events import (
     Compacted,
     Event,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from kept.cli.chat.loop import Talk
 from kept.cli.chat.screen import Screen
 from kept.cli.commands.memory import show_page
-from kept.cli.terminal import note, say
-from kept.cli.text import printable
+from kept.cli.terminal import note, printable, say
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.messages import Usage
@@ -193,7 +192,7 @@ class Slash:
 
     def do_search(self, rest: str) -> None:
         """Look in past conversations."""
-        from kept.cli.commands.sessions_search import show_hits
+        from kept.cli.commands.sessions import show_hits
         from kept.operations.search import search
 
         if not rest:

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kept.cli.terminal import say
-from kept.cli.text import indented, printable
+from kept.cli.terminal import indented, printable, say
 from kept.core.errors import Refused
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kept.cli.text import printable
+from kept.cli.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

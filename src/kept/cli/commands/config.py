@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from kept.cli import completion
-from kept.cli.terminal import JsonFlag, chosen_home, fail, open_caller, print_json, read_input, say
-from kept.cli.text import printable
+from kept.cli import terminal
+from kept.cli.terminal import JsonFlag, chosen_home, fail, open_caller, print_json, printable, read_input, say
 from kept.operations.settings import show_settings
 
 KeyArgument = Annotated[
-    str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=completion.settings)
+    str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=terminal.complete_settings)
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
@@ -24,7 +23,8 @@ def register(program: typer.Typer) -> None:
 @app.command()
 def show(
     key: Annotated[
-        str | None, typer.Argument(help="Only this setting, or this section.", autocompletion=completion.settings)
+        str | None,
+        typer.Argument(help="Only this setting, or this section.", autocompletion=terminal.complete_settings),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, open_caller, print_json, say
-from kept.cli.text import printable
+from kept.cli.terminal import JsonFlag, open_caller, print_json, printable, say
 from kept.operations.doctor import check_everything
 
 _MARKS = {"ok": "✓", "warning": "!", "error": "✗"}

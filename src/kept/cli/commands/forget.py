@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from kept.app import Caller
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, refuse, say
-from kept.cli.text import counted
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, counted, fail, note, open_caller, print_json, refuse, say
 from kept.core.errors import Refused
 from kept.operations.forget import (
     ForgetOutcome,

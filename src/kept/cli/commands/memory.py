@@ -4,23 +4,32 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Annotated, TypeVar
 
 import typer
 
 from kept.app import Caller
-from kept.cli import completion
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, note, open_caller, print_json, read_input, refuse, say
-from kept.cli.text import printable
+from kept.cli import terminal
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    join_groups,
+    note,
+    open_caller,
+    print_json,
+    printable,
+    read_input,
+    refuse,
+    say,
+)
 from kept.config.settings import nearest
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
 from kept.memory.approval import Rejected
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
 from kept.memory.history import EntryMetadata, PageView
-from kept.memory.store import Outcome
-from kept.memory.threats import rules_in
+from kept.memory.store import Outcome, rules_in
 from kept.operations import pages
 from kept.security.scan import rule_ids
 
@@ -31,7 +40,7 @@ T = TypeVar("T")
 WhichArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, or `all`.")]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=completion.rules),
+    typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=terminal.complete_rules),
 ]
 
 _REMEDIES = {
@@ -43,18 +52,10 @@ _REMEDIES = {
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
-    _add_the_rest()
-    program.add_typer(app, name="memory")
-
-
-@cache
-def _add_the_rest() -> None:
-    """Add them once, however many programs are built in one process."""
     from kept.cli.commands import memory_history, memory_pages, providers
 
-    memory_history.add_to(app)
-    memory_pages.add_to(app)
-    providers.add_to(app)
+    join_groups(app, memory_history.app, memory_pages.app, providers.shared)
+    program.add_typer(app, name="memory")
 
 
 @app.command()

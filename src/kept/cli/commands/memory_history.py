@@ -5,24 +5,20 @@ from typing import Annotated
 import typer
 
 from kept.cli.commands.memory import TargetOption, show_outcome
-from kept.cli.terminal import JsonFlag, moment, note, open_caller, print_json, say
-from kept.cli.text import printable
+from kept.cli.terminal import JsonFlag, moment, note, open_caller, print_json, printable, say
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused
 from kept.memory.edits import EditRecord
 from kept.memory.page import preview
 from kept.operations import pages
 
+app = typer.Typer()
+
 EditArgument = Annotated[int, typer.Argument(help="The number of the edit, as `kept memory log` prints it.")]
 SIGNS = {"add": "+", "remove": "-", "replace": "~", "archive": "·"}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the group."""
-    for command in (log, diff, undo, at, search, restore):
-        app.command()(command)
-
-
+@app.command()
 def log(
     target: TargetOption = None,
     since: Annotated[
@@ -53,6 +49,7 @@ def _line(row: EditRecord, *, text: str) -> str:
     return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {shown}  [{row.origin}]"
 
 
+@app.command()
 def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with open_caller() as caller:
@@ -66,6 +63,7 @@ def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag
             say(f"{sign} {printable(line)}")
 
 
+@app.command()
 def undo(
     ledger_id: Annotated[int | None, typer.Argument(help="The edit; without it the newest one not yet undone.")] = None,
     review: Annotated[str | None, typer.Option("--review", help="All edits of one review or batch.")] = None,
@@ -85,6 +83,7 @@ def undo(
             show_outcome(outcome, as_json=False, way_back=f"redo: {result.redo_command}")
 
 
+@app.command()
 def at(
     time: Annotated[str, typer.Argument(help="A moment: 2026-11-15, 2026-11-15T18:30, yesterday, 3 days ago.")],
     target: TargetOption = None,
@@ -102,6 +101,7 @@ def at(
             say(f"  § {printable(entry)}".replace("\n", "\n    "))
 
 
+@app.command()
 def search(
     words: Annotated[list[str], typer.Argument(help="Words that the text must hold.")],
     target: TargetOption = None,
@@ -119,6 +119,7 @@ def search(
     say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
 
 
+@app.command()
 def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     with open_caller() as caller:

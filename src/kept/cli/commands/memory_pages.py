@@ -8,8 +8,20 @@ import typer
 
 from kept.app import Caller
 from kept.cli.commands.memory import TargetOption, ask_if_held, show_outcome
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, read_input, refuse, say
-from kept.cli.text import counted, printable
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    counted,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    printable,
+    read_input,
+    refuse,
+    say,
+)
 from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
 from kept.memory.edits import Target
@@ -20,14 +32,10 @@ from kept.operations import pages
 if TYPE_CHECKING:
     from kept.memory.rewrite import Proposal
 
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to the group."""
-    for command in (repair, edit, reset, export):
-        app.command()(command)
-    app.command("import")(import_)
+app = typer.Typer()
 
 
+@app.command()
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Turn a page that was changed from outside, or cannot be read, into a clean one."""
     with open_caller() as caller:
@@ -73,6 +81,7 @@ def _diff(page: Target, proposal: "Proposal") -> str:
     return printable("\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)]))
 
 
+@app.command()
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; what comes back is checked before it is kept."""
     from kept.cli.commands.editor import edited
@@ -90,6 +99,7 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
     show_outcome(outcome, as_json=as_json)
 
 
+@app.command()
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
     with open_caller() as caller:
@@ -108,6 +118,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
         say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
 
 
+@app.command()
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
     with open_caller() as caller:
@@ -115,6 +126,7 @@ def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 
+@app.command("import")
 def import_(
     file: Annotated[str, typer.Argument(help="An export, a page file, or - for standard input.")],
     target: TargetOption = None,

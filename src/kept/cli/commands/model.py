@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.terminal import JsonFlag, open_caller, print_json, say
-from kept.cli.text import printable
+from kept.cli.terminal import JsonFlag, open_caller, print_json, printable, say
 from kept.operations import models
 
 app = typer.Typer(no_args_is_help=True, help="Which models can be used: list, choose, try.", rich_markup_mode=None)

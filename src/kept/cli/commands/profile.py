@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from kept.cli import completion
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, invocation, open_caller, print_json, say
-from kept.cli.text import printable
+from kept.cli import terminal
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, invocation, open_caller, print_json, printable, say
 from kept.config.home import DEFAULT_PROFILE, find_home
 from kept.operations import profiles
 
-NameArgument = Annotated[str, typer.Argument(help="The name of the profile.", autocompletion=completion.profiles)]
+NameArgument = Annotated[
+    str, typer.Argument(help="The name of the profile.", autocompletion=terminal.complete_profiles)
+]
 
 app = typer.Typer(no_args_is_help=True, help="Separate homes for separate lives.", rich_markup_mode=None)
 

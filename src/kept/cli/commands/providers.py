@@ -2,15 +2,24 @@
 
 import sys
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kept.app import Caller
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, refuse, say
-from kept.cli.text import printable
-from kept.core.errors import Refused
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    fail,
+    join_groups,
+    note,
+    open_caller,
+    print_json,
+    printable,
+    refuse,
+    say,
+)
 from kept.core.text import JSON
 from kept.operations import providers
 
@@ -21,6 +30,8 @@ if TYPE_CHECKING:
     from kept.providers.status import ChosenStatus
 
 app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
+shared = typer.Typer()
+"""The commands that `kept memory` has too."""
 
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="An answer as KEY=VALUE; may be repeated.")]
 NameArgument = Annotated[str | None, typer.Argument(help="The provider; without it you choose from a list.")]
@@ -28,25 +39,13 @@ NameArgument = Annotated[str | None, typer.Argument(help="The provider; without 
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in a module of their own."""
-    _add_the_rest()
+    from kept.cli.commands import providers_outbox
+
+    join_groups(app, shared, providers_outbox.app)
     program.add_typer(app, name="providers")
 
 
-@cache
-def _add_the_rest() -> None:
-    """Add them once, however many programs are built in one process."""
-    from kept.cli.commands import providers_outbox
-
-    add_to(app)
-    providers_outbox.add_to(app)
-
-
-def add_to(group: typer.Typer) -> None:
-    """Add the commands that `kept memory` has too."""
-    for command in (setup, status, off):
-        group.command()(command)
-
-
+@shared.command()
 def setup(
     name: NameArgument = None,
     given: SetOption = None,
@@ -74,6 +73,7 @@ def setup(
     say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
 
 
+@shared.command()
 def off(as_json: JsonFlag = False) -> None:
     """Use the built-in pages only; what waits in the outbox stays there."""
     with open_caller() as caller:
@@ -160,6 +160,7 @@ def _offer_packages(found: "Found", *, yes: bool) -> None:
         fail(f"{', '.join(wanted)} could not be installed", "install them by hand, then run setup again", code=69)
 
 
+@shared.command()
 def status(as_json: JsonFlag = False) -> None:
     """Show what is in use, what it needs, how it is, and what waits for it."""
     with open_caller() as caller:
@@ -202,43 +203,3 @@ def _show_queue(one: "ChosenStatus") -> None:
         tried = f"{item.attempts} attempts, the next at {providers.iso_or_none(item.not_before)}"
         say(printable(f"    {tried}; last error: {item.last_error}"))
         say(f"    try now: {providers.retry_command(item)}    give it up: {providers.drop_command(item)}")
-
-
-def do(
-    name: Annotated[
-        str | None, typer.Argument(metavar="COMMAND", help="Its command; without it they are listed.")
-    ] = None,
-    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="What the command is given.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Run a command of the provider in use, or list what it offers."""
-    if name is None:
-        _list_commands(as_json=as_json)
-        return
-    with open_caller() as caller:
-        answer = providers.run_command(caller, name, words or [])
-    if isinstance(answer, Refused):
-        refuse(answer, as_json=False)
-    if as_json:
-        print_json(answer.value)
-    else:
-        say(printable(answer.text))
-
-
-def _list_commands(*, as_json: bool) -> None:
-    with open_caller() as caller:
-        found = providers.list_commands(caller)
-    if isinstance(found, Refused):
-        refuse(found, as_json=False)
-    if as_json:
-        print_json(
-            [
-                {"provider": each.provider.name, "command": each.command.name, "summary": each.command.summary}
-                for each in found
-            ]
-        )
-        return
-    for each in found:
-        say(printable(f"{each.full_name:<28} {each.command.summary}"))
-    if not found:
-        say("the provider in use brings no commands")

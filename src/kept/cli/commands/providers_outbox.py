@@ -5,22 +5,29 @@ from typing import Annotated, Literal
 
 import typer
 
-from kept.cli.commands.providers import do
-from kept.cli.terminal import MOST_DAYS, JsonFlag, YesFlag, confirm, fail, open_caller, print_json, say
-from kept.cli.text import printable
+from kept.cli.terminal import (
+    MOST_DAYS,
+    JsonFlag,
+    YesFlag,
+    confirm,
+    fail,
+    open_caller,
+    print_json,
+    printable,
+    refuse,
+    say,
+)
+from kept.core.errors import Refused
 from kept.operations import providers
+
+app = typer.Typer()
 
 ActionArgument = Annotated[Literal["list", "retry", "drop"], typer.Argument(help="list, retry or drop.")]
 ProviderOption = Annotated[str | None, typer.Option("--provider", help="Only the writes for this provider.")]
 IdOption = Annotated[int | None, typer.Option("--id", help="Only this write.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (outbox, stats, do):
-        app.command()(command)
-
-
+@app.command()
 def outbox(
     action: ActionArgument = "list",
     provider: ProviderOption = None,
@@ -70,6 +77,7 @@ def _show_count(count: int, what: str, item_id: int | None, *, as_json: bool) ->
         say(f"{count} {what}")
 
 
+@app.command()
 def stats(
     days: Annotated[int, typer.Option("--days", min=1, max=MOST_DAYS, help="How far to look back.")] = 30,
     as_json: JsonFlag = False,
@@ -89,3 +97,44 @@ def stats(
         say(f"  latency of recall: p50 {one.recall_p50_ms:.0f} ms, p95 {one.recall_p95_ms:.0f} ms")
         say(f"  cost: about {one.recalled_tokens:,} tokens of recalled text")
         say(f"  bytes: {one.bytes_out:,} out, {one.bytes_in:,} in")
+
+
+@app.command()
+def do(
+    name: Annotated[
+        str | None, typer.Argument(metavar="COMMAND", help="Its command; without it they are listed.")
+    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="What the command is given.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a command of the provider in use, or list what it offers."""
+    if name is None:
+        _list_commands(as_json=as_json)
+        return
+    with open_caller() as caller:
+        answer = providers.run_command(caller, name, words or [])
+    if isinstance(answer, Refused):
+        refuse(answer, as_json=False)
+    if as_json:
+        print_json(answer.value)
+    else:
+        say(printable(answer.text))
+
+
+def _list_commands(*, as_json: bool) -> None:
+    with open_caller() as caller:
+        found = providers.list_commands(caller)
+    if isinstance(found, Refused):
+        refuse(found, as_json=False)
+    if as_json:
+        print_json(
+            [
+                {"provider": each.provider.name, "command": each.command.name, "summary": each.command.summary}
+                for each in found
+            ]
+        )
+        return
+    for each in found:
+        say(printable(f"{each.full_name:<28} {each.command.summary}"))
+    if not found:
+        say("the provider in use brings no commands")

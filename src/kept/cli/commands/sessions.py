@@ -1,28 +1,42 @@
 """`kept sessions`: list, read, organise, import and export past conversations."""
 
+import codecs
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
 
-from kept.cli.commands.transcript import local, say_message, say_session
 from kept.cli.terminal import (
     MOST,
     JsonFlag,
     YesFlag,
     confirm,
+    counted,
     fail,
+    indented,
+    is_styled,
+    join_groups,
+    moment,
     note,
     open_caller,
     print_json,
+    printable,
     say,
     write_lines,
 )
-from kept.cli.text import counted, printable
+from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
+from kept.core.messages import Session, StoredMessage
 from kept.core.text import dumps
 from kept.operations import sessions
+from kept.operations.search import Filters, ProfileHits, check_roles, search_many
+from kept.operations.search import search as search_conversations
+from kept.sessions.recall import said
+from kept.sessions.search import snippets
+from kept.sessions.search.discovery import unchecked
+from kept.sessions.search.snippets import Marker
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
@@ -32,10 +46,9 @@ _PROBLEMS_SHOWN = 20
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
-    from kept.cli.commands import sessions_search, sessions_upkeep
+    from kept.cli.commands import sessions_upkeep
 
-    for part in (sessions_search, sessions_upkeep):
-        part.add_to(app)
+    join_groups(app, sessions_upkeep.app)
     program.add_typer(app, name="sessions")
 
 
@@ -101,7 +114,8 @@ def _show_calls(name: str, *, as_json: bool) -> None:
     for call in found.calls:
         what = printable(f"{call.provider} {call.call}")
         took = f"{call.seconds * 1000:.0f} ms"
-        say(f"{local(call.started)}  {what:32} {took:>9}  {call.outcome}  {call.bytes_out:,} out, {call.bytes_in:,} in")
+        size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
+        say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
     if not found.calls:
         note("no external memory was asked or told anything in this session")
 
@@ -247,3 +261,119 @@ def export(
         print_json({"file": str(out), "lines": count})
     else:
         note(f"{counted(count, 'line')} in {out}")
+
+
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def local_time(epoch: float) -> str:
+    """Return a moment in the person's own zone."""
+    try:
+        return f"{from_epoch(epoch).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError, OSError):
+        return str(epoch)
+
+
+def highlight(text: str, terms: Sequence[str]) -> str:
+    """Return `text` with the found words in bold, when a person looks."""
+    wanted = snippets.pattern(terms) if is_styled() else None
+    return text if wanted is None else wanted.sub(lambda match: f"{_BOLD}{match.group()}{_PLAIN}", text)
+
+
+def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str = " ") -> None:
+    """Print one message with its id and date."""
+    head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
+    note = "" if message.state.value == "active" else f" ({message.state.value})"
+    say(f"{head}{note}")
+    say(highlight(indented(printable(said(message))), terms))
+
+
+def say_session(session: Session, *, preview: str = "") -> None:
+    """Print one session on a line or two."""
+    title = printable(session.title or snippets.one_line(preview, width=60) or "(no title)")
+    flags = " archived" if session.archived else ""
+    when_active = local_time(session.last_active or session.started)
+    messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+    say(f"{printable(session.id)}  {when_active}  {messages}  {printable(session.source)}{flags}")
+    say(f"    {title}")
+
+
+PASSAGE_CHARS = 320
+
+
+@app.command()
+def search(
+    query: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")] = 10,
+    after: Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")] = None,
+    before: Annotated[str | None, typer.Option("--before", help="Only before then.")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")] = None,
+    project: Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only inside this session.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's sessions instead of the owner's.")] = None,
+    profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find past messages by a plain question, words, "phrases", AND, OR, NOT, prefix*."""
+    if (not query) == (batch is None):
+        fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
+    with open_caller(user) as caller:
+        now = caller.app.clock.now().timestamp()
+        filters = Filters(
+            limit=limit,
+            after=None if after is None else moment(after, now=now),
+            before=None if before is None else moment(before, now=now),
+            roles=check_roles(role or ()),
+            sources=tuple(source or ()),
+            project=project,
+            session=session,
+            profiles=None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip()),
+        )
+        if batch is not None:
+            for answer in search_many(caller, _lines(batch), filters):
+                say(dumps(answer.as_line()))
+            return
+        found = search_conversations(caller, " ".join(query or ()), filters)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for hits in found.profiles:
+        show_hits(hits)
+
+
+def _lines(name: str) -> Iterator[str]:
+    if name == "-":
+        raw = sys.stdin.buffer.read()
+    else:
+        try:
+            raw = Path(name).read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {name!r}: {error.strerror}", "give a file with one query per line"
+            ) from error
+    lines = raw.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    for line in lines[:-1] if lines[-1] == b"" else lines:
+        yield line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def show_hits(hits: ProfileHits) -> None:
+    """Print the best passage of each conversation, or why there is none and what comes closest."""
+    answer, prefix = hits.conversations, f"[{hits.profile}] " if hits.profile else ""
+    if not answer.matches:
+        note(f"{prefix}nothing matched well enough; the nearest:" if answer.nearest else f"{prefix}{answer.reason}")
+        for session in answer.nearest:
+            note(
+                f"  {printable(session.id)}  {local_time(session.started)}  {printable(session.title or '(no title)')}"
+            )
+        return
+    marker = Marker(answer.found.terms)
+    for match in answer.matches:
+        text = printable(" ".join(said(match.message).split()))
+        passage = marker.around(text, width=PASSAGE_CHARS)
+        title, when = printable(match.session.title or "(no title)"), local_time(match.message.timestamp)
+        say(f"{prefix}{when}  {title}  {printable(match.session.id)} [{match.message.id}]")
+        say(highlight(indented(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
+    if answer.found.unchecked:
+        note(f"{prefix}{unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")

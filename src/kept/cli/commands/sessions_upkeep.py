@@ -4,25 +4,28 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.commands.transcript import local
+from kept.cli.commands.sessions import local_time
 from kept.cli.terminal import (
     MOST,
     MOST_DAYS,
     JsonFlag,
     YesFlag,
     confirm,
+    counted,
     fail,
     note,
     open_caller,
     print_json,
+    printable,
     refuse,
     say,
 )
-from kept.cli.text import counted, printable
 from kept.core.errors import Refused
 from kept.core.text import JSON
 from kept.operations import compaction, upkeep
 from kept.sessions.reports import Repaired
+
+app = typer.Typer()
 
 _PARTS = {
     "tables": "and indexes, bytes",
@@ -31,12 +34,7 @@ _PARTS = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands to their group."""
-    for command in (prune, stats, reindex, optimize, repair, embed, compress):
-        app.command()(command)
-
-
+@app.command()
 def prune(
     days: Annotated[
         float | None, typer.Option("--days", min=0, max=MOST_DAYS, help="Idle for more than so many days.")
@@ -76,11 +74,12 @@ def prune(
 
 def _show_plan(plan: upkeep.PrunePlan) -> None:
     for session in plan.sessions.sessions:
-        active = local(session.last_active or session.started)
+        active = local_time(session.last_active or session.started)
         messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
         say(f"{printable(session.id)}  {active}  {messages}  {printable(session.title or '(no title)')}")
 
 
+@app.command()
 def stats(as_json: JsonFlag = False) -> None:
     """Show counts, sizes by table and index, growth, and the biggest sessions."""
     with open_caller() as caller:
@@ -117,6 +116,7 @@ def _describe(vectors: upkeep.Vectors) -> str:
     return f"{found.model}, {found.covered:,} messages, {found.waiting:,} wait"
 
 
+@app.command()
 def reindex(as_json: JsonFlag = False) -> None:
     """Build the search index anew from the stored messages; others may read and write meanwhile."""
     with open_caller() as caller:
@@ -127,6 +127,7 @@ def reindex(as_json: JsonFlag = False) -> None:
         say(f"{counted(done.indexed, 'message')} indexed")
 
 
+@app.command()
 def optimize(
     vacuum: Annotated[bool, typer.Option("--vacuum", help="Also give free pages back; others wait meanwhile.")] = False,
     as_json: JsonFlag = False,
@@ -140,6 +141,7 @@ def optimize(
         say(f"{done['bytes_before']:,} bytes before, {done['bytes_after']:,} now")
 
 
+@app.command()
 def repair(as_json: JsonFlag = False) -> None:
     """Check the store and mend it: the index anew, or a damaged file put aside and its rows brought over."""
     with open_caller() as caller:
@@ -169,6 +171,7 @@ def _show_repair(report: Repaired) -> None:
         say("nothing is wrong")
 
 
+@app.command()
 def embed(
     anew: Annotated[bool, typer.Option("--anew", help="Throw the vectors away first and make all of them.")] = False,
     as_json: JsonFlag = False,
@@ -184,6 +187,7 @@ def embed(
         say(f"{done.made:,} messages got vectors; {_describe(done.vectors)}")
 
 
+@app.command()
 def compress(
     name: Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")],
     focus: Annotated[str, typer.Option("--focus", help="What the summary should give most room to.")] = "",

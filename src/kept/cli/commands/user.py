@@ -7,8 +7,7 @@ import typer
 
 from kept.cli.commands.export import write_export
 from kept.cli.commands.forget import ask_and_forget
-from kept.cli.terminal import JsonFlag, YesFlag, open_caller, print_json, refuse, say
-from kept.cli.text import counted, printable
+from kept.cli.terminal import JsonFlag, YesFlag, counted, open_caller, print_json, printable, refuse, say
 from kept.core.errors import Refused
 from kept.operations import forget as forgetting
 from kept.operations import users

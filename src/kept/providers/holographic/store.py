@@ -17,8 +17,8 @@ from kept.providers.holographic.features import (
     speaker_of,
     words,
 )
+from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sql import sql_migrations, statements
 from kept.storage.sqlite import Database
 
 Source = Literal["tool", "page", "extracted"]

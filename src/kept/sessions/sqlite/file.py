@@ -13,7 +13,7 @@ from kept.core.events import ignore
 from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import index
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import STATE_NAME, open_state
 

@@ -14,7 +14,7 @@ from kept.sessions.records import Row, fingerprint
 from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
 from kept.sessions.sqlite import file, index, message_rows, removal, session_rows
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "forgetting.sql")

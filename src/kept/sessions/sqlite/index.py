@@ -16,8 +16,7 @@ from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.sqlite import session_rows
-from kept.storage.connections import explain_sql_errors
-from kept.storage.sql import statements
+from kept.storage.connections import explain_sql_errors, statements
 from kept.storage.sqlite import Connection, Database
 
 VERSION = 3

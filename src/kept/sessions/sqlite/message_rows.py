@@ -13,7 +13,7 @@ from kept.sessions.lineage import Lineage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.session_rows import no_session
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "messages.sql")

@@ -22,7 +22,7 @@ from kept.sessions.search.postings import (
     Without,
     Word,
 )
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kept.core.ids import OWNER, SessionId, UserId, random_hex
 from kept.sessions.reports import Removed
 from kept.sessions.sqlite import index, session_rows
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection, Database
 
 SQL = statements("kept.sessions.sqlite", "removal.sql")

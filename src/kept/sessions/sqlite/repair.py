@@ -14,10 +14,9 @@ from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.sqlite.upkeep import check, log_tail
-from kept.storage.connections import connect_read_only, explain_sql_errors
+from kept.storage.connections import connect_read_only, explain_sql_errors, statements
 from kept.storage.files import explain_errors, sync_folder
 from kept.storage.maintenance import check_integrity, drop_from_schema, open_exclusively, rebuild_indexes, vacuum
-from kept.storage.sql import statements
 from kept.storage.sqlite import Connection, Database
 from kept.storage.state import open_state
 

@@ -13,7 +13,7 @@ from kept.core.ids import SessionId, UserId
 from kept.core.messages import Link, Session, Usage
 from kept.core.text import JSON, dumps
 from kept.sessions.records import session_from, session_row, storable
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kept.sessions.records import Blob, MessageRow, Print, Stored, fingerprint, 
 from kept.sessions.reports import ImportReport
 from kept.sessions.sqlite import message_rows, removal, session_rows
 from kept.sessions.sqlite.file import SessionFile
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 TASK = "importing messages"

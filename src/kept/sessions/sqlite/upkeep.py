@@ -15,8 +15,8 @@ from kept.sessions.reports import Coverage, Finding, Pruned, Removed
 from kept.sessions.sqlite import file, index, message_rows, removal, session_rows, vectors
 from kept.sessions.sqlite.session_rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.connections import statements
 from kept.storage.maintenance import check_integrity
-from kept.storage.sql import statements
 from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "upkeep.sql")

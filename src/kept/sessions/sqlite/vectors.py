@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.sessions.embedding.models import unit
 from kept.sessions.reports import Coverage
-from kept.storage.sql import statements
+from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from kept.core.errors import Reason, Refused, Unreadable
-from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.locks import hold_lock
+from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 _GITHUB_SHORT = re.compile(r"(?:github:)?([\w.-]{1,39})/([\w.-]{1,100})((?:/[\w.-]+)*)(?:@([\w./-]{1,100}))?")
 _GITHUB_PAGE = re.compile(r"/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:/tree/([\w.-]+)((?:/[\w.-]+)*))?/?")

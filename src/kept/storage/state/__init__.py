@@ -6,8 +6,8 @@ from pathlib import Path
 from kept.core.errors import ForeignDatabase
 from kept.core.events import Warned
 from kept.core.ports import EventSink
+from kept.storage.connections import Migration, sql_migrations
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sql import Migration, sql_migrations
 from kept.storage.sqlite import Database, Durability
 
 __all__ = ["APPLICATION_ID", "FALLBACK_NAME", "STATE_NAME", "open_state", "state_migrations"]
