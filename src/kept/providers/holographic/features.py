@@ -13,9 +13,20 @@ from hashlib import shake_256
 from operator import add
 
 from kept.core.text import resource_text
+from kept.core.words import stop_words as stop_words_of_question
+from kept.core.words import stop_words_by_language
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_LANGUAGES = ("en", "de", "fr", "es")
+_TELLING_WORDS = (
+    "above after again against all because before below between both down during each else ever few further get gets "
+    "getting got long more most off once other own same such then through under until while"
+)
+_TELLING = frozenset(_TELLING_WORDS.split())
+"""Stop words that tell short facts apart ("before the trip", "the same team"): a fact has few other words."""
+_ASKING = frozenset({"know"})
+"""Only in questions a stop word: "do you know …"."""
 _NEGATED = re.compile(r"n['’]t$")
 
 _SPEAKER = re.compile(r"^\s*([^\W\d_][\w'’.-]{0,30}(?: [^\W\d_][\w'’.-]{0,30})?):\s+\S")
@@ -52,37 +63,22 @@ def content_words(text: str) -> list[str]:
 
 
 def asking_words(question: str) -> list[str]:
-    """Return the distinct words of a question that are not stop words of its language; all if there are no others.
-
-    "war", "die" or "son" are stop words of one language and nouns of another. So the stop words of a language
-    other than English apply only if the question contains at least two of them, and more than English ones.
-    """
+    """Return the distinct words of a question that are not stop words of its language; all if there are no others."""
     every = list(dict.fromkeys(words(question)))
-    hits = {language: len(table.intersection(every)) for language, table in _stop_words_by_language().items()}
-    spoken = {"en", *(each for each, count in hits.items() if count >= 2 and count > hits["en"])}
-    stops = frozenset[str]().union(*(_stop_words_by_language()[each] for each in spoken))
+    stops = stop_words_of_question(every) - _TELLING | _ASKING
     return [word for word in every if word not in stops] or every
 
 
 @cache
 def stop_words() -> frozenset[str]:
-    """Return the stop words of all languages."""
-    return frozenset[str]().union(*_stop_words_by_language().values())
+    """Return the stop words of the languages in which facts are recognised; more would drop names such as Mia."""
+    return frozenset[str]().union(*(stop_words_by_language()[language] for language in _LANGUAGES)) - _TELLING
 
 
 @cache
 def framing_words() -> frozenset[str]:
     """Return words that frame a question without naming its topic, such as "kind" or "tell"."""
     return frozenset(_resource("framing_words.txt").split())
-
-
-@cache
-def _stop_words_by_language() -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for line in _resource("stop_words.txt").splitlines():
-        language, _, table = line.partition(": ")
-        found[language] = found.get(language, frozenset()) | frozenset(table.split())
-    return found
 
 
 @cache
