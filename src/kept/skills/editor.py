@@ -69,7 +69,7 @@ class SkillEditor:
         """Hold the lock of one skill; reconcile its version log with the files on entry."""
         sidecar = self.home / VERSIONS_FOLDER / f"{name}.lock"
         with hold_lock(sidecar, timeout_seconds=self.library.settings.lock_timeout_seconds):
-            self.library.versions.settle(name, iso(self.library.clock.now()))
+            self.library.versions.reconcile(name, iso(self.library.clock.now()))
             yield
 
     def begin(self, name: str, version: Version, data: Mapping[str, bytes], author: Author) -> Version:
@@ -131,7 +131,7 @@ class SkillEditor:
             path = support_file(place, change.file_path, write=True)
             if isinstance(path, Refused):
                 return path
-        known = {path: basis.data[mark] for path, mark in basis.files.items() if mark in basis.data}
+        known = {path: basis.data[checksum] for path, checksum in basis.files.items() if checksum in basis.data}
         result = compute_files(change, known)
         if isinstance(result, Refused):
             return result

@@ -63,7 +63,7 @@ def fingerprint(files: Mapping[str, str]) -> str:
     """Return a short hash that identifies exactly these files."""
     if not files:
         return NOTHING
-    text = "\n".join(f"{path}\0{mark}" for path, mark in sorted(files.items()))
+    text = "\n".join(f"{path}\0{checksum}" for path, checksum in sorted(files.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
 
 
@@ -111,10 +111,10 @@ class Versions:
     def begin(self, name: str, version: Version, data: Mapping[str, bytes]) -> Version:
         """Record a change and its bytes before the files change, and return it with its number."""
         make_folder(self._folder / name / "files")
-        for mark in {*version.before.values(), *version.after.values()}:
-            target = self._object(name, mark)
-            if mark in data and not target.exists():
-                write_atomically(target, data[mark])
+        for checksum in {*version.before.values(), *version.after.values()}:
+            target = self._object(name, checksum)
+            if checksum in data and not target.exists():
+                write_atomically(target, data[checksum])
         numbered = replace(version, number=max(self._numbers(name), default=0) + 1)
         self._write(name, numbered)
         return numbered
@@ -125,33 +125,33 @@ class Versions:
         make_folder(folder)
         # write SKILL.md last, so that a reader never sees a skill without its support files
         for path in sorted(version.touched, key=lambda path: (path == MAIN, path)):
-            mark = version.after.get(path)
-            if mark is None:
+            checksum = version.after.get(path)
+            if checksum is None:
                 with explain_errors("remove", folder / path):
                     (folder / path).unlink(missing_ok=True)
                 _remove_empty(folder, (folder / path).parent)
             else:
-                self._put(folder / path, mark, self.content(name, mark))
+                self._put(folder / path, checksum, self.content(name, checksum))
         if not version.after:
             _remove_empty(self._home, folder)
         self._prune(name)
 
-    def _put(self, target: Path, mark: str, content: bytes | None) -> None:
+    def _put(self, target: Path, checksum: str, content: bytes | None) -> None:
         if content is None:
             raise StorageError(f"the recorded bytes of {str(target)!r} are missing", "restore them from a backup")
         make_folder(target.parent)
         write_atomically(target, content, mode=0o600)
         with explain_errors("set the mode of", target):
             mode = stat.S_IMODE(target.stat().st_mode)
-            wanted = mode | stat.S_IXUSR if mark.endswith(_EXECUTABLE) else mode & ~0o111
+            wanted = mode | stat.S_IXUSR if checksum.endswith(_EXECUTABLE) else mode & ~0o111
             if mode != wanted:
                 target.chmod(wanted)
 
-    def content(self, name: str, mark: str) -> bytes | None:
+    def content(self, name: str, checksum: str) -> bytes | None:
         """Return the recorded bytes with this hash, None when they are missing."""
-        return read_bytes(self._object(name, mark))
+        return read_bytes(self._object(name, checksum))
 
-    def settle(self, name: str, now: str) -> None:
+    def reconcile(self, name: str, now: str) -> None:
         """Make the log agree with the files after a crash or an edit by hand.
 
         Files as before the last change: void it. A mixture of before and after: finish it.
@@ -186,8 +186,8 @@ class Versions:
             pieces.append("\n".join(lines))
         return "\n".join(piece for piece in pieces if piece)
 
-    def _text(self, name: str, mark: str | None) -> str:
-        content = self.content(name, mark) if mark else b""
+    def _text(self, name: str, checksum: str | None) -> str:
+        content = self.content(name, checksum) if checksum else b""
         if content is None:
             return "(the bytes are not recorded)"
         return content.decode() if is_text(content) else f"(binary, {len(content):,} bytes)"
@@ -199,8 +199,8 @@ class Versions:
             return []
         return sorted(int(entry[:-5]) for entry in entries if entry.endswith(".json") and entry[:-5].isdigit())
 
-    def _object(self, name: str, mark: str) -> Path:
-        return self._folder / name / "files" / mark.removesuffix(_EXECUTABLE)
+    def _object(self, name: str, checksum: str) -> Path:
+        return self._folder / name / "files" / checksum.removesuffix(_EXECUTABLE)
 
     def _write(self, name: str, version: Version) -> None:
         text = json.dumps(asdict(version), ensure_ascii=False, indent=1)
@@ -220,8 +220,8 @@ class Versions:
             return
         for number in numbers[: -self._kept]:
             (self._folder / name / f"{number:06d}.json").unlink(missing_ok=True)
-        marks = [mark for kept in self.of(name) for mark in (*kept.before.values(), *kept.after.values())]
-        used = {mark.removesuffix(_EXECUTABLE) for mark in marks}
+        checksums = [checksum for kept in self.of(name) for checksum in (*kept.before.values(), *kept.after.values())]
+        used = {checksum.removesuffix(_EXECUTABLE) for checksum in checksums}
         for entry in (self._folder / name / "files").iterdir():
             if entry.name not in used:
                 entry.unlink(missing_ok=True)
