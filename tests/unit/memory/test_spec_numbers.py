@@ -1,5 +1,6 @@
-"""The defaults of curated memory are those of the specification."""
+"""Numbers and small rules that the specification names: defaults, percent, previews, matching."""
 
+from kept.memory.edits import Remove
 from kept.memory.page import Page, preview
 from kept.memory.settings import MemorySettings
 
@@ -30,3 +31,11 @@ def test_a_page_is_never_more_than_full():
 def test_previews_have_eighty_characters():
     """The specification's number; a longer entry ends in an ellipsis."""
     assert [preview("x" * 80), preview("x" * 81)] == ["x" * 80, "x" * 79 + "…"]
+
+
+def test_white_space_around_a_needle_counts_where_it_matches():
+    """Only a needle that matches nowhere as it is sent is tried without its white space."""
+    page = Page(("x a", "a b"), 100)
+
+    assert page.apply(Remove(" a")).page.entries == ("a b",)
+    assert page.apply(Remove("  b ")).page.entries == ("x a",)
