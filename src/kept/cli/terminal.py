@@ -59,6 +59,10 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
     with opened() as app:
         owner = app.caller()
         chosen = user or invocation.user
+        if user is None and invocation.user is not None:
+            from kept.operations.users import require_user
+
+            require_user(owner, invocation.user)
         if chosen is None:
             yield owner
         else:

@@ -84,20 +84,23 @@ class Forgetter:
     outbox: Outbox
     pages: Path
 
-    def plan(self, plan: ForgetPlan) -> FullForgetPlan:
-        """Extend the session store's plan to the other tiers."""
-        traced = self._traced_entries(plan)
+    def plan(self, plan: ForgetPlan, *, everything: bool = False) -> FullForgetPlan:
+        """Extend the session store's plan to the other tiers; `everything` takes all that the user has there."""
+        traced = self._all_entries() if everything else self._traced_entries(plan)
         entries = [
             (target, entry)
             for target in Target
             for entry in self.memory.entries(target)
-            if (target, entry) in traced or _holds(entry, plan.texts)
+            if everything or (target, entry) in traced or _holds(entry, plan.texts)
         ]
         gone = sorted(traced.difference(entries))
         texts = [text for _, text in (*entries, *gone)]
-        return FullForgetPlan(
-            plan, tuple(entries), tuple(gone), tuple(self._pending(plan, texts)), tuple(self._backups(texts))
-        )
+        pending = self.approvals.waiting() if everything else self._pending(plan, texts)
+        return FullForgetPlan(plan, tuple(entries), tuple(gone), tuple(pending), tuple(self._backups(texts)))
+
+    def _all_entries(self) -> set[tuple[Target, str]]:
+        rows = self.memory.ledger.rows()
+        return {(row.target, text) for row in rows for text in (row.step.before, row.step.after) if text}
 
     def _traced_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
         going = set(plan.sessions)

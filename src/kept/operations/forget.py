@@ -82,7 +82,7 @@ def plan_forget_user(caller: Caller) -> ForgetProposal | Refused:
 
 
 def _propose(caller: Caller, plan: ForgetPlan, *, is_whole_user: bool = False) -> ForgetProposal | Refused:
-    whole = _forgetting(caller).plan(plan)
+    whole = _forgetting(caller).plan(plan, everything=is_whole_user)
     has_folder = is_whole_user and not caller.is_owner and caller.space.home.own.is_dir()
     if whole.is_empty and not has_folder:
         return _NOTHING

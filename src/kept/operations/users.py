@@ -67,6 +67,15 @@ def _created(caller: Caller) -> dict[UserId, str]:
     return found
 
 
+def require_user(caller: Caller, user_id: str) -> None:
+    """Raise NotFound unless the user was created or has conversations here."""
+    user = check_user_id(user_id)
+    if (caller.app.home.for_user(user).own / _CARD).exists() or user == OWNER:
+        return
+    if not caller.app.home.database.exists() or user not in caller.space.sessions.users():
+        raise NotFound(f"there is no user {user!r}", f"create it with: kept user create {user!r}")
+
+
 def create_user(caller: Caller, user_id: str) -> User | Refused:
     """Make a user with a folder of their own; one who exists already is refused."""
     caller.require(Scope.ADMIN)
