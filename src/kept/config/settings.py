@@ -32,7 +32,7 @@ class Settings:
     model: ModelSettings = field(default_factory=ModelSettings)
     """The model to talk with."""
     auxiliary: AuxiliarySettings = field(default_factory=AuxiliarySettings)
-    """Cheaper models for errands."""
+    """Cheaper models for auxiliary tasks."""
     prompt_caching: PromptCachingSettings = field(default_factory=PromptCachingSettings)
     """Cache markers for endpoints that want them."""
     context: ContextSettings = field(default_factory=ContextSettings)

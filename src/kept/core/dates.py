@@ -1,4 +1,4 @@
-"""Dates as people write them, read as stretches of time in UTC."""
+"""Natural-language dates ("last week", "in March", "vor 3 Tagen"), parsed to time spans in UTC."""
 
 import re
 from calendar import isleap, monthrange
@@ -48,13 +48,13 @@ _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time, from `start` up to but not including `end`, in epoch seconds."""
+    """A time span from `start` up to but not including `end`, in epoch seconds."""
 
     start: float
     end: float
 
     def distance(self, moment: float) -> float:
-        """Return the seconds between `moment` and the nearest edge; 0 inside."""
+        """Return the seconds between `moment` and the nearest end of the span; 0 inside."""
         return max(self.start - moment, moment - self.end, 0.0)
 
 
@@ -215,9 +215,9 @@ def _at(now: float) -> datetime:
 
 
 def parse_date(text: str, now: float) -> Span | None:
-    """Return what `text` as a whole means ("last week", "in March", "2024-05-01"), or None.
+    """Parse the whole of `text` ("last week", "in March", "2024-05-01"), or return None.
 
-    For a filter, `after` takes the start and `before` the end of "until X", the start of any other.
+    Filters use the start of the span; only "until X" means the end.
     """
     folded = " ".join(text.lower().split())
     for words in (folded, _PREPOSITION.sub("", folded)):
@@ -230,7 +230,7 @@ def parse_date(text: str, now: float) -> Span | None:
 
 
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
-    """Return the dates that a question mentions, each with the words that say it."""
+    """Return the dates mentioned in a question, each with its words."""
     folded = text.lower()
     taken: list[tuple[int, int]] = []
     found: list[tuple[Span, str]] = []
@@ -253,12 +253,12 @@ _SLOT: Final = re.compile("[NUMWDY]")
 
 
 def translate_date(text: str) -> str:
-    """Return a date in English words, or `text` as it is when it is in none of these languages."""
+    """Translate a date to English; return `text` unchanged if it is in none of the known languages."""
     folded = " ".join(text.lower().split())
-    return _translated(folded, _DEPTH) or text
+    return _translate(folded, _DEPTH) or text
 
 
-def _translated(text: str, depth: int) -> str | None:
+def _translate(text: str, depth: int) -> str | None:
     for rule in _rules():
         match = rule.pattern.fullmatch(text)
         if match is None:
@@ -267,7 +267,7 @@ def _translated(text: str, depth: int) -> str | None:
         rest = groups.get("rest") or groups.get("before")
         if rest is None:
             return rule.english(groups)
-        said = _translated(rest, depth - 1) if depth else None
+        said = _translate(rest, depth - 1) if depth else None
         if said is not None:
             return f"{rule.said} {said}".strip()
     return None
@@ -280,7 +280,7 @@ class _Rule:
     words: Mapping[str, Sequence[tuple[re.Pattern[str], str]]]
 
     def english(self, groups: Mapping[str, str]) -> str:
-        """Return what a match says; what was left out is left out."""
+        """Return the English phrase for a match; missing optional parts are omitted."""
         slots = {slot: self._word(slot, value) for slot, value in groups.items()}
         return " ".join(
             " ".join(slots.get(word, "" if word in "NUMWDY" else word) for word in self.said.split()).split()

@@ -1,4 +1,4 @@
-"""The one tree of errors: what broke, and who must act.
+"""Errors and refusals: what failed, and who must act.
 
 KeptError
 ├── UsageError            the caller can fix it         exit 2  · HTTP 400 · shown as is
@@ -6,8 +6,8 @@ KeptError
 │   └── NotFound          nothing has that name or id   exit 2  · HTTP 404
 ├── NotAllowed            the caller lacks a scope      exit 77 · HTTP 403
 ├── StorageError          disk or database refused      exit 74 · HTTP 503 · retry later
-│   ├── Busy              someone else holds it         exit 75 · HTTP 503 · retry soon
-│   ├── Unreadable        bytes are there, not legible  exit 74 · nothing is overwritten
+│   ├── Busy              locked by another process     exit 75 · HTTP 503 · retry soon
+│   ├── Unreadable        exists but cannot be read     exit 74 · nothing is overwritten
 │   ├── ForeignDatabase   the file is another program's exit 74 · never written
 │   └── NewerDatabase     made by a newer kept          exit 74 · never touched
 ├── ModelError            an LLM endpoint failed        exit 69 · HTTP 502
@@ -15,7 +15,7 @@ KeptError
 │   ├── ModelBusy         429, 5xx, 529, time-outs      exit 69 · retried, then the next model
 │   └── ContextOverflow   handled by compaction         exit 69 · shown only when that cannot help
 ├── ProviderError         an external memory failed     exit 69 · counted, never ends a turn
-└── GivenUp               the caller waits no longer    exit 130 · what was under way is left as it was
+└── GivenUp               the caller stopped waiting    exit 130 · nothing was changed
 
 A refusal that the caller is expected to handle is a value, not an error: `Refused`.
 """
@@ -30,7 +30,7 @@ from kept.core.text import JSON
 
 
 class KeptError(Exception):
-    """Something broke; `message` says what, `remedy` what to do next."""
+    """Something failed; `message` says what, `remedy` what to do next."""
 
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
@@ -45,18 +45,18 @@ class KeptError(Exception):
 
 
 class UsageError(KeptError):
-    """The caller asked for something that cannot be, and can fix it."""
+    """The request is invalid; the caller can fix it."""
 
     exit_code = 2
     http_status = 400
 
 
 class ConfigError(UsageError):
-    """A settings file or variable holds a value that cannot be used."""
+    """A settings file or variable has an invalid value."""
 
 
 class NotFound(UsageError):
-    """Nothing has the given name or id."""
+    """There is nothing with the given name or id."""
 
     http_status = 404
 
@@ -69,20 +69,20 @@ class NotAllowed(KeptError):
 
 
 class StorageError(KeptError):
-    """The disk or the database refused."""
+    """The disk or the database failed."""
 
     exit_code = 74
     http_status = 503
 
 
 class Busy(StorageError):
-    """Another process holds what is needed, and did not let go in time."""
+    """Another process held a lock for longer than the timeout."""
 
     exit_code = 75
 
 
 class Unreadable(StorageError):
-    """The bytes exist but cannot be read or decoded; they are left as they are."""
+    """The file exists but cannot be read or decoded; it is left unchanged."""
 
 
 class ForeignDatabase(StorageError):
@@ -101,11 +101,11 @@ class ModelError(KeptError):
 
 
 class ModelRefused(ModelError):
-    """The endpoint will not serve this request, however often it is sent."""
+    """The endpoint rejects this request; a retry would not help."""
 
 
 class ModelBusy(ModelError):
-    """The endpoint is overloaded, out of reach or too slow; trying again may help."""
+    """The endpoint is overloaded, unreachable or too slow; a retry may help."""
 
     def __init__(self, message: str, remedy: str = "", *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message, remedy)
@@ -113,25 +113,25 @@ class ModelBusy(ModelError):
 
 
 class ContextOverflow(ModelError):
-    """The request is larger than the model's window."""
+    """The request is larger than the model's context window."""
 
 
 class GivenUp(KeptError):
-    """Whoever waited for it has stopped waiting."""
+    """The caller stopped waiting."""
 
     exit_code = 130
     http_status = 503
 
 
 class ProviderError(KeptError):
-    """An external memory failed; the turn goes on without it."""
+    """An external memory failed; the turn continues without it."""
 
     exit_code = 69
     http_status = 502
 
 
 class Reason(StrEnum):
-    """Why something was refused; stable words that callers may match on."""
+    """Why something was refused; the values are stable and part of the JSON output."""
 
     INVALID = "invalid"
     EMPTY = "empty"
@@ -153,7 +153,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The answer no: `error` says why, `remedy` is an instruction, `detail` what helps to follow it."""
+    """An expected refusal: `error` says why, `remedy` is an instruction, `detail` has data to follow it."""
 
     reason: Reason
     error: str
@@ -161,7 +161,7 @@ class Refused:
     detail: Mapping[str, JSON] = field(default_factory=lambda: MappingProxyType({}))
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the refusal as a tool or a command answers it."""
+        """Return the refusal as tools and commands print it."""
         return {
             "success": False,
             "error": self.error,

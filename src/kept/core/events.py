@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
 
 if TYPE_CHECKING:
-    from kept.core.messages import Usage  # a command that only reads pages needs no messages
+    from kept.core.messages import Usage  # lazy: commands that only read pages do not need messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class _Event:
 
 @dataclass(frozen=True, slots=True)
 class MemoryWritten(_Event):
-    """One applied step on a page; a batch tells one per step."""
+    """One edit of a page; a batch reports one event per step."""
 
     ledger_id: LedgerId | None
     action: str
@@ -32,7 +32,7 @@ class MemoryWritten(_Event):
 
 @dataclass(frozen=True, slots=True)
 class MemoryStaged(_Event):
-    """A write waits for a person's approval."""
+    """A write waits for approval."""
 
     pending_id: str
     target: str
@@ -42,7 +42,7 @@ class MemoryStaged(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(_Event):
-    """Something a person should know; the work goes on."""
+    """A warning for the user; work continues."""
 
     message: str
     remedy: str = ""
@@ -50,7 +50,7 @@ class Warned(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Progressed(_Event):
-    """Long work moved on; `total` is None while it is unknown."""
+    """Progress of a long task; `total` is None if it is unknown."""
 
     task: str
     done: int
@@ -75,7 +75,7 @@ class ToolStarted(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished(_Event):
-    """A tool call has its answer."""
+    """A tool call ended."""
 
     call_id: str
     name: str
@@ -86,7 +86,7 @@ class ToolFinished(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled(_Event):
-    """A model call ended; its usage is counted for `task` (main, compression, review, …)."""
+    """A model call ended; its usage counts for `task` (main, compression, review, …)."""
 
     task: str
     model: str
@@ -96,7 +96,7 @@ class ModelCalled(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Compacted(_Event):
-    """The context was made smaller; the originals stay in the store."""
+    """The context was compacted; the original messages stay in the store."""
 
     before_tokens: int
     after_tokens: int
@@ -106,13 +106,13 @@ class Compacted(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Reviewed(_Event):
-    """A background review ended; `saved` lists what it wrote, `group_id` undoes it."""
+    """A background review ended; `saved` lists its writes, which `group_id` can undo."""
 
     group_id: str
     saved: tuple[str, ...]
     staged: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
-    """What it did to skills, in a sentence each with the command that takes it back."""
+    """Its changes to skills, one sentence each, with the command that undoes it."""
 
 
 Event: TypeAlias = (

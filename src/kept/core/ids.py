@@ -10,19 +10,19 @@ LedgerId = NewType("LedgerId", int)
 UserId = NewType("UserId", str)
 
 OWNER = UserId("owner")
-"""The person whose home this is; other users exist only behind the gateway."""
+"""The owner of the home; other users exist only behind the gateway."""
 
 
 def random_hex(count: int) -> str:
-    """Return `count` random bytes in hexadecimal; `secrets` would draw in OpenSSL, 5 ms of every start."""
+    """Return `count` random bytes in hexadecimal; importing `secrets` would load OpenSSL, 5 ms of each start."""
     return os.urandom(count).hex()
 
 
 def new_session_id(now: datetime, *, hex_digits: int = 6) -> SessionId:
-    """Return `YYYYMMDD_HHMMSS_<hex>`; the gateway asks for 8 digits because it starts more at once."""
+    """Return `YYYYMMDD_HHMMSS_<hex>`; the gateway uses 8 digits because it starts more sessions per second."""
     return SessionId(f"{now.astimezone(UTC):%Y%m%d_%H%M%S}_{random_hex((hex_digits + 1) // 2)[:hex_digits]}")
 
 
 def new_group_id() -> str:
-    """Return an id for edits that belong together: one batch, one review, one import."""
+    """Return an id for a group of edits: one batch, one review, one import."""
     return random_hex(6)

@@ -1,4 +1,4 @@
-"""Messages of a conversation, as the model sees them and as the store keeps them."""
+"""Messages: in requests to a model, in its streamed answers, and in the store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from kept.core.tools import ToolSchema
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """Author role of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A stretch of text."""
+    """A piece of text."""
 
     text: str
 
@@ -39,7 +39,7 @@ Part: TypeAlias = TextPart | ImagePart
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model asked for; `arguments` is its JSON text, byte for byte."""
+    """A tool call of the model; `arguments` is its unchanged JSON text."""
 
     id: str
     name: str
@@ -48,7 +48,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as a model takes it or gives it."""
+    """One message in a request or an answer."""
 
     role: Role
     content: str | tuple[Part, ...] = ""
@@ -56,18 +56,18 @@ class Message:
     tool_call_id: str | None = None
     tool_name: str | None = None
     reasoning: str | None = None
-    """Thinking, as text or as the JSON of the blocks that must be passed back verbatim."""
+    """Thinking, as text or as the JSON of blocks that must be sent back unchanged."""
 
     @property
     def text(self) -> str:
-        """Return the textual content, parts joined by newlines."""
+        """Return the text of all parts, joined by newlines."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
 class State(StrEnum):
-    """Where a stored message stands: in the context, summarised away, or taken back."""
+    """State of a stored message: in the context, replaced by a summary, or rewound."""
 
     ACTIVE = "active"
     COMPACTED = "compacted"
@@ -75,11 +75,11 @@ class State(StrEnum):
 
 
 SUMMARY_MARKER = "[CONTEXT COMPACTION]"
-"""How the text of a summary of earlier messages begins."""
+"""The start of every summary of earlier messages."""
 
 
 class Origin(StrEnum):
-    """What made a message."""
+    """Who created a message."""
 
     PERSON = "person"
     MODEL = "model"
@@ -88,7 +88,7 @@ class Origin(StrEnum):
 
     @classmethod
     def usual(cls, role: Role) -> "Origin":
-        """Return what makes messages of this role where nothing else is said."""
+        """Return the default origin for messages of `role`."""
         match role:
             case Role.USER:
                 return cls.PERSON
@@ -102,22 +102,22 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to be appended to a session."""
+    """A message to append to a session."""
 
     message: Message
     timestamp: float
     origin: Origin
     api_content: str | None = None
-    """The exact text sent to the model where it differed from the content; replayed, never shown."""
+    """The exact text sent to the model if it differs from the content; sent again, never shown."""
     token_count: int | None = None
     external_id: str | None = None
-    """The id that the platform or the import gave it."""
+    """The id from the platform or the imported file."""
     interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as the store keeps it."""
+    """A message in the store."""
 
     id: MessageId
     session_id: SessionId
@@ -132,7 +132,7 @@ class StoredMessage:
 
 
 class Link(StrEnum):
-    """How a session came from its parent."""
+    """How a session was derived from its parent."""
 
     COMPRESSION = "compression"
     BRANCH = "branch"
@@ -160,22 +160,22 @@ class Session:
     last_active: float | None = None
     message_count: int = 0
     metadata: Mapping[str, JSON] = field(default_factory=dict)
-    """What belongs to a platform or another program: chat keys, import fields."""
+    """Data of a platform or another program: chat keys, import fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that one model call took, as the endpoint reported them."""
+    """Tokens of one model call, as reported by the endpoint."""
 
     input_tokens: int = 0
-    """Input that was neither read from nor written to the cache."""
+    """Input tokens that were neither read from nor written to the cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
 
     @property
     def prompt_tokens(self) -> int:
-        """Return everything that was sent, cached or not."""
+        """Return all input tokens, cached or not."""
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -192,14 +192,14 @@ StopReason = Literal["end", "tool_calls", "length", "refusal"]
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Everything a model is given for one answer."""
+    """A request to a model."""
 
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     max_output_tokens: int | None = None
     conversation_id: str | None = None
-    """A stable key for endpoints that route by it, so that their prefix cache is met again."""
+    """A stable routing key, so that an endpoint finds its prefix cache again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +218,18 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The connection broke and the answer begins anew; what was streamed of it before no longer counts."""
+    """The connection broke and the answer starts over; discard what was streamed so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatResponse:
-    """The whole answer; always the last thing that a stream gives."""
+    """The complete answer; always the last item of a stream."""
 
     message: Message
     usage: Usage
     stop_reason: StopReason
     model: str
-    """The model that really answered, which a fallback may have changed."""
+    """The model that answered, which may be a fallback."""
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | Restarted | ChatResponse

@@ -1,4 +1,4 @@
-"""Plugins: packages in folders and behind entry points, found without importing any."""
+"""Plugins: packages in folders and entry points, discovered without importing them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def packages(folder: Path) -> list[Path]:
-    """Return the packages in `folder`, by name; none where there is no such folder."""
+    """Return the packages in `folder`, sorted by name; empty if the folder does not exist."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if _is_package(path))
 
 
 def entry_points(group: str) -> list[EntryPoint]:
-    """Return what installed distributions offer in `group`, by name."""
+    """Return the installed entry points of `group`, sorted by name."""
     from importlib.metadata import entry_points as installed
 
     return sorted(installed(group=group), key=lambda point: point.name)
 
 
 def import_package(package: Path, name: str) -> ModuleType:
-    """Import a package that stands on no path, as `name`; one that fails leaves nothing behind."""
+    """Import a package outside `sys.path` as `name`; a failed import leaves nothing in `sys.modules`."""
     spec = importlib.util.spec_from_file_location(
         name, package / "__init__.py", submodule_search_locations=[str(package)]
     )
@@ -45,5 +45,5 @@ def import_package(package: Path, name: str) -> ModuleType:
 def _is_package(path: Path) -> bool:
     try:
         return (path / "__init__.py").is_file()
-    except OSError:  # a folder that may not be looked into hides itself, not its neighbours
+    except OSError:  # an unreadable folder hides only itself
         return False

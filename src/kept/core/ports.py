@@ -1,9 +1,8 @@
-"""Every port on one page: what the inside needs, named for what the caller wants.
+"""All ports on one page, named for what their callers need.
 
-Plugin base classes with default hooks stand beside their tier, because plugins inherit from
-them: `providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngine). What only one
-part looks through stands in that part; a new session store meets one such page, `sessions/ports.py`
-(Sessions, of which SessionStore and NodeStore are parts).
+Plugin base classes with default hooks are in their packages, because plugins inherit from them:
+`providers/base.py` (MemoryProvider) and `context/engine.py` (ContextEngine). Ports that only one package uses are in
+that package; a new session store implements `sessions/ports.py` (Sessions, which includes SessionStore and NodeStore).
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -20,18 +19,18 @@ from kept.core.tools import Tool
 
 
 class Clock(Protocol):
-    """Tells the time, so that a test can choose it."""
+    """The time; tests can choose it."""
 
     def now(self) -> datetime:
-        """Return the present moment, in UTC."""
+        """Return the current time in UTC."""
         ...
 
 
 class EventSink(Protocol):
-    """Hears what happens. Never raises, returns at once."""
+    """Receives events. Never raises and returns at once."""
 
     def __call__(self, event: Event, /) -> None:
-        """Take note of `event`."""
+        """Receive `event`."""
         ...
 
 
@@ -69,12 +68,12 @@ class ChatModel(Protocol):
     context_length: int
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
-        """Send `request` and yield what comes back."""
+        """Send `request` and yield the answer."""
         ...
 
 
 class Completes(Protocol):
-    """A model used for one errand (summary, review, title), without streaming."""
+    """A model for auxiliary tasks (summary, review, title), without streaming."""
 
     name: str
     context_length: int
@@ -95,7 +94,7 @@ class Embeds(Protocol):
 
 
 class OffersTools(Protocol):
-    """A part that brings tools to the agent."""
+    """A component that provides tools for the agent."""
 
     def tools(self) -> Sequence[Tool]:
         """Return the tools that are available now, in a fixed order."""
@@ -139,7 +138,7 @@ class SessionStore(Protocol):
         ...
 
     def system_prompt(self, session_id: SessionId) -> str | None:
-        """Return the prompt that was stored when the session was first built."""
+        """Return the prompt that was stored when the session began."""
         ...
 
     def set_system_prompt(self, session_id: SessionId, prompt: str) -> None:
@@ -151,7 +150,7 @@ class SessionStore(Protocol):
         ...
 
     def reopen(self, session_id: SessionId) -> None:
-        """Take back the end of a session."""
+        """Mark an ended session as open again."""
         ...
 
     def rename(self, session_id: SessionId, title: str) -> str:
@@ -159,11 +158,11 @@ class SessionStore(Protocol):
         ...
 
     def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
-        """Take back that message and all after it; return how many."""
+        """Rewind that message and all after it; return how many."""
         ...
 
     def restore_rewound(self, session_id: SessionId) -> int:
-        """Bring back the newest rewound run; return how many."""
+        """Restore the newest rewound messages; return how many."""
         ...
 
     def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
@@ -188,7 +187,7 @@ class SessionStore(Protocol):
         ...
 
     def compact(self, session_id: SessionId, compaction: "Compacting", *, unit: UnitOfWork | None = None) -> SessionId:
-        """Archive what a compaction covered, in place or into a child session; return where the talk goes on."""
+        """Archive what a compaction covered, in place or into a child session; return the session that continues."""
         ...
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
@@ -200,11 +199,11 @@ class SessionStore(Protocol):
         ...
 
     def lease(self, name: str, *, holder: str, seconds: float) -> bool:
-        """Take or renew a lease across processes; False when another holder has it."""
+        """Acquire or renew a lease across processes; return False if another holder has it."""
         ...
 
     def release(self, name: str, *, holder: str) -> None:
-        """Give a lease back."""
+        """Release a lease."""
         ...
 
     def search(self, request: SearchRequest) -> Found:
@@ -221,46 +220,46 @@ class SessionStore(Protocol):
 
 
 class Compacting(Protocol):
-    """What the store must know of a compaction."""
+    """A compaction, as the store needs to know it."""
 
     @property
     def summary(self) -> Message:
-        """Return the message that stands for what was covered."""
+        """Return the message that replaces the covered messages."""
         ...
 
     @property
     def covered(self) -> Sequence[MessageId]:
-        """Return the messages that leave the context; they stay stored, searchable and readable."""
+        """Return the messages that leave the context; they stay stored and searchable."""
         ...
 
     @property
     def kept_head(self) -> Sequence[MessageId]:
-        """Return the messages carried on before the summary, in order."""
+        """Return the messages that stay before the summary, in order."""
         ...
 
     @property
     def kept_tail(self) -> Sequence[MessageId]:
-        """Return the messages carried on after the summary, in order; not always one run."""
+        """Return the messages that stay after the summary, in order; not always consecutive."""
         ...
 
     @property
     def in_place(self) -> bool:
-        """Return whether the talk goes on under the same id."""
+        """Return whether the conversation keeps its session id."""
         ...
 
     @property
     def new_session_id(self) -> SessionId | None:
-        """Return the id of the child session, when there is one."""
+        """Return the id of the child session, or None."""
         ...
 
     @property
     def timestamp(self) -> float:
-        """Return when it happened, in epoch seconds."""
+        """Return the time of the compaction in epoch seconds."""
         ...
 
 
 class NodeStore(Protocol):
-    """Keeps the lossless engine's tree of summaries."""
+    """Stores the lossless engine's tree of summaries."""
 
     def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
         """Store a node over message ids (depth 0) or node ids, and return its id."""

@@ -8,12 +8,12 @@ from kept.core.ids import MessageId, SessionId
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What is asked, and where not to look."""
+    """A query with its filters."""
 
     query: str
     limit: int = 10
     after: float | None = None
-    """Epoch seconds; natural dates are read before they come here."""
+    """Epoch seconds; natural-language dates are parsed by the caller."""
     before: float | None = None
     roles: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -22,12 +22,12 @@ class SearchRequest:
     """Search inside this session only."""
     exclude_sessions: tuple[SessionId, ...] = ()
     exclude_messages: frozenset[int] = frozenset()
-    """The active context of the conversation that asks."""
+    """The active context of the calling conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message that matched; `parts` names what its score is made of."""
+    """A message that matched; `parts` are the components of its score."""
 
     message_id: MessageId
     session_id: SessionId
@@ -47,13 +47,13 @@ class FoundSession:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Ranked sessions and messages; filled also when `abstained` says that none is good enough."""
+    """Ranked sessions and messages; also filled if `abstained` says that none is good enough."""
 
     sessions: tuple[FoundSession, ...] = ()
     messages: tuple[FoundMessage, ...] = ()
     abstained: bool = False
     terms: tuple[str, ...] = ()
     excluded: Mapping[str, int] = field(default_factory=dict)
-    """How many hits each filter took away, by the filter's name."""
+    """How many hits each filter removed, by its name."""
     unchecked: int = 0
-    """How many older messages at least may match an explicit query as well, and were too many to be read."""
+    """Lower bound of older messages that may also match an explicit query but were too many to read."""

@@ -1,7 +1,6 @@
-"""The shape of settings: what each field of a dataclass accepts, and values that fit.
+"""Settings as plain dataclasses: bounds, validation by annotations, and building from values.
 
-Settings are plain dataclasses checked here by their annotations, because building pydantic models
-costs a third of the time that a command may take to start.
+Pydantic models would take a third of the time that a command may take to start.
 """
 
 import dataclasses
@@ -24,17 +23,17 @@ class InvalidSetting(Exception):
 
 @cache
 def fields(section: type) -> Mapping[str, Any]:
-    """Return the settings of a section with their annotations, bounds included."""
+    """Return the fields of a section with their annotations, including bounds."""
     return get_type_hints(section, include_extras=True)
 
 
 def is_section(annotation: Any) -> bool:
-    """Whether a setting is a section with settings of its own."""
+    """Whether a setting is a nested section."""
     return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
 
 
 def build(section: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """Return the section with `values` in it, or raise InvalidSetting for the first that is not accepted."""
+    """Build the section from `values`, or raise InvalidSetting for the first invalid one."""
     checked = {}
     for name, value in values.items():
         annotation, key = fields(section)[name], f"{prefix}{name}"
@@ -43,11 +42,11 @@ def build(section: type, values: Mapping[str, Any], prefix: str = "") -> Any:
                 raise InvalidSetting(key, value, "a block of settings: " + ", ".join(fields(annotation)))
             checked[name] = build(annotation, value, f"{key}.")
         else:
-            checked[name] = _fitted(key, value, annotation)
+            checked[name] = _validate(key, value, annotation)
     return section(**checked)
 
 
-def _fitted(key: str, value: Any, annotation: Any) -> Any:
+def _validate(key: str, value: Any, annotation: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and _plain_type(annotation) is float:
         value = float(value)
     if not accepts(annotation, value):
@@ -60,7 +59,7 @@ def _plain_type(annotation: Any) -> Any:
 
 
 def accepts(annotation: Any, value: Any) -> bool:
-    """Whether `value` is of the annotated type and inside its bounds."""
+    """Whether `value` has the annotated type and is within its bounds."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         bounds = [bound for bound in arguments[1:] if isinstance(bound, Above | Between)]
@@ -87,7 +86,7 @@ def _is_plain(annotation: Any, value: Any) -> bool:
 
 
 def describe(annotation: Any) -> str:
-    """Return in words what a setting accepts."""
+    """Return a description of the accepted values."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return ", ".join([describe(arguments[0]), *(str(bound) for bound in arguments[1:])])
@@ -106,7 +105,7 @@ def describe(annotation: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A number from `low` to `high`, both included; None is no bound."""
+    """A number from `low` to `high`, inclusive; None means unbounded."""
 
     low: float | None
     high: float | None = None
@@ -117,7 +116,7 @@ class Between:
         return f"from {self.low:g} to {self.high:g}" if self.low is not None else f"at most {self.high:g}"
 
     def holds(self, value: float) -> bool:
-        """Whether `value` lies inside."""
+        """Whether `value` is within the bounds."""
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
@@ -131,5 +130,5 @@ class Above:
         return f"greater than {self.low:g}"
 
     def holds(self, value: float) -> bool:
-        """Whether `value` lies inside."""
+        """Whether `value` is within the bounds."""
         return value > self.low

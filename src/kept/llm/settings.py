@@ -8,7 +8,7 @@ from kept.core.settings import Above, Between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """What `model:` in the configuration may say."""
+    """The `model:` section."""
 
     default: str | None = None
     """The model to use, as `provider/name`; null takes the first that a key or a local server offers."""
@@ -19,54 +19,54 @@ class ModelSettings:
     local_path: str | None = None
     """A GGUF file that is used when no key is set and no local server answers."""
     context_length: Annotated[int, Above(0)] | None = None
-    """The size of the model's window in tokens; null takes the known one."""
+    """The context window of the model in tokens; null takes the known one."""
     max_output_tokens: Annotated[int, Above(0)] | None = None
     """The longest answer in tokens; null leaves it to the endpoint (16,000 where one must be named)."""
     temperature: Annotated[float, Between(0.0, 2.0)] | None = None
-    """The sampling temperature; null sends none, which newer models demand."""
+    """The sampling temperature; null sends none, which newer models require."""
     timeout: Annotated[float, Above(0)] = 300.0
-    """After how many seconds of silence a request counts as lost."""
+    """Seconds of silence after which a request fails."""
     retries: Annotated[int, Between(0, 20)] = 4
-    """How often an overloaded or unreachable endpoint is tried again."""
+    """How often to retry an overloaded or unreachable endpoint."""
     retry_after_limit: Annotated[float, Between(0.0)] = 60.0
-    """The longest wait in seconds that an endpoint may ask for; a longer one goes to the next model."""
+    """The longest wait in seconds that an endpoint may request; for a longer one the next model is used."""
     request_options: dict[str, Any] = field(default_factory=dict)
-    """Further fields of every request, sent as they are, e.g. `reasoning_effort: low`."""
+    """Additional fields of every request, sent unchanged, e.g. `reasoning_effort: low`."""
     prices: dict[str, dict[str, float]] = field(default_factory=dict)
     """Prices in dollars per million tokens (`input`, `output`, `cache_read`, `cache_write`) by model name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuxiliaryTask:
-    """What `auxiliary.<task>:` may say."""
+    """One task of the `auxiliary:` section."""
 
     provider: Literal["auto", "main", "openai", "anthropic", "openrouter", "local"] = "auto"
-    """Who does the errand; `auto` and `main` are the main model."""
+    """The provider for this task; `auto` and `main` use the main model."""
     model: str | None = None
     """The model's name at that provider; null takes the provider's usual one."""
     base_url: str | None = None
     """The address of the endpoint; null takes the provider's."""
     timeout: Annotated[float, Above(0)] = 120.0
-    """After how many seconds of silence the errand fails."""
+    """Seconds of silence after which the task fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuxiliarySettings:
-    """What `auxiliary:` in the configuration may say: a cheaper model for each errand."""
+    """The `auxiliary:` section: a cheaper model for each task."""
 
     compression: AuxiliaryTask = field(default_factory=AuxiliaryTask)
-    """Who summarises when the context is compacted."""
+    """Writes the summary when the context is compacted."""
     review: AuxiliaryTask = field(default_factory=AuxiliaryTask)
-    """Who reviews a conversation in the background."""
+    """Reviews a conversation in the background."""
     title: AuxiliaryTask = field(default_factory=AuxiliaryTask)
-    """Who names a session."""
+    """Names a session."""
     search_summary: AuxiliaryTask = field(default_factory=AuxiliaryTask)
-    """Who summarises what a session search found."""
+    """Summarises the results of a session search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCachingSettings:
-    """What `prompt_caching:` in the configuration may say."""
+    """The `prompt_caching:` section."""
 
     enabled: bool | Literal["auto"] = "auto"
     """Whether cache markers are sent; `auto` sends them to Claude models where they are understood."""
