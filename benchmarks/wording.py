@@ -1,87 +1,172 @@
-"""Learns the weights of src/kept/security/wording.tsv from examples; needs scikit-learn, which the project does not.
+"""Learns the weights of src/kept/security/wording.tsv from the texts in this repository; needs scikit-learn.
 
-    python benchmarks/wording.py --attacks FILE.jsonl... --benign FILE.jsonl... --ordinary FILE.jsonl... [--write]
+    pip install scikit-learn && python benchmarks/wording.py [--write] [--chat FILE.jsonl...]
 
-Each row is `{"text"}`. `--benign` are harmless texts that speak of the same things as attacks, `--ordinary` are
-messages of every day. A text of a file that is named twice counts twice: notes as short as an entry of the memory
-deserve it. The kinds of words in wording.tsv are written by hand and kept; the weights are replaced.
-The bars are set by the ordinary texts that the rules do not block: `--hold` and `--block` say how many per 10,000
-short and long ones may reach each bar when they were not learnt from (each third is scored by the other two).
+The texts are tests/corpora/attacks.jsonl and benign.jsonl, the examples in rules.toml, and texts made from the
+templates in benchmarks/texts; nothing else. The corpora are cross-validated: each fifth of them, chosen by a hash of
+the text, is scanned with weights learnt without it. `--chat` measures false alarms on ordinary messages (`{"text"}` or
+`{"content"}` rows) that were not learnt from. The kinds of words in wording.tsv are written by hand and kept. So are
+the bars: BARS was chosen so that of the chats named in docs/benchmarks.md at most 0.1 % are blocked and 1 % held.
 """
 
 import argparse
+import hashlib
 import json
 import random
-from collections import Counter, defaultdict
+import re
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kept.security.scan import read, scan
-from kept.security.wording import SHORT, WINDOW, Wording
+from kept.security import scan as scanner
+from kept.security.scan import Severity, read, scan
+from kept.security.table import table
+from kept.security.wording import WINDOW, Wording
 
-FILE = Path(__file__).parent.parent / "src" / "kept" / "security" / "wording.tsv"
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "src" / "kept" / "security" / "wording.tsv"
+CORPORA = ROOT / "tests" / "corpora"
+TEMPLATES = Path(__file__).parent / "texts"
 NOT_TELLING = frozenset(
     {".", "0", "\x7f", "test", "evil", "mallory", "com", "org", "net", "invalid", "local"}
-    | {"example", "exemple", "ejemplo", "beispiel"}
+    | {"example", "exemple", "ejemplo", "beispiel", "outside", "collect", "telegram"}
 )
-"""Words that say how an example was made up, not what it wants."""
+"""Words that show how an example was made up, not what it wants."""
 FEWEST = 3
-"""Stretches that a feature must occur in."""
+"""Windows that a feature must occur in."""
 LONGEST = 2_000
-STRENGTH, EXACTNESS = 0.2, 1e-3
+STRENGTH, EXACTNESS = 0.03, 1e-3
 STEP = 5
-"""Weights are multiples of it, so that many features share one row of the file, which is then quick to read."""
-COUNTS = {"attacks": 2, "benign": 5, "ordinary": 1}
-PARTS = 3
+"""Weights are multiples of it, so that many features share one row of the file, which is then fast to read."""
+MOST = 8_000
+COUNTS = {"attacks": 6, "benign": 6, "rule attacks": 4, "rule near misses": 5, "made attacks": 1, "made ordinary": 1}
+"""How often a text of each kind counts: hand-written ones more than those made from templates."""
+MADE_ATTACKS, MADE_ORDINARY = 1_500, 9_000
+STYLES = (("user", (1, 1, 2, 3)), ("advice", (1, 2, 4, 8, 12)), ("software", (1, 1, 2)))
+"""Kinds of ordinary messages, and how many sentences they have."""
+BARS = ((60, 150), (100, 220))
+"""The scores at which short and long texts are held, and at which they are blocked."""
+FOLDS = 5
 
 Windows = list[list[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One example."""
+
+    text: str
+    kind: str
+    explicit: bool = False
+
+    @property
+    def is_attack(self) -> bool:
+        """Tell whether it is an example of an attack."""
+        return "attacks" in self.kind
+
+    @property
+    def fold(self) -> int:
+        """Return the part of the cross-validation that leaves this text out; only the corpora are divided."""
+        if self.kind not in {"attacks", "benign"}:
+            return -1
+        return int(hashlib.sha256(self.text.encode()).hexdigest(), 16) % FOLDS
+
+
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--attacks", type=Path, nargs="+", required=True)
-    options.add_argument("--benign", type=Path, nargs="+", required=True)
-    options.add_argument("--ordinary", type=Path, nargs="+", required=True)
-    options.add_argument("--hold", type=float, nargs=2, default=(10.0, 80.0))
-    options.add_argument("--block", type=float, nargs=2, default=(2.0, 5.0))
-    options.add_argument("--most", type=int, default=8_000)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--chat", type=Path, nargs="*", default=[])
+    options.add_argument("--folds", type=int, default=FOLDS)
     options.add_argument("--write", action="store_true")
     given = options.parse_args()
-    wording = Wording(FILE.read_text(encoding="utf-8"))
-    attacks, benign, ordinary = texts(given.attacks), texts(given.benign), texts(given.ordinary)
-    examples = Examples(wording, {"attacks": attacks, "benign": benign, "ordinary": ordinary})
-    print(f"{len(examples.texts)} texts, {len(examples.names)} features")
-    unseen = [
-        (sum(map(len, each[::2])), score)
-        for each, score in zip(examples.texts, examples.crossed(given.most), strict=True)
-    ]
-    hard, plain = len(attacks), len(attacks) + len(benign)
-    quiet = [found for found, text in zip(unseen[plain:], ordinary, strict=True) if not blocked(text)]
-    short, long = range(2 * SHORT), range(2 * SHORT, 10**6)
-    bars = [(bar(quiet, low, short), bar(quiet, high, long)) for low, high in (given.hold, given.block)]
-    trial = Wording(text_of(bars, 0, 0, {}))
-    print("bars for short and long texts:", bars, "; of the texts that were not learnt from, they find")
-    for name, found in (("attacks", unseen[:hard]), ("benign", unseen[hard:plain]), ("ordinary", quiet)):
-        held, stopped = (
-            sum(score >= trial.bars(size)[which] for size, score in found) / len(found) for which in (0, 1)
-        )
-        print(f"  {name:10s} {len(found):6d}  held or blocked {held:7.2%}  blocked {stopped:7.2%}")
+    texts = [*corpus("attacks"), *corpus("benign"), *rule_examples(), *made_attacks(), *made_ordinary()]
+    examples = Examples(Wording(FILE.read_text(encoding="utf-8")), texts)
+    print(f"{len(texts)} texts, {len(examples.names)} features")
+    cross_validate(examples, given.folds)
+    source = file_text(examples.learn(range(len(texts))), examples)
+    for path in given.chat:
+        report(f"{path.name}, not learnt from", chat(path), Wording(source))
     if given.write:
-        model = examples.learnt(list(range(len(examples.texts))), given.most)
-        write(model, bars, examples)
+        FILE.write_text(source, encoding="utf-8")
 
 
-def blocked(text: str) -> bool:
-    return scan(text, allow=["wording"]).blocked
+def corpus(name: str) -> list[Text]:
+    rows = [json.loads(line) for line in (CORPORA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return list(dict.fromkeys(Text(row["text"], name, explicit=row.get("explicit", False)) for row in rows))
 
 
-def texts(paths: list[Path]) -> Counter[str]:
-    """Return each text, and how many of `paths` hold it."""
-    found: Counter[str] = Counter()
-    for path in paths:
-        lines = path.read_text(encoding="utf-8").split("\n")
-        found.update(dict.fromkeys((str(json.loads(line)["text"]) for line in lines if line.strip()), 1))
-    return found
+def rule_examples() -> list[Text]:
+    """Return the harmless near misses of the rules, and what the rules for memory entries find."""
+    blocking = [Text(rule.positive, "rule attacks") for rule in table().rules if rule.severity is Severity.BLOCK]
+    return [*blocking, *(Text(rule.negative, "rule near misses") for rule in table().rules)]
+
+
+def chat(path: Path) -> list[Text]:
+    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    found = (str(row.get("text") or row.get("content") or "") for row in rows)
+    return [Text(text, "chat") for text in found if text.strip()]
+
+
+def made_attacks() -> list[Text]:
+    """Return attacks made from the templates: one sentence, sometimes two."""
+    languages, fill, dice = templates("attacks", seed=2)
+    made = []
+    for language in dice.choices(list(languages), [8, 1, 1, 1, 1], k=MADE_ATTACKS):
+        sentences = map(fill, dice.sample(languages[language]["attack"], dice.choice((1, 1, 1, 2))))
+        made.append(Text(capitalize(" ".join(sentences)), "made attacks"))
+    return list(dict.fromkeys(made))
+
+
+def made_ordinary() -> list[Text]:
+    """Return ordinary messages made from the templates: of people, of assistants, and of programs."""
+    languages, fill, dice = templates("ordinary", seed=1)
+    made = []
+    for language in dice.choices(list(languages), [12, 1, 1, 1, 1], k=MADE_ORDINARY):
+        style, sizes = dice.choices(STYLES, [3, 5, 2])[0]
+        known = languages[language][style]
+        sentences = map(fill, dice.sample(known, min(dice.choice(sizes), len(known))))
+        made.append(Text(capitalize(dice.choice((" ", "\n- ", "\n\n")).join(sentences)), "made ordinary"))
+    return list(dict.fromkeys(made))
+
+
+def templates(name: str, *, seed: int) -> tuple[dict[str, Any], Any, random.Random]:
+    """Return the templates of each language, a function that fills the slots of one, and the dice for both."""
+    found = tomllib.loads((TEMPLATES / f"{name}.toml").read_text(encoding="utf-8"))
+    slots, dice = found.pop("slots"), random.Random(seed)
+
+    def fill(template: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda slot: str(dice.choice(slots[slot[1]])), template)
+
+    return found, fill, dice
+
+
+def capitalize(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def cross_validate(examples: "Examples", folds: int) -> None:
+    """Print what the scanner finds in texts that the weights were not learnt from, beside the rules alone."""
+    for fold in range(folds):
+        places = [place for place, text in enumerate(examples.texts) if text.fold != fold]
+        weights = Wording(file_text(examples.learn(places), examples))
+        left_out = [text for text in examples.texts if text.fold == fold]
+        for name, wording in (("rules alone", None), ("weights of the other parts", weights)):
+            report(f"part {fold + 1}, {name}", left_out, wording)
+
+
+def report(name: str, texts: list[Text], wording: Wording | None) -> None:
+    """Print the rates of the scanner with other weights than the shipped ones, or with none."""
+    allow = ["wording"] if wording is None else []
+    if wording is not None:
+        scanner.wording = lambda: wording  # type: ignore[attr-defined] # the scanner asks for its weights by this name
+    groups = defaultdict(list)
+    for text in texts:
+        groups[f"{text.kind}{', explicit' if text.explicit else ''}"].append(scan(text.text, allow=allow))
+    for group, verdicts in sorted(groups.items()):
+        blocked, held = sum(v.blocked for v in verdicts), sum(v.held for v in verdicts)
+        size = len(verdicts)
+        print(f"{name:44s} {group:18s} {size:6d}  blocked {blocked / size:7.2%}  held {held / size:7.2%}", flush=True)
 
 
 def windows(text: str) -> Windows:
@@ -91,43 +176,29 @@ def windows(text: str) -> Windows:
 
 
 class Examples:
-    """Texts as rows of features, one row for each stretch."""
+    """Texts as rows of features, one row for each window."""
 
-    def __init__(self, wording: Wording, given: dict[str, Counter[str]]) -> None:
+    def __init__(self, wording: Wording, texts: list[Text]) -> None:
         from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-not-found]
 
-        self.texts = texts = [windows(text) for each in given.values() for text in each]
-        self.answers = [name == "attacks" for name, each in given.items() for _ in each]
-        self.counts = [COUNTS[name] * times for name, each in given.items() for times in each.values()]
-        vectors = CountVectorizer(analyzer=lambda window: filter(telling, wording.features(window)), min_df=FEWEST)
-        self.rows = vectors.fit_transform([window for each in texts for window in each])
+        self.texts = texts
+        self.windows = [windows(each.text) for each in texts]
+        vectors = CountVectorizer(analyzer=lambda window: filter(is_telling, wording.features(window)), min_df=FEWEST)
+        self.rows = vectors.fit_transform([window for each in self.windows for window in each])
         self.names = vectors.get_feature_names_out()
         self.ends = [0]
-        for each in texts:
+        for each in self.windows:
             self.ends.append(self.ends[-1] + len(each))
 
-    def crossed(self, most: int) -> list[int]:
-        """Return the score of each text by weights that were not learnt from it."""
-        scores = [0] * len(self.texts)
-        places = list(range(len(self.texts)))
-        random.Random(1).shuffle(places)
-        for part in range(PARTS):
-            model = self.learnt([place for number, place in enumerate(places) if number % PARTS != part], most)
-            weights = [model.get(str(name), 0) for name in self.names]
-            total = self.rows @ weights + model[""]
-            for place in places[part::PARTS]:
-                scores[place] = max(total[self.ends[place] : self.ends[place + 1]])
-        return scores
-
-    def learnt(self, places: list[int], most: int) -> dict[str, int]:
-        """Return the weights, in hundredths, that tell attacks apart; each text counts by its heaviest stretch."""
-        answers = [self.answers[place] for place in places]
-        counts = [self.counts[place] for place in places]
-        heaviest = [self.ends[place] for place in places]
-        scores = fit(self.rows[heaviest], answers, counts).decision_function(self.rows)
-        stretches = (range(self.ends[place], self.ends[place + 1]) for place in places)
-        rows = self.rows[[max(stretch, key=scores.__getitem__) for stretch in stretches]]
-        kept = strongest(rows, fit(rows, answers, counts).coef_[0], most)
+    def learn(self, places: Any) -> dict[str, int]:
+        """Return weights in hundredths that separate the attacks at `places`; each text counts by its top window."""
+        answers = [self.texts[place].is_attack for place in places]
+        counts = [COUNTS[self.texts[place].kind] for place in places]
+        first = [self.ends[place] for place in places]
+        scores = fit(self.rows[first], answers, counts).decision_function(self.rows)
+        spans = (range(self.ends[place], self.ends[place + 1]) for place in places)
+        rows = self.rows[[max(span, key=scores.__getitem__) for span in spans]]
+        kept = strongest(rows, fit(rows, answers, counts).coef_[0])
         model = fit(rows[:, kept], answers, counts)
         weights = {
             str(self.names[place]): STEP * round(100 * weight / STEP)
@@ -136,7 +207,7 @@ class Examples:
         return {"": round(100 * model.intercept_[0]), **{name: weight for name, weight in weights.items() if weight}}
 
 
-def telling(name: str) -> bool:
+def is_telling(name: str) -> bool:
     if "@" in name[1:]:
         return False  # somebody's address
     words = name.removeprefix(". ").split(" ")
@@ -146,43 +217,36 @@ def telling(name: str) -> bool:
 def fit(rows: Any, answers: list[bool], counts: list[int]) -> Any:
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-not-found]
 
-    model = LogisticRegression(C=STRENGTH, solver="liblinear", tol=EXACTNESS)
+    model = LogisticRegression(C=STRENGTH, solver="liblinear", tol=EXACTNESS, random_state=1)
     return model.fit(rows, answers, sample_weight=counts)
 
 
-def strongest(rows: Any, weights: Any, most: int) -> list[int]:
+def strongest(rows: Any, weights: Any) -> list[int]:
     """Return the places of the features that move the most texts the furthest."""
     spread = abs(weights) * rows.sum(axis=0).A1 ** 0.5
-    return sorted(sorted(range(len(weights)), key=spread.__getitem__)[-most:])
+    return sorted(sorted(range(len(weights)), key=spread.__getitem__)[-MOST:])
 
 
-def bar(found: list[tuple[int, int]], share: float, sizes: range) -> int:
-    scores = sorted((score for size, score in found if size in sizes), reverse=True)
-    return int(scores[round(len(scores) * share / 10_000)]) + 1
+def file_text(model: dict[str, int], examples: Examples) -> str:
+    """Return the whole of wording.tsv with new weights, and the warmth below which a window is not looked at."""
+    weights = dict(model)
+    base = weights.pop("")
+    trial = Wording(assemble(base, 0, weights))
+    attacks = (each for each, text in zip(examples.windows, examples.texts, strict=True) if text.is_attack)
+    heaviest = (max(each, key=trial.weighed) for each in attacks)
+    found = [window for window in heaviest if trial.weighed(window) >= trial.bars(len(window))[0]]
+    warmth = sorted(map(trial.warmth, found))
+    return assemble(base, warmth[len(warmth) // 40], weights)
 
 
-def text_of(bars: list[tuple[int, int]], base: int, warm: int, weights: dict[str, int]) -> str:
+def assemble(base: int, warm: int, weights: dict[str, int]) -> str:
     head = FILE.read_text(encoding="utf-8").rsplit("\n\n", 2)[0]
-    limits = "".join(f"{name}\t{short}\t{long}\n" for name, (short, long) in zip(("hold", "block"), bars, strict=True))
+    limits = "".join(f"{name}\t{short}\t{long}\n" for name, (short, long) in zip(("hold", "block"), BARS, strict=True))
     shared = defaultdict(list)
     for name, weight in sorted(weights.items()):
         shared[weight].append(name)
     rows = "".join("\t".join((str(weight), *names)) + "\n" for weight, names in sorted(shared.items(), reverse=True))
     return f"{head}\n\n{limits}base\t{base}\nwarm\t{warm}\n\n{rows}"
-
-
-def write(model: dict[str, int], bars: list[tuple[int, int]], examples: Examples) -> None:
-    base = model.pop("")
-    trial = Wording(text_of(bars, base, 0, model))
-    attacks = [each for each, attack in zip(examples.texts, examples.answers, strict=True) if attack]
-    heaviest = [max(each, key=trial.weighed) for each in attacks]
-    found = [window for window in heaviest if trial.weighed(window) >= trial.bars(len(window))[0]]
-    warmth = sorted(map(trial.warmth, found))
-    warm = warmth[len(warmth) // 40]
-    FILE.write_text(text_of(bars, base, warm, model), encoding="utf-8")
-    plain = [window for each in examples.texts[len(attacks) :] for window in each]
-    share = sum(trial.warmth(window) >= warm for window in plain) / len(plain)
-    print(f"{len(model)} weights; {share:.1%} of the benign stretches are warm ({warm})")
 
 
 if __name__ == "__main__":

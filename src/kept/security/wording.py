@@ -11,7 +11,7 @@ from kept.core.text import resource_text
 WINDOW = 40
 """What is weighed at once, so that a long text gathers no more than a short one."""
 _STEP = WINDOW // 2
-SHORT, LONG = 10, 30
+SHORT, LONG = 30, 150
 """Up to so many words the lower bars count, from so many on the higher ones: more words gather more by chance."""
 _REACH = 3
 """How many kinds back a pair may begin."""

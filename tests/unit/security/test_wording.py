@@ -47,7 +47,7 @@ def test_a_stretch_weighs_what_its_features_add_up_to(small: Wording) -> None:
 
 def test_a_short_text_needs_less(small: Wording) -> None:
     """More words gather more by chance, so that the bars rise with the length, up to a bound."""
-    assert [small.bars(size) for size in (0, 10, 20, 30, 5_000)] == [
+    assert [small.bars(size) for size in (0, 30, 90, 150, 5_000)] == [
         (60, 120),
         (60, 120),
         (80, 160),
