@@ -43,7 +43,7 @@ from kept.llm.pricing import price_of
 from kept.llm.tokens import message_tokens, text_tokens
 from kept.security.secrets import redact
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 from kept.testing.clock import FixedClock
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)

@@ -19,7 +19,7 @@ from kept.core.text import JSON
 from kept.providers.holographic import HolographicProvider
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.recall import Pool, filled, locomo, pooled

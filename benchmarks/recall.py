@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.core.words import STOP_WORDS
+from kept.core.text import STOP_WORDS
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import Connection, Database
-from kept.storage.state import open_state
+from kept.storage.sqlite import Connection, Database, open_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,11 +23,11 @@ from pathlib import Path
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.core.words import STOP_WORDS
+from kept.core.text import STOP_WORDS
 from kept.sessions.search.candidates import EXHAUSTIVE, LARGE
 from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.baseline import reference_loop_processor_seconds

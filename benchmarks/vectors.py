@@ -24,8 +24,7 @@ from kept.sessions.sqlite import vectors
 from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.sqlite.vector_cache import compare
-from kept.storage.sqlite import Connection
-from kept.storage.state import open_state
+from kept.storage.sqlite import Connection, open_state
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np

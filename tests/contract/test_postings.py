@@ -23,7 +23,7 @@ from kept.sessions.search.postings import (
 )
 from kept.sessions.sqlite.postings import Fts5Analyzer, SqliteCatalog, SqlitePostings
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 from kept.testing.memory_postings import MemoryCatalog, MemoryMessage, MemoryPostings, MemorySession
 
 NOW = 1_700_000_000.0

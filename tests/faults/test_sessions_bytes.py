@@ -12,7 +12,7 @@ from kept.core.tools import ToolContext
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.tool import session_search
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 SECRETS = {
     "anthropic": "sk-ant-" + "api03-Qm9sdHMtYW5kLW51dHMtMTIzNDU2Nzg5MA",

@@ -19,7 +19,7 @@ from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.sqlite.upkeep import log_tail
 from kept.storage.sqlite import PAGE_BYTES as PAGE
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 WORDS = [
     f"{first}{second}{third}"

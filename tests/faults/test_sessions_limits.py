@@ -15,7 +15,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 from kept.testing.clock import FixedClock
 
 NAME = SessionId("a")
@@ -44,7 +44,7 @@ FULL_DISK = textwrap.dedent(
     from kept.core.search import SearchRequest
     from kept.sessions.sqlite import index
     from kept.sessions.sqlite.store import SqliteSessionStore
-    from kept.storage.state import open_state
+    from kept.storage.sqlite import open_state
 
     folder = Path(sys.argv[1])
     store = SqliteSessionStore(open_state(folder / "state.db"))

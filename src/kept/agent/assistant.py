@@ -213,7 +213,7 @@ def look_up(store: SessionStore, question: str, besides: SessionId | None = None
 
     The conversation `besides` is excluded, and so are messages that only repeat the question.
     """
-    from kept.sessions.search.snippets import Marker
+    from kept.sessions.search.occurrences import Marker
 
     excluded = (besides,) if besides is not None else ()
     try:

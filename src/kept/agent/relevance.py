@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from kept.agent.statements import strip_greeting
-from kept.core.words import UNSPACED, WORD, split_pairs, stop_words, strip_accents
+from kept.core.text import UNSPACED, WORD, split_pairs, stop_words, strip_accents
 
 _SHORT_PART: Final = re.compile(r"\b([^\W_]{1,2})-(?=[^\W_]{2})")
 """The optional hyphen of words such as e-mail and wi-fi."""

@@ -95,7 +95,7 @@ class App:
     @cached_property
     def database(self) -> Database:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
-        from kept.storage.state import open_state
+        from kept.storage.sqlite import open_state
 
         database = open_state(self.home.database, self.settings.sessions.durability, sink=self.tell)
         self._closing.callback(database.close)
@@ -153,7 +153,7 @@ class App:
     def sessions_of(self, profile: str) -> Sessions | None:
         """Return the owner's conversations in a profile, opened for reading; None where none was ever stored."""
         from kept.app.vectors import meaning_of
-        from kept.storage.state import open_state
+        from kept.storage.sqlite import open_state
 
         home = find_home(str(self.home.root), profile, {})
         if not home.database.exists():

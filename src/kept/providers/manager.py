@@ -253,7 +253,7 @@ def open_providers(
     sink: EventSink = ignore,
 ) -> ProviderManager:
     """Return a manager that keeps its data in `<folder>/state.db`; register providers, then start it."""
-    from kept.storage.state import STATE_NAME, open_state
+    from kept.storage.sqlite import STATE_NAME, open_state
 
     home = Path(folder).absolute()
     make_folder(home)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kept.core.messages import Session, StoredMessage
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
-    from kept.sessions.lineage import Lineage
+    from kept.sessions.recall import Lineage
     from kept.sessions.reports import (
         Coverage,
         Finding,

@@ -10,7 +10,7 @@ from kept.sessions.arguments import Asked
 from kept.sessions.ports import Readable
 from kept.sessions.recall import PREVIEW_CHARS, Caps, fit, said, shown, when, window_shown
 from kept.sessions.search.discovery import Asker
-from kept.sessions.search.snippets import Marker, one_line
+from kept.sessions.search.occurrences import Marker, one_line
 
 FIRST, LAST = 20, 10
 _BROWSED_BEFORE_MERGING = 6

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
-from kept.core.ids import MessageId
-from kept.core.messages import ImagePart, Session, StoredMessage
+from kept.core.ids import MessageId, SessionId
+from kept.core.messages import ImagePart, Link, Session, StoredMessage
 from kept.core.text import JSON, dumps
 from kept.sessions.ports import Readable
-from kept.sessions.search.snippets import Marker
+from kept.sessions.search.occurrences import Marker
 
 _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 0.75, 0.35, 0.45, 0.85, 2.5
 
@@ -209,3 +209,59 @@ def unavailable(error: StorageError) -> dict[str, JSON]:
         "error": f"session store unavailable: {error.message}",
         "remedy": error.remedy or "go on without past sessions; run `kept doctor` to see what is wrong",
     }
+
+
+ParentOf: TypeAlias = Callable[[SessionId], tuple[SessionId, Link | None] | None]
+ChildrenOf: TypeAlias = Callable[[SessionId], Sequence[tuple[SessionId, Link | None]]]
+
+CONVERSATION = frozenset({Link.COMPRESSION, Link.BRANCH})
+"""The links inside one conversation; a delegate or an import is a conversation of its own."""
+CHAIN = frozenset({Link.COMPRESSION})
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Walks the links between sessions; stops at a cycle, which only a damaged file can have."""
+
+    parent_of: ParentOf
+    children_of: ChildrenOf
+
+    def root(self, session_id: SessionId, links: frozenset[Link] = CONVERSATION) -> SessionId:
+        """Return the first session of the conversation."""
+        seen = {session_id}
+        here = session_id
+        while (above := self.parent_of(here)) is not None:
+            parent, link = above
+            if link not in links or parent in seen:
+                return here
+            seen.add(parent)
+            here = parent
+        return here
+
+    def family(self, session_id: SessionId, links: frozenset[Link] = CONVERSATION) -> list[SessionId]:
+        """Return every session of the conversation, the first one first."""
+        found = [self.root(session_id, links)]
+        seen = set(found)
+        for here in found:
+            for child, link in self.children_of(here):
+                if link in links and child not in seen:
+                    seen.add(child)
+                    found.append(child)
+        if session_id not in seen:
+            found.append(session_id)
+        return found
+
+    def chain(self, session_id: SessionId) -> list[SessionId]:
+        """Return the sessions that compaction made of one, the first one first."""
+        return self.family(session_id, CHAIN)
+
+    def tip(self, session_id: SessionId) -> SessionId:
+        """Return the session that continues the conversation after every compression since `session_id`."""
+        seen = {session_id}
+        here = session_id
+        while True:
+            heirs = [child for child, link in self.children_of(here) if link in CHAIN and child not in seen]
+            if not heirs:
+                return here
+            here = heirs[-1]
+            seen.add(here)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kept.core.words import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
+from kept.core.text import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
 from kept.skills.index import Facts, Skill
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -16,7 +16,7 @@ from kept.providers.outbox import Outbox
 from kept.providers.registry import ManagerContext
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import FinishedTurn
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 
 class ListedLedger:

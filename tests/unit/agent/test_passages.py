@@ -6,7 +6,7 @@ from kept.agent.assistant import PASSAGE_CHARS, look_up
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 FILLER = "The weather was mild and the meeting went on about many things that nobody remembers. " * 40
 

@@ -9,7 +9,7 @@ from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 SESSION = Session(id=SessionId("20260101_000000_abcdef"), source="cli", started=1.0)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.storage.sqlite import PAGE_BYTES
-from kept.storage.state import open_state
+from kept.storage.sqlite import PAGE_BYTES, open_state
 from kept.testing.loopback_openai import LoopbackOpenAI
 
 for package in ("numpy", "safetensors", "tokenizers"):

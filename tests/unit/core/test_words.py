@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.core.words import STOP_WORDS, UNSPACED, split_pairs, split_words, stop_words, strip_accents
+from kept.core.text import STOP_WORDS, UNSPACED, split_pairs, split_words, stop_words, strip_accents
 
 
 def test_words_are_split_at_everything_that_is_no_letter_or_digit():

@@ -5,7 +5,7 @@ import pytest
 
 from kept.core.ids import OWNER
 from kept.providers.outbox import Outbox, Write, new_holder
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 from kept.testing.clock import FixedClock
 
 

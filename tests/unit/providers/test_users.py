@@ -19,8 +19,7 @@ from kept.providers.outbox import Outbox, Write
 from kept.providers.status import status_of
 from kept.providers.writes import FinishedTurn
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database
-from kept.storage.state import open_state, state_migrations
+from kept.storage.sqlite import Database, open_state, state_migrations
 from kept.testing.clock import FixedClock
 from kept.testing.provider_bench import ListedLedger, eventually
 from kept.testing.recording_provider import RecordingProvider

@@ -3,7 +3,7 @@
 import pytest
 
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kept.core.ids import SessionId
 from kept.core.messages import Link
-from kept.sessions.lineage import Lineage
+from kept.sessions.recall import Lineage
 
 NAMES = [SessionId(name) for name in "abcdefg"]
 

@@ -16,7 +16,7 @@ from kept.sessions.recall import tokens
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.tool import schema, session_search
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 from kept.testing.session_store_contract import Summarised
 
 START = datetime(2026, 3, 1, tzinfo=UTC).timestamp()

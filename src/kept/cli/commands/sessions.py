@@ -34,9 +34,9 @@ from kept.operations import sessions
 from kept.operations.search import Filters, ProfileHits, check_roles, search_many
 from kept.operations.search import search as search_conversations
 from kept.sessions.recall import said
-from kept.sessions.search import snippets
+from kept.sessions.search import occurrences
 from kept.sessions.search.discovery import unchecked
-from kept.sessions.search.snippets import Marker
+from kept.sessions.search.occurrences import Marker
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
@@ -276,7 +276,7 @@ def local_time(epoch: float) -> str:
 
 def highlight(text: str, terms: Sequence[str]) -> str:
     """Return `text` with the found words in bold, when a person looks."""
-    wanted = snippets.pattern(terms) if is_styled() else None
+    wanted = occurrences.pattern(terms) if is_styled() else None
     return text if wanted is None else wanted.sub(lambda match: f"{_BOLD}{match.group()}{_PLAIN}", text)
 
 
@@ -290,7 +290,7 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
 
 def say_session(session: Session, *, preview: str = "") -> None:
     """Print one session on a line or two."""
-    title = printable(session.title or snippets.one_line(preview, width=60) or "(no title)")
+    title = printable(session.title or occurrences.one_line(preview, width=60) or "(no title)")
     flags = " archived" if session.archived else ""
     when_active = local_time(session.last_active or session.started)
     messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"

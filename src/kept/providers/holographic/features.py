@@ -12,9 +12,8 @@ from functools import cache, lru_cache
 from hashlib import shake_256
 from operator import add
 
-from kept.core.text import resource_text
-from kept.core.words import stop_words as stop_words_of_question
-from kept.core.words import stop_words_by_language
+from kept.core.text import resource_text, stop_words_by_language
+from kept.core.text import stop_words as stop_words_of_question
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")

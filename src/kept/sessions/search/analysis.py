@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from kept.core.messages import SUMMARY_MARKER, Origin
-from kept.core.words import STOP_WORDS, WORD
+from kept.core.text import STOP_WORDS, WORD
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.

@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kept.core.words import WORD
+from kept.core.text import WORD
 from kept.sessions.search.analysis import clean, split
 from kept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
 from kept.sessions.search.query import All, Any, Kind, Node, Not, Term

@@ -11,7 +11,7 @@ from kept.core.text import JSON
 from kept.sessions.arguments import Asked, Sort
 from kept.sessions.ports import Readable
 from kept.sessions.recall import Caps, Passage, fit, index_shown, passage, passage_shown, when
-from kept.sessions.search.snippets import Marker
+from kept.sessions.search.occurrences import Marker
 
 CANDIDATES = 40
 """Sessions that are ranked at least where the order is by time, and at most four times the limit otherwise."""

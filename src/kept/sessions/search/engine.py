@@ -11,8 +11,8 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
-from kept.sessions.search.features import LineSimilarity, Proximity, remove_names, session_similarity
 from kept.sessions.search.filters import Filters
+from kept.sessions.search.occurrences import LineSimilarity, Proximity, remove_names, session_similarity
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
 from kept.sessions.search.query import Query, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights

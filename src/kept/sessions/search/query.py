@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.dates import DATE_NAMES, Span, find_dates
-from kept.core.words import WORD, stop_words
+from kept.core.text import WORD, stop_words
 from kept.sessions.search.analysis import (
     ASKING,
     CANONICAL,

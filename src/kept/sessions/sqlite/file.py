@@ -14,8 +14,7 @@ from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import index
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection, Database
-from kept.storage.state import STATE_NAME, open_state
+from kept.storage.sqlite import STATE_NAME, Connection, Database, open_state
 
 if TYPE_CHECKING:
     from kept.sessions.redaction import Redaction

@@ -17,8 +17,7 @@ from kept.sessions.sqlite.upkeep import check, log_tail
 from kept.storage.connections import connect_read_only, explain_sql_errors, statements
 from kept.storage.files import explain_errors, sync_folder
 from kept.storage.maintenance import check_integrity, drop_from_schema, open_exclusively, rebuild_indexes, vacuum
-from kept.storage.sqlite import Connection, Database
-from kept.storage.state import open_state
+from kept.storage.sqlite import Connection, Database, open_state
 
 SQL = statements("kept.sessions.sqlite", "repair.sql")
 log = logging.getLogger(__name__)

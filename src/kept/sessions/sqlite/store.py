@@ -14,7 +14,7 @@ from kept.core.messages import Link, NewMessage, Origin, Session, State, StoredM
 from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
-from kept.sessions.lineage import Lineage
+from kept.sessions.recall import Lineage
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import message_rows, session_rows
 from kept.sessions.sqlite.file import SessionFile

@@ -13,7 +13,7 @@ from kept.core.search import Found, SearchRequest
 from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.search.features import Proximity
+from kept.sessions.search.occurrences import Proximity
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.postings import SqlitePostings
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.snippets import Marker
+from kept.sessions.search.occurrences import Marker
 
 
 def test_the_densest_place_is_shown():

@@ -9,8 +9,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import IndexedText
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.postings import find
-from kept.storage.sqlite import Connection
-from kept.storage.state import open_state
+from kept.storage.sqlite import Connection, open_state
 
 
 @pytest.fixture

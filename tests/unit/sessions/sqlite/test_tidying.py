@@ -10,7 +10,7 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.state import open_state
+from kept.storage.sqlite import open_state
 
 _MESSAGES = 2_400
 _CHARACTERS = 175

@@ -7,8 +7,7 @@ from kept.sessions.search import filters
 from kept.sessions.search.postings import SessionFilter
 from kept.sessions.sqlite.postings import SqliteCatalog
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import Database
-from kept.storage.state import APPLICATION_ID, open_state, state_migrations
+from kept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
 
 KIM = UserId("kim")
 EVERY_SESSION = SessionFilter(None, (), None, None)
