@@ -51,7 +51,7 @@ def main() -> None:
         own = fill(app, history=asked.history, store=asked.store)
         app.memory.load()
         model = ScriptedModel(lambda _request: "ok", name="scripted/bench")
-        setattr(app.models, "chat", lambda _name=None: model)  # noqa: B010 - the one part that is stood in for
+        setattr(app.models, "chat", lambda _name=None, **_options: model)  # noqa: B010 - the one part that is stood in for
         agent = app.agent(Opening(resume=own))
         times, processor = anyio.run(turns, agent, asked.turns)
         app.close()

@@ -33,7 +33,7 @@ def opened(home, tmp_path, monkeypatch):
         app = open_app(str(home), environ={"HOME": str(tmp_path)}, sink=told.append)
         apps.append(app)
         model = ScriptedModel(script, name="scripted/test")
-        app.models.chat = lambda _name=None: model
+        app.models.chat = lambda _name=None, **_options: model
         agent = app.agent(Opening(**opening))
         agent.app, agent.told, agent.scripted = app, told, model
         return agent

@@ -32,7 +32,7 @@ def say(agent, *texts):
 
 def use_model(app, script):
     model = ScriptedModel(script, name="scripted/test")
-    app.models.chat = lambda _name=None: model
+    app.models.chat = lambda _name=None, **_options: model
     return model
 
 

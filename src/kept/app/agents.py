@@ -62,10 +62,10 @@ class AgentBuilder:
         from kept.agent.agent import Agent
 
         opening = replace(opening, user_id=self._space.user)
-        model = self._app.models.chat(model_name)
+        events = AgentEvents(sink or self._space.listeners)
+        model = self._app.models.chat(model_name, sink=events.tell)
         sessions = None if opening.incognito else self._space.sessions_or_none()
         providers = self.providers(opening) if sessions is not None and self._has_memory(opening) else None
-        events = AgentEvents(sink or self._space.listeners)
         parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
         agent = events.agent = Agent(parts, opening)
 
@@ -83,20 +83,15 @@ class AgentBuilder:
         agent.when_closed = let_go
         return agent
 
-    def _sessions(self, opening: Opening) -> Sessions | None:
-        """Return the sessions of the user who talks, None while the file cannot be used."""
-        sessions = self._app.sessions_or_none()
-        return None if sessions is None else sessions.for_user(opening.user_id)
-
     def _close_managers(self) -> None:
         for manager in self._managers:
             manager.close()
 
     def use_model(self, agent: Agent, model_name: str) -> None:
         """Let a conversation go on with another model, and all that depends on it."""
-        model = self._app.models.chat(model_name)
-        sessions = None if agent.opening.incognito else self._space.sessions_or_none()
         events = AgentEvents(agent.parts.sink, agent)
+        model = self._app.models.chat(model_name, sink=events.tell)
+        sessions = None if agent.opening.incognito else self._space.sessions_or_none()
         agent.use_parts(
             self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers, events=events)
         )
@@ -156,7 +151,7 @@ class AgentBuilder:
             catalogue=lambda: self._space.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._space.skill_tools if settings.skills.enabled else None,
-            reviewer=self._app.models.dedicated("review", model) if model is not None else None,
+            reviewer=self._app.models.dedicated("review", model, sink=told) if model is not None else None,
             titler=self._titler(model, told),
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
@@ -208,9 +203,10 @@ class AgentBuilder:
         from kept.context.window import Window
         from kept.security.secrets import redact
 
+        told = told or self._space.listeners
         found = choose_engine(self._app.settings.context.engine, home=self._app.home.path)
         if found.warning:
-            (told or self._space.listeners)(Warned(found.warning, "`kept context list` shows the engines"))
+            told(Warned(found.warning, "`kept context list` shows the engines"))
         found.engine.prepare(
             Setup(
                 window=Window(model.context_length),

@@ -191,19 +191,19 @@ class UserSpace:
     def core_tools(self, sink: EventSink | None = None) -> list[Tool]:
         """Return the tools that kept itself brings, in the order in which models see them.
 
-        `sink` hears of the model calls that a tool makes.
+        `sink` hears of the model calls that a tool makes; without one, everyone who listens to this user does.
         """
         from kept.agent.toolbox import TodoList
         from kept.agent.workspace import Workspace
         from kept.memory.tool import MemoryTool
         from kept.sessions.tool import session_search
 
-        app = self.app
+        app, told = self.app, sink or self.listeners
         search = session_search(
             lambda: self.sessions,
             app.settings.sessions,
             clock=app.clock,
-            auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(), sink=sink),
+            auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(sink=told), sink=told),
         )
         return [
             MemoryTool(self.memory, self.approvals).tool(),

@@ -139,10 +139,8 @@ class App:
         return self.owner.sessions_or_none()
 
     def open_sessions(self, user: UserId, sink: EventSink) -> Sessions:
-        """Open the conversations of one user."""
-        del sink
-        sessions = self._session_store
-        return sessions.for_user(user)
+        """Open the conversations of one user; what concerns them alone is reported to `sink`."""
+        return self._session_store.for_user(user, sink=sink)
 
     @cached_property
     def _session_store(self) -> SqliteSessionStore:

@@ -115,25 +115,27 @@ class Models:
         """Yield every model source, available or not."""
         return offers(self._settings, self._environment, probe_servers=self._probe)
 
-    def chat(self, name: str | None = None) -> ChatModel | None:
-        """Return the chat model with retries and fallbacks; None means the extractive assistant."""
+    def chat(self, name: str | None = None, *, sink: EventSink | None = None) -> ChatModel | None:
+        """Return the chat model with retries and fallbacks; None means the extractive assistant.
+
+        Retries and fallbacks are reported to `sink`, because the error may quote the conversation.
+        """
         chosen = self.choice(name)
         if chosen.is_extractive:
             return None
         first = self.bare(chosen.name, context_length=self._settings.context_length)
-        return self._add_retries(
-            first, *(self.bare(other) for other in self._settings.fallbacks if other != chosen.name)
-        )
+        others = (self.bare(other) for other in self._settings.fallbacks if other != chosen.name)
+        return self._add_retries(first, *others, sink=sink)
 
     def auxiliary(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> Completes | None:
         """Return the model for `task` (compression, review, title, search_summary), or None if there is none.
 
         Reports its calls to `sink`, so that usage is counted for the conversation that caused them.
         """
-        model = self.dedicated(task, main) or main
+        model = self.dedicated(task, main, sink=sink) or main
         return None if model is None else AuxiliaryModel(model, task=task, sink=sink or self._sink)
 
-    def dedicated(self, task: str, main: ChatModel | None) -> ChatModel | None:
+    def dedicated(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> ChatModel | None:
         """Return the model that the settings name for `task`, or None if the main model is used."""
         wanted: AuxiliaryTask = getattr(self._auxiliary, task)
         if wanted.provider in {"auto", "main"} and wanted.model is None and wanted.base_url is None:
@@ -141,7 +143,7 @@ class Models:
         name = self._auxiliary_name(wanted, main)
         if name is None:
             return None
-        return self._add_retries(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout))
+        return self._add_retries(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout), sink=sink)
 
     def bare(
         self,
@@ -201,9 +203,9 @@ class Models:
         native = VENDORS[provider].api == "anthropic"
         return lambda messages: self._mark(messages, ttl=caching.ttl, native=native)
 
-    def _add_retries(self, *models: ChatModel) -> ChatModel:
+    def _add_retries(self, *models: ChatModel, sink: EventSink | None) -> ChatModel:
         policy = RetryPolicy(retries=self._settings.retries, retry_after_limit_seconds=self._settings.retry_after_limit)
-        return RetryingModel(models, policy, sink=self._sink)
+        return RetryingModel(models, policy, sink=sink or self._sink)
 
     def _sending(self, timeout: float | None) -> Sending:
         settings = self._settings

@@ -158,10 +158,10 @@ def _open_engine(caller: Caller) -> tuple[ContextEngine, str] | Refused:
     """Return the configured engine for the configured model, and that model's name."""
     from kept.llm.tokens import message_tokens
 
-    model = caller.app.models.chat()
+    space = caller.space
+    model = caller.app.models.chat(sink=space.listeners)
     if model is None:
         return NO_MODEL
-    space = caller.space
     return space.agents.engine(model, space.sessions, count=message_tokens), model.name
 
 

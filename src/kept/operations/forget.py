@@ -13,6 +13,8 @@ from kept.core.text import dumps
 from kept.storage.files import explain_errors, make_folder, write_atomically
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.curation.forget import Forgetter, FullForgetPlan, FullForgetReport
@@ -94,11 +96,13 @@ def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
     caller.require(Scope.WRITE)
     report = _forgetting(caller).carry_out(proposal.plan)
     outcome = ForgetOutcome(report, _remove_input_history(caller), proposal.copies_not_touched)
+    reports = caller.space.home.forget_reports
     if proposal.is_whole_user and not caller.is_owner:
         caller.space.close()
         shutil.rmtree(caller.space.home.own, ignore_errors=True)
         caller.app.forget_space(caller.user)
-    _write_report(caller, outcome)
+        reports = caller.app.home.forget_reports  # the user has no folder any more
+    _write_report(caller, outcome, reports)
     return outcome
 
 
@@ -125,8 +129,7 @@ def _find_copies(caller: Caller) -> list[str]:
     return sorted(path.name for pattern in patterns for path in home.path.glob(pattern))
 
 
-def _write_report(caller: Caller, outcome: ForgetOutcome) -> None:
-    folder = caller.app.home.forget_reports if caller.is_owner else caller.app.home.path / "forgotten"
+def _write_report(caller: Caller, outcome: ForgetOutcome, folder: Path) -> None:
     make_folder(folder)
     stamp = f"{caller.app.clock.now():%Y%m%d-%H%M%S-%f}"
     write_atomically(folder / f"{stamp}.json", (dumps(outcome.as_json(), indent=2) + "\n").encode())

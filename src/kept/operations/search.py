@@ -156,7 +156,7 @@ def _open_stores(caller: Caller, filters: Filters) -> list[tuple[str, Sessions]]
         if store is None:
             caller.space.listeners(Warned(f"[{name}] no conversation is stored yet"))
         else:
-            found.append((name, store))
+            found.append((name, store.for_user(caller.user)))
     return found
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from kept.core.ids import MessageId, SessionId, UserId
     from kept.core.messages import Session, StoredMessage
+    from kept.core.ports import EventSink
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
     from kept.sessions.recall import Lineage
@@ -94,7 +95,10 @@ class Upkeep(Protocol):
         ...
 
     def sweep(self, *, days: float | None = None) -> Removed:
-        """Remove for good what has been in the trash longer than the retention time, for every user."""
+        """Remove for good what has been in the trash longer than the retention time, or than `days`.
+
+        Sessions of other users go with the retention time only, and are not reported.
+        """
         ...
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
@@ -170,8 +174,8 @@ class Sessions(Readable, SessionStore, NodeStore, Protocol):
         """Whose sessions these are."""
         ...
 
-    def for_user(self, user: UserId) -> Sessions:
-        """Return the sessions of another user in the same database; closing one closes all."""
+    def for_user(self, user: UserId, *, sink: EventSink | None = None) -> Sessions:
+        """Return the sessions of a user in the same database, reporting to `sink`; closing one closes all."""
         ...
 
     def users(self) -> list[UserId]:

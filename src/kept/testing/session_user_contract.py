@@ -216,7 +216,21 @@ class UserContract(SessionStoreContract):
         assert (found["sessions"], found["in_trash"], found["messages"], found["text_bytes"]) == (1, 0, 1, 10)
         assert found["growth"] == [{"month": "2025-06", "messages": 1, "text_bytes": 10}]
         assert found["biggest"] == [{"session_id": BOBS, "title": None, "messages": 1, "text_bytes": 10}]
-        assert store.upkeep.sweep(days=1).sessions == 1  # upkeep of the file is for all users
+
+    def test_emptying_the_trash_leaves_that_of_others(self) -> None:
+        """`days` is about one's own sessions; those of others leave with the retention time, unreported."""
+        clock = FixedClock(NOW)
+        store = self.store(clock=clock)
+        ann, bob = store.for_user(ANN), store.for_user(BOB)
+        for own, name in ((ann, ANNS), (bob, BOBS)):
+            own.create(session(name))
+            own.upkeep.delete([name])
+
+        assert bob.upkeep.sweep(days=0).sessions == 1
+        assert [one.id for one in ann.upkeep.trash()] == [ANNS]
+        clock.forward(days=60)
+        assert bob.upkeep.sweep().sessions == 0
+        assert ann.upkeep.trash() == []
 
     def test_forgetting_words_leaves_what_others_said(self) -> None:
         """Messages, titles, notes, nodes, prompts and quotations of another user stay, though they hold the words."""

@@ -1,7 +1,7 @@
 """The condition of an explicit query: as a lookup in the index, and as a test of the text."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -49,12 +49,13 @@ def compile_condition(analyzer: Analyzer, node: Node) -> Condition | None:
 
 
 def find_matching(
-    postings: Postings, condition: Condition, *, allowed: Container[int] | None, limit: int
+    postings: Postings, condition: Condition, *, allowed: Collection[int] | None, limit: int
 ) -> tuple[set[int], int]:
     """Return the messages that fulfil `condition`, and a lower bound of the older ones that were not tested."""
     if not condition.has_phrase:
         newest = postings.newest_ids(condition.lookup, limit)
-        return {number for number in newest if allowed is None or number in allowed}, int(len(newest) >= limit)
+        found = {number for number in newest if allowed is None or number in allowed}
+        return found, int(len(newest) >= limit and _has_older(allowed, newest[0]))
     phrases, below = _PhraseSearch(postings, condition), None
     for size in (min(_FIRST, limit), limit - _FIRST):
         newest = postings.newest_ids(condition.lookup, size, below=below)
@@ -64,7 +65,13 @@ def find_matching(
         below = newest[0]
         if phrases.has_enough:
             break
-    return phrases.found, phrases.unread + 1
+    assert below is not None
+    return phrases.found, phrases.unread + _has_older(allowed, below)
+
+
+def _has_older(allowed: Collection[int] | None, message_id: int) -> bool:
+    """Whether messages older than this one may be returned: those of other users must not be counted."""
+    return allowed is None or any(number < message_id for number in allowed)
 
 
 class _PhraseSearch:

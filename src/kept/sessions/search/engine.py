@@ -2,9 +2,11 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import exp
+from operator import or_
 
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
@@ -294,10 +296,21 @@ class _Search:
             sessions=tuple(sessions[:limit]),
             messages=found,
             abstained=not found or (abstains(found[0].parts, self._ranking) and not has_all_words),
-            terms=tuple(term.text for term in self._terms),
+            terms=tuple(self._shown_terms(item.line.mask for item, _ in messages[:limit])),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
         )
+
+    def _shown_terms(self, masks: Iterable[int]) -> Iterator[str]:
+        """Yield the words of the question, and corrected spellings only if a result contains them.
+
+        A correction comes from the words of all messages, which other users may have written.
+        """
+        asked = {term.text for term in self._query.terms}
+        shown = reduce(or_, masks, 0)
+        for bit, term in enumerate(self._terms):
+            if term.text in asked or shown >> bit & 1:
+                yield term.text
 
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
         head = self._filters.heads[item.line.message_id]

@@ -98,9 +98,14 @@ def read_trash(connection: Connection, *, user: UserId) -> list[Session]:
     return [session_from(row) for row in connection.execute(SQL.in_trash, (user,))]
 
 
-def find_due(connection: Connection, *, until: float) -> list[SessionId]:
-    """Return the sessions of every user that were moved to the trash up to that moment."""
-    return [SessionId(one) for (one,) in connection.execute(SQL.due, (until,))]
+def find_due(connection: Connection, *, user: UserId, until: float) -> list[SessionId]:
+    """Return the user's sessions that were moved to the trash up to that moment."""
+    return [SessionId(one) for (one,) in connection.execute(SQL.due, (until, user))]
+
+
+def find_due_of_others(connection: Connection, *, user: UserId, until: float) -> list[SessionId]:
+    """Return the sessions of all other users that were moved to the trash up to that moment."""
+    return [SessionId(one) for (one,) in connection.execute(SQL.due_of_others, (until, user))]
 
 
 def make_title_unique(connection: Connection, title: str, *, user_id: str, session_id: str) -> str:

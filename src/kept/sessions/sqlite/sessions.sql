@@ -34,7 +34,10 @@ SELECT id, source, started, user_id, profile, project, model, title, parent_sess
 FROM sessions WHERE user_id = ? AND trashed IS NOT NULL ORDER BY trashed DESC;
 
 -- name: due
-SELECT id FROM sessions WHERE trashed <= ? ORDER BY trashed DESC;
+SELECT id FROM sessions WHERE trashed <= ? AND user_id = ? ORDER BY trashed DESC;
+
+-- name: due_of_others
+SELECT id FROM sessions WHERE trashed <= ? AND user_id <> ? ORDER BY trashed DESC;
 
 -- name: end
 UPDATE sessions SET ended = ?, end_reason = ? WHERE id = ? AND ended IS NULL;

@@ -66,6 +66,8 @@ class SqliteSessionStore:
         sink: EventSink = ignore,
         meaning: "SemanticSearch | None" = None,
     ) -> None:
+        self.sink = sink
+        """Hears of the work on this user's sessions; the file reports to the sink that it was opened with."""
         if isinstance(database, SessionFile):
             self.file = database
         else:
@@ -76,9 +78,11 @@ class SqliteSessionStore:
         self.meaning = meaning
         """Vectors beside the words; None without them."""
 
-    def for_user(self, user: UserId) -> "SqliteSessionStore":
-        """Return the sessions of another user in the same open file; closing one closes all."""
-        return self if user == self.user else SqliteSessionStore(self.file, user=user, meaning=self.meaning)
+    def for_user(self, user: UserId, *, sink: EventSink | None = None) -> "SqliteSessionStore":
+        """Return the sessions of a user in the same open file; closing one closes all."""
+        if user == self.user and sink is None:
+            return self
+        return SqliteSessionStore(self.file, user=user, sink=sink or ignore, meaning=self.meaning)
 
     def users(self) -> list[UserId]:
         """Return every user who has a session in this file."""
@@ -369,4 +373,4 @@ class SqliteSessionStore:
         """Export and import."""
         from kept.sessions.sqlite.transfer import SqliteTransfer
 
-        return SqliteTransfer(self.file, user=self.user)
+        return SqliteTransfer(self.file, user=self.user, sink=self.sink)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kept.core.events import Progressed
+from kept.core.events import Progressed, ignore
 from kept.core.ids import OWNER, MessageId, SessionId, UserId
 from kept.core.messages import Session, State
+from kept.core.ports import EventSink
 from kept.core.text import JSON
 from kept.sessions.lines import (
     DEFAULT_SOURCE,
@@ -45,9 +46,10 @@ class _ReadyMessage:
 class Importing:
     """One import: remembers what each session holds, so that every line is stored once."""
 
-    def __init__(self, file: SessionFile, *, user: UserId, source: str) -> None:
+    def __init__(self, file: SessionFile, *, user: UserId, source: str, sink: EventSink) -> None:
         self._file = file
         self._user = user
+        self._sink = sink
         self._source = source
         self._stored: dict[SessionId, Stored | None] = {}
         """None marks a session that was forgotten."""
@@ -66,7 +68,7 @@ class Importing:
                 self._salt = removal.find_salt(connection) if removal.has_marks(connection) else None
                 self._take(connection, ready)
             self.report.lines += len(batch)
-            self._file.sink(Progressed(TASK, self.report.lines, total))
+            self._sink(Progressed(TASK, self.report.lines, total))
         self._link()
         self.report.problems.sort()
         return self.report
@@ -233,9 +235,10 @@ _PAGE = 1_000
 class SqliteTransfer:
     """Implements `sessions.ports.Transfer` on one file."""
 
-    def __init__(self, file: SessionFile, *, user: UserId) -> None:
+    def __init__(self, file: SessionFile, *, user: UserId, sink: EventSink = ignore) -> None:
         self._file = file
         self._user = user
+        self._sink = sink
 
     def export(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
         """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
@@ -263,7 +266,8 @@ class SqliteTransfer:
         self, lines: Iterable[bytes], *, source: str = DEFAULT_SOURCE, total: int | None = None
     ) -> ImportReport:
         """Store every line once; report bad ones with their number and skip them."""
-        return Importing(self._file, user=self._user, source=source).run(lines, total=total)
+        importing = Importing(self._file, user=self._user, source=source, sink=self._sink)
+        return importing.run(lines, total=total)
 
 
 def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> SessionLine:

@@ -67,13 +67,17 @@ class SqliteUpkeep:
             return session_rows.read_trash(connection, user=self._user)
 
     def sweep(self, *, days: float | None = None) -> Removed:
-        """Remove for good what has been in the trash longer than the retention time, for every user."""
-        kept_days = self._file.settings.trash_days if days is None else days
+        """Remove for good what has been in the trash longer than the retention time, or than `days`.
+
+        Sessions of other users go with the retention time only, because they may not return; they are not reported.
+        """
+        now, retention = self._file.now(), self._file.settings.trash_days
+        until = now - (retention if days is None else days) * DAY_SECONDS
         with self._database.reading() as connection:
-            due = session_rows.find_due(connection, until=self._file.now() - kept_days * DAY_SECONDS)
-        if not due:
-            return Removed()
-        return removal.purge_sessions(self._database, due, keep_borrowed=True)
+            own = session_rows.find_due(connection, user=self._user, until=until)
+            others = session_rows.find_due_of_others(connection, user=self._user, until=now - retention * DAY_SECONDS)
+        removal.purge_sessions(self._database, others, keep_borrowed=True)
+        return removal.purge_sessions(self._database, own, keep_borrowed=True)
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
         """Return what a prune would trash: idle for `days`, of `source`, the oldest until `most_bytes` are left."""
