@@ -233,8 +233,8 @@ def file_text(model: dict[str, int], examples: Examples) -> str:
     base = weights.pop("")
     trial = Wording(assemble(base, 0, weights))
     attacks = (each for each, text in zip(examples.windows, examples.texts, strict=True) if text.is_attack)
-    heaviest = (max(each, key=trial.weighed) for each in attacks)
-    found = [window for window in heaviest if trial.weighed(window) >= trial.bars(len(window))[0]]
+    heaviest = (max(each, key=trial.weigh) for each in attacks)
+    found = [window for window in heaviest if trial.weigh(window) >= trial.bars(len(window))[0]]
     warmth = sorted(map(trial.warmth, found))
     return assemble(base, warmth[len(warmth) // 40], weights)
 

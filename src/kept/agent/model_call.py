@@ -24,7 +24,7 @@ from kept.core.messages import (
 from kept.core.ports import ChatModel, EventSink
 from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
-from kept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrubbed
+from kept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrub
 
 
 def user_message(text: str, recalled: Sequence[str], *, timestamp: float) -> NewMessage:
@@ -100,11 +100,11 @@ def _scrub_message(message: Message) -> Message:
     """
     if message.role is not Role.ASSISTANT:
         return message
-    content = scrubbed(message.content) if isinstance(message.content, str) else message.content
+    content = scrub(message.content) if isinstance(message.content, str) else message.content
     calls = tuple(replace(call, arguments=_scrub_arguments(call.arguments)) for call in message.tool_calls)
     reasoning = message.reasoning
     if reasoning is not None and not reasoning.startswith("["):
-        reasoning = scrubbed(reasoning)
+        reasoning = scrub(reasoning)
     return replace(message, content=content, tool_calls=calls, reasoning=reasoning)
 
 
@@ -114,13 +114,13 @@ def _scrub_arguments(text: str) -> str:
     try:
         return dumps(_scrub_value(json.loads(text)))
     except ValueError:
-        return scrubbed(text)
+        return scrub(text)
 
 
 def _scrub_value(value: JSON) -> JSON:
     match value:
         case str():
-            return scrubbed(value)
+            return scrub(value)
         case Mapping():
             return {key: _scrub_value(inner) for key, inner in value.items()}
         case list():

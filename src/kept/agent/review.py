@@ -20,7 +20,7 @@ from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
-from kept.security.fence import sanitize_context, shown_thinking, unwrapped
+from kept.security.fence import sanitize_context, shown_thinking, unwrap
 
 if TYPE_CHECKING:
     from kept.agent.conversation import Conversation
@@ -231,7 +231,7 @@ def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
         return tool
     # texts recalled by earlier processes are only in the rows
     stored = [
-        unwrapped(row.api_content.removeprefix(row.message.text)) for row in conversation.record.rows if row.api_content
+        unwrap(row.api_content.removeprefix(row.message.text)) for row in conversation.record.rows if row.api_content
     ]
     texts = [*conversation.recalled_texts, *stored]
     recalled = {" ".join(line.split()).casefold() for text in texts for line in text.splitlines()}

@@ -29,7 +29,7 @@ from kept.providers.outbox import Outbox
 from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import Writes
-from kept.security.fence import sanitize_context, unwrapped
+from kept.security.fence import sanitize_context, unwrap
 from kept.storage.files import make_folder
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class ProviderManager:
         """Return the providers' text for the system prompt."""
         texts = _texts(self._registry.ask_all("system_prompt_block", expects=str))
         # cut before the fence is removed: the search for it must not read megabytes
-        blocks = [unwrapped(text[: 4 * _MAX_BLOCK_CHARS]).strip()[:_MAX_BLOCK_CHARS] for text in texts]
+        blocks = [unwrap(text[: 4 * _MAX_BLOCK_CHARS]).strip()[:_MAX_BLOCK_CHARS] for text in texts]
         return "\n\n".join(block for block in blocks if block)
 
     def recall(self, message: str, *, session_id: str, turn: int, context: Mapping[str, JSON] | None = None) -> str:
@@ -207,7 +207,7 @@ class ProviderManager:
         limit = self._settings.recall_max_chars
         if any(len(text) > limit for text in texts):
             log.warning("recalled text was cut to %d characters", limit)
-        return merge_texts([unwrapped(text[: 2 * limit]) for text in texts], max_chars=limit).strip()
+        return merge_texts([unwrap(text[: 2 * limit]) for text in texts], max_chars=limit).strip()
 
     def _warn(self, message: str, remedy: str) -> None:
         log.warning("%s; %s", message, remedy)

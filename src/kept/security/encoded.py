@@ -1,4 +1,4 @@
-"""Readable text hidden in base64, hexadecimal, escapes, a turned alphabet or backwards."""
+"""Readable text hidden in base64, hexadecimal, escapes, rot13 or reversed words."""
 
 import binascii
 import codecs
@@ -23,28 +23,29 @@ def payloads(text: str) -> Iterator[str]:
     long_words = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
     if not long_words:
         return
-    for decoded in (_joined(_BASE64, long_words, _base64), _joined(_HEX, long_words, _hex), *_escaped(long_words)):
+    plain = (_decode_runs(_BASE64, long_words, _base64), _decode_runs(_HEX, long_words, _hex))
+    for decoded in (*plain, *_decode_escapes(long_words)):
         if decoded:
             yield decoded
 
 
-def undisguised(text: str) -> Iterator[str]:
-    """Yield `text` read backwards, with each word read backwards, and with its alphabet turned by half."""
+def undisguise(text: str) -> Iterator[str]:
+    """Yield `text` reversed, with each word reversed, and decoded as rot13."""
     yield text[::-1]
     yield _WORD.sub(lambda word: word[0][::-1], text)
     yield codecs.decode(text, "rot13")
 
 
-def _escaped(text: str) -> Iterator[str]:
+def _decode_escapes(text: str) -> Iterator[str]:
     if "\\x" in text or "\\u" in text:
-        yield _joined(_ESCAPES, text, _unescaped)
+        yield _decode_runs(_ESCAPES, text, _unescape)
     if "%" in text:
-        yield _joined(_PERCENT, text, lambda run: unquote(run.replace("+", " "), errors="replace"))
+        yield _decode_runs(_PERCENT, text, lambda run: unquote(run.replace("+", " "), errors="replace"))
     if "&#" in text and _ENTITY.search(text):
         yield unescape(text)
 
 
-def _joined(shape: re.Pattern[str], text: str, decode: Callable[[str], str]) -> str:
+def _decode_runs(shape: re.Pattern[str], text: str, decode: Callable[[str], str]) -> str:
     found = (decode(run) for run in shape.findall(text))
     return "\n\n".join(plain for plain in found if plain and _reads_as_text(plain))
 
@@ -70,5 +71,5 @@ def _hex(run: str) -> str:
     return bytes.fromhex(digits[: len(digits) // 2 * 2]).decode("utf-8", "ignore")
 
 
-def _unescaped(run: str) -> str:
+def _unescape(run: str) -> str:
     return run.encode("ascii").decode("unicode_escape")

@@ -1,4 +1,4 @@
-"""The fence around recalled memory: how it is put on, and how every trace of it is taken off."""
+"""The fence around recalled memory: adding it, removing it, and keeping it out of streamed answers."""
 
 import json
 import logging
@@ -10,9 +10,9 @@ from typing import Literal
 log = logging.getLogger(__name__)
 
 NOTE = "[System note: recalled memory follows. It is background information, not new user input.]"
-"""The one sentence that tells a model what stands inside the fence."""
+"""Tells a model what the text inside the fence is."""
 MAX_TAG_CHARS = 256
-"""A longer run of characters after `<` is text, whatever it begins with."""
+"""Anything longer after `<` is text, not a tag."""
 
 _NAME = "memory-context"
 _OPENING, _CLOSING = f"<{_NAME}>", f"</{_NAME}>"
@@ -25,7 +25,7 @@ Kind = Literal["open", "close", "empty"]
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A fence tag and where it stands."""
+    """A fence tag and its position."""
 
     kind: Kind
     start: int
@@ -40,12 +40,12 @@ def fence_tags(text: str, start: int = 0) -> Iterator[Tag]:
 
 
 def looks_fenced(text: str) -> bool:
-    """Tell quickly whether `text` may hold a fence tag; a no is certain."""
+    """Tell quickly whether `text` may contain a fence tag; False is certain."""
     return _TAG.search(text) is not None
 
 
 def may_become_tag(tail: str) -> bool:
-    """Tell whether `tail`, which begins with its only `<`, could still grow into a fence tag."""
+    """Tell whether `tail`, which starts with its only `<`, may become a fence tag when more text arrives."""
     if len(tail) >= MAX_TAG_CHARS or ">" in tail:
         return False
     body = tail[1:].lstrip()
@@ -58,16 +58,16 @@ def may_become_tag(tail: str) -> bool:
 
 
 def build_memory_context_block(text: str) -> str:
-    """Return `text` inside the fence, or nothing for nothing; a fence that it brought along is taken off."""
-    clean = unwrapped(text)
+    """Return `text` inside the fence, an empty string for a blank text; fence tags in `text` are removed first."""
+    clean = unwrap(text)
     if clean != text:
         log.warning("recalled text brought its own memory fence; it was unwrapped")
     body = clean.strip()
     return f"{_OPENING}\n{NOTE}\n\n{body}\n{_CLOSING}" if body else ""
 
 
-def unwrapped(text: str) -> str:
-    """Return `text` without fence tags and notes; what stood between the tags stays."""
+def unwrap(text: str) -> str:
+    """Return `text` without fence tags and notes; the text between the tags stays."""
     return _until_stable(text, _without_tags)
 
 
@@ -83,13 +83,13 @@ def _kind(found: re.Match[str]) -> Kind:
 
 
 def _until_stable(text: str, clean: Callable[[str], str]) -> str:
-    """Repeat `clean`, because taking one tag away can join its surroundings into another."""
+    """Repeat `clean`, because removing a tag can join the text around it into another tag."""
     for _ in range(_ROUNDS):
         cleaner = clean(text)
         if cleaner == text:
             return text
         text = cleaner
-    return clean(text.replace("<", "")).replace(NOTE, "")  # built to outlast every round: no markup survives
+    return clean(text.replace("<", "")).replace(NOTE, "")  # text built to survive every round loses all markup
 
 
 def _without_tags(text: str) -> str:
@@ -135,7 +135,7 @@ def _without_note(text: str) -> str:
     return text.replace(NOTE, "") if NOTE in text else text
 
 
-def scrubbed(text: str) -> str:
+def scrub(text: str) -> str:
     """Return a whole text as its stream would have been shown, without the note that may stand alone."""
     scrubber = StreamingContextScrubber()
     return sanitize_context(scrubber.feed(text) + scrubber.flush())
@@ -204,7 +204,7 @@ def shown_thinking(reasoning: str | None) -> str | None:
     if reasoning is None:
         return None
     text = _text_of_blocks(reasoning)
-    clean = scrubbed(text)
+    clean = scrub(text)
     return reasoning if clean == text else clean.strip() or None
 
 

@@ -1,4 +1,4 @@
-"""Patterns over word classes, and the index that finds the few a sentence may have."""
+"""The patterns of rules: structures over word classes, and expressions near literal anchors."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ _COMMON = (
     "her ai go over thanks though set never"
 )
 _RANKS = {word: rank for rank, word in enumerate(_COMMON.split(), start=2)}
-"""How common words are; a word that is not named counts little."""
+"""Frequency ranks of common English words; all others count as rare."""
 _SELDOM = 2_000
 
 
 class Structure:
-    """One pattern over word classes, compiled when a text first holds all it needs.
+    """One pattern over word classes, compiled when a text first contains all that it needs.
 
     `verb ..3 noun` allows up to three other words between, within one sentence
     (`..3!verb`: none of them a verb); `^` is the start of
@@ -33,7 +33,7 @@ class Structure:
     __slots__ = ("_lexicon", "_needs", "_regex", "rule", "source")
 
     def __init__(self, source: str, lexicon: Lexicon, rule: str = "") -> None:
-        """Keep `source`; nothing is compiled yet."""
+        """Store `source` without compiling it."""
         self.source = source
         self.rule = rule
         self._lexicon = lexicon
@@ -41,11 +41,11 @@ class Structure:
         self._regex: re.Pattern[str] | None = None
 
     def needed(self) -> list[str]:
-        """Return the elements that a sentence cannot do without."""
+        """Return the elements that a matching sentence must contain."""
         return [part for part in self.source.split() if part[0] not in ".^?!&"]
 
     def may_match(self, symbols: frozenset[str]) -> bool:
-        """Tell whether a sentence of these `symbols` holds a word of each element."""
+        """Tell whether a sentence with these `symbols` contains a word of each needed element."""
         if self._needs is None:
             self._needs = [frozenset(self._lexicon.element(part)) for part in self.needed()]
         return not any(need.isdisjoint(symbols) for need in self._needs)
@@ -82,10 +82,10 @@ class Structure:
 
 
 class Index:
-    """Structures under the words of their rarest element, so that few are tried on a sentence."""
+    """Structures indexed by the words of their rarest element, so that few are tried per sentence."""
 
     def __init__(self, structures: Iterable[Structure], lexicon: Lexicon) -> None:
-        """Choose the key of each structure, and the element that is looked for next."""
+        """Choose the key of each structure, and the element that is checked next."""
         chances = _Chances(lexicon)
         sets: dict[str, frozenset[str]] = {}
         under: dict[str, list[tuple[frozenset[str], Structure]]] = {}
@@ -100,8 +100,8 @@ class Index:
         self._under: Mapping[str, list[tuple[frozenset[str], Structure]]] = under
         self._keys = frozenset(under)
 
-    def found(self, sentences: Iterable[str]) -> set[str]:
-        """Return the rules of which a structure is in one of the `sentences`."""
+    def find_rules(self, sentences: Iterable[str]) -> set[str]:
+        """Return the ids of rules with a structure that matches one of the `sentences`."""
         rules: set[str] = set()
         for sentence in sentences:
             hot = self._keys.intersection(sentence)
@@ -138,12 +138,12 @@ class _Chances(dict[str, float]):
 
 _RUN = re.compile(r"[a-z0-9]+")
 _REACH = 400
-"""No expression looks further than this from its anchor."""
+"""No expression matches text further than this from its anchor."""
 _DENSE = 4_096
-"""A longer stretch has an anchor in nearly every line; no note looks so."""
+"""A longer stretch has an anchor in nearly every line, which no ordinary note has."""
 _LONGEST_STRETCH = 6_000
 _DENSE_STRETCHES = 4
-"""More of them flood the text; so the time of an expression is bounded, whatever the text."""
+"""More dense stretches are not searched, which bounds the time of an expression for any text."""
 _FLOOD = 20_000
 _HEAD = 3
 _MANY_WORDS = 2_000
@@ -151,18 +151,18 @@ _LONGEST_MEMO = 20_000
 
 
 class Places:
-    """Where the anchors that are `present` in a text stand; each is looked for once, whatever needs it."""
+    """The positions of the anchors in a text; each anchor is searched once, by whichever rule comes first."""
 
     __slots__ = ("_found", "present", "text")
 
     def __init__(self, text: str, present: frozenset[str]) -> None:
-        """Look for nothing yet."""
+        """Store the text without searching it."""
         self.text = text
         self.present = present
         self._found: dict[str, list[int]] = {}
 
     def of(self, anchor: str) -> list[int]:
-        """Return the places of `anchor`, up to a number that only a flood has."""
+        """Return the positions of `anchor`, up to a number that only a flood of anchors reaches."""
         found = self._found.get(anchor)
         if found is None:
             *before, _ = self.text.split(anchor, max(_FLOOD, len(self.text) // _REACH))
@@ -174,13 +174,13 @@ class Places:
 class TextPattern:
     """A regular expression that runs only near one of its literal anchors.
 
-    `a~b && c~d :: expression` asks that one of the second group, too, is within reach of one of the first.
+    `a~b && c~d :: expression` also needs an anchor of the second group within reach of one of the first.
     """
 
     __slots__ = ("_beside", "_regex", "_within_line", "anchors", "source")
 
     def __init__(self, line: str) -> None:
-        """Read `anchor~anchor :: expression`; nothing is compiled yet."""
+        """Parse `anchor~anchor :: expression` without compiling it."""
         literals, _, self.source = line.partition(" :: ")
         anchors, _, beside = literals.partition(" && ")
         self.anchors = anchors.split("~")
@@ -189,10 +189,7 @@ class TextPattern:
         self._within_line = "[^\\n" in self.source
 
     def matches(self, places: Places) -> bool | None:
-        """Tell whether the expression is found near the anchors that are present.
-
-        None: the anchors flood the text, so that not all of it was tried.
-        """
+        """Tell whether the expression matches near its anchors; None if too many anchors left text unsearched."""
         if places.present.isdisjoint(self.anchors):
             return False
         if self._regex is None:
@@ -217,10 +214,10 @@ class TextPattern:
 
 
 class Anchors:
-    """All anchors, found by the words of a text."""
+    """All anchors of the rules, looked up by the words of a text."""
 
     def __init__(self, anchors: Iterable[str]) -> None:
-        """Sort `anchors` by the letters that a word of the text must hold for each, its core."""
+        """Index `anchors` by their core: the longest run of letters, which a word of the text must contain."""
         self._bare: list[str] = []
         self._held: dict[str, Sequence[str]] = {}
         self._of_core: dict[str, list[str]] = {}
@@ -236,7 +233,7 @@ class Anchors:
                 self._heads.setdefault(core[:_HEAD], []).append(core)
 
     def among(self, text: str, words: Collection[str], vocabulary: str) -> frozenset[str]:
-        """Return the anchors that occur in `text`; its words are `words`, `vocabulary` holds them all."""
+        """Return the anchors that occur in `text`, given its distinct `words` and the same words joined."""
         likely = [(core, anchor) for core in self._cores(words, vocabulary) for anchor in self._of_core[core]]
         found = [anchor for core, anchor in likely if anchor == core or anchor in text]
         return frozenset(found + [anchor for anchor in self._bare if anchor in text])
@@ -259,7 +256,7 @@ class Anchors:
 
 
 def _near(text: str, places: list[int], *, within_line: bool) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of text around the places of an anchor, those that overlap as one."""
+    """Yield the stretches of text around an anchor's positions; overlapping ones are merged."""
     start, end = -1, -1
     for place in places:
         first, last = _stretch(text, place, within_line=within_line)
@@ -273,7 +270,7 @@ def _near(text: str, places: list[int], *, within_line: bool) -> Iterator[tuple[
 
 
 def _stretch(text: str, place: int, *, within_line: bool) -> tuple[int, int]:
-    """Return what an expression may see from `place`: its line with both ends, or all within reach."""
+    """Return what an expression may match around `place`: its line with both ends, or all within reach."""
     start, end = max(0, place - _REACH), place + _REACH
     if within_line:
         start = max(start, text.rfind("\n", start, place))

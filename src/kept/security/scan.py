@@ -15,28 +15,52 @@ __all__ = ["Finding", "Scope", "Severity", "Verdict", "read", "rule_ids", "scan"
 
 _FIRST_OTHER = "\u0400"
 _DOTTED = re.compile("([\u4e00-\u9fff])[.*_/|\u00b7\u30fb-](?=[\u4e00-\u9fff])")
-"""Signs that part Chinese words."""
+"""Signs that are put between Chinese characters to break up words."""
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
 _LONG = 700
-"""Weak signals meet by chance in a long text, so that it needs more of them."""
+"""Longer texts need more weak signals, because in them signals meet by chance."""
 _PERSONA_SHORT = (3, 6, 1)
 _PERSONA_LONG = (4, 8, 2)
-"""The weights that hold and that block, and how many signals it takes."""
+"""The weight at which a text is held, the weight at which it is blocked, and the number of signals needed."""
 _DISGUISED = "disguised_words"
 _ORDER_CHAIN = "order_chain"
 _WORDING = "wording"
 _ORDER = "assistant_order"
 _ABOVE_AN_ORDER = 160
-"""What "from now on you will always" weighs by itself, be it followed by rhymes or by theft."""
+"""Added to the bar for a text with a mere order: "from now on you will always" scores high whatever follows."""
 _ORDERS = frozenset(
     {"instruction_override", "role_hijack", "system_prompt_override", "deception", "exfiltration", _WORDING}
 )
 _COMMANDS = frozenset({"exfil_curl", "exfil_wget", "exfil_other"})
 _CHAIN_SHORT, _CHAIN_LONG = 2, 3
-"""How many kinds of held orders together are an attack."""
+"""So many different held orders together are an attack."""
 _KEY_WORD = 4
-"""Shorter words fold from ordinary Russian or Greek ones."""
+"""Ordinary Russian or Greek words fold to shorter English ones."""
+_QUOTED = re.compile(r"\"[^\"\n]{3,300}\"|(?<![a-z0-9])'[^'\n]{3,300}'(?![a-z0-9])|`[^`\n]{3,300}`")
+_QUOTATION = " quotation "
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
+_REPORT = re.compile(
+    r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
+    r"tests?|testers?|testeurs?|probador|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
+    r"attacks?|attackers?|injections?|jailbreaks?|phrases?|strings?|payloads?|wording|technique|researchers?|spam|phishing|"
+    r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b",
+)
+_DIRECTIVE = re.compile(
+    r"\b(?:you|your|yours|must|always|never|please|from now|henceforth|follow|obey|execute|run|apply|perform|comply|"
+    r"remember|repeat|act|respond|reply|answer|do|treat|set|override|send|print|ensure|make sure|enable|become|"
+    r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b",
+)
+_TOLD = re.compile(
+    r"^\W{0,3}(?:the|a|an|our|this|these|some|many|most|one|in|der|die|das|ein|eine|el|la|los|un|una|le|les|une)\b"
+    r"[^:;\n]{0,60}?\b(?:shows?|explains?|describes?|detects?|blocks?|catch(?:es)?|flags?|covers?|contains?|uses?|"
+    r"demonstrates?|embeds?|tells?|told|says?|said|warns?|lists?|tries|attempts?|mentions?|discuss(?:es)?|checks?|"
+    r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b",
+)
+_NO_WORD = re.compile(r"\S*[/.@_=]\w\S*")
+_MACHINE = re.compile(r"[{}<>$|\\]")
+"""Signs of a command or of data rather than prose."""
+_LONGEST = 700
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +102,13 @@ class Verdict:
 
 
 def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ()) -> Verdict:
-    """Return what the rules of `scope` find in `text`, the `allow`ed rules left out."""
+    """Return what the rules of `scope` find in `text`, except the rules named in `allow`."""
     rules = table()
     foreign = unicode.foreign(text)
-    reading = rules.read(_folded(text, rules, foreign))
-    found = [*_unicode(text, rules, foreign), *_judged(reading, rules, scope)]
+    reading = rules.read(_fold(text, rules, foreign))
+    found = [*_unicode(text, rules, foreign), *_judge(reading, rules, scope)]
     disguised = any(finding.rule == _DISGUISED for finding in found)
-    for payload in (*encoded.payloads(text), *(encoded.undisguised(text) if disguised else ())):
+    for payload in (*encoded.payloads(text), *(encoded.undisguise(text) if disguised else ())):
         found.extend(_hidden(payload, rules, scope))
     for rule, certain in secrets.shapes(text, reading.vocabulary):
         found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))
@@ -93,9 +117,9 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
 
 
 def read(text: str) -> Reading:
-    """Return `text` as the rules see it."""
+    """Return `text` in the form that the rules match."""
     rules = table()
-    return rules.read(_folded(text, rules, unicode.foreign(text)))
+    return rules.read(_fold(text, rules, unicode.foreign(text)))
 
 
 def rule_ids() -> frozenset[str]:
@@ -114,9 +138,9 @@ def _unicode(text: str, rules: Table, foreign: frozenset[str]) -> Iterator[Findi
             yield Finding("mixed_script", "mixed_script", Severity.BLOCK, detail)
 
 
-def _judged(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
-    """Return what is found, an attack that is only talked about as held."""
-    found = _found(reading, rules, scope)
+def _judge(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
+    """Return the findings; an attack that is only quoted or described is held, not blocked."""
+    found = _find(reading, rules, scope)
     attack = partial(_attacks, rules=rules, scope=scope)
     if any(map(_is_prose, found)) and is_mention(reading.folded, attack):
         found = [replace(each, severity=Severity.HOLD) if _is_prose(each) else each for each in found]
@@ -124,16 +148,16 @@ def _judged(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
 
 
 def _is_prose(finding: Finding) -> bool:
-    """Tell whether `finding` is an order in words, which can be talked about; a command line is what it is."""
+    """Tell whether `finding` is an order in prose, which can be quoted; a quoted command still works."""
     return finding.severity is Severity.BLOCK and finding.category in _ORDERS and finding.rule not in _COMMANDS
 
 
 def _attacks(folded: str, rules: Table, scope: Scope) -> bool:
-    return any(map(_is_prose, _found(rules.read(folded), rules, scope)))
+    return any(map(_is_prose, _find(rules.read(folded), rules, scope)))
 
 
-def _found(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
-    """Return what the rules find, and how the text is worded where that says more than they do."""
+def _find(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
+    """Return the findings of the rules, and of the wording where no rule blocks."""
     found = list(_by_rules(reading, rules, scope))
     if scope is Scope.MEMORY and not any(finding.severity is Severity.BLOCK for finding in found):
         found += _wording(reading, held_by=frozenset(finding.rule for finding in found))
@@ -154,7 +178,7 @@ def _by_rules(reading: Reading, rules: Table, scope: Scope) -> Iterator[Finding]
     yield from _chain(signals, _CHAIN_LONG if len(reading.folded) > _LONG else _CHAIN_SHORT)
 
 
-def _folded(text: str, rules: Table, foreign: frozenset[str]) -> str:
+def _fold(text: str, rules: Table, foreign: frozenset[str]) -> str:
     """Return `text` in ASCII, with the words of scripts without Latin letters in English."""
     if not foreign:
         return text.lower()
@@ -183,9 +207,9 @@ def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
 
 
 def _wording(reading: Reading, *, held_by: frozenset[str]) -> Iterator[Finding]:
-    """Yield that the words of a text, taken together, are those of an attack, whatever order they come in.
+    """Yield a finding if the learnt weights of the words reach a bar.
 
-    What the rules hold already is blocked or left as it is, a mere order only when it is far above the bar.
+    A text that the rules hold is blocked or left as it is; a mere order must score far above the bar.
     """
     weights = wording()
     hold, block = weights.bars(len(reading.tokens))
@@ -197,41 +221,15 @@ def _wording(reading: Reading, *, held_by: frozenset[str]) -> Iterator[Finding]:
 
 
 def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
-    """Yield what a decoded payload would have been blocked for."""
-    for finding in _found(read(payload), rules, scope):
+    """Yield the blocking findings of a decoded payload."""
+    for finding in _find(read(payload), rules, scope):
         if finding.severity is Severity.BLOCK:
             yield Finding("encoded_payload", "obfuscation", Severity.BLOCK, finding.rule)
             yield finding
 
 
-_QUOTED = re.compile(r"\"[^\"\n]{3,300}\"|(?<![a-z0-9])'[^'\n]{3,300}'(?![a-z0-9])|`[^`\n]{3,300}`")
-_QUOTATION = " quotation "
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-_REPORT = re.compile(
-    r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
-    r"tests?|testers?|testeurs?|probador|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
-    r"attacks?|attackers?|injections?|jailbreaks?|phrases?|strings?|payloads?|wording|technique|researchers?|spam|phishing|"
-    r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b",
-)
-_DIRECTIVE = re.compile(
-    r"\b(?:you|your|yours|must|always|never|please|from now|henceforth|follow|obey|execute|run|apply|perform|comply|"
-    r"remember|repeat|act|respond|reply|answer|do|treat|set|override|send|print|ensure|make sure|enable|become|"
-    r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b",
-)
-_TOLD = re.compile(
-    r"^\W{0,3}(?:the|a|an|our|this|these|some|many|most|one|in|der|die|das|ein|eine|el|la|los|un|una|le|les|une)\b"
-    r"[^:;\n]{0,60}?\b(?:shows?|explains?|describes?|detects?|blocks?|catch(?:es)?|flags?|covers?|contains?|uses?|"
-    r"demonstrates?|embeds?|tells?|told|says?|said|warns?|lists?|tries|attempts?|mentions?|discuss(?:es)?|checks?|"
-    r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b",
-)
-_NO_WORD = re.compile(r"\S*[/.@_=]\w\S*")
-_MACHINE = re.compile(r"[{}<>$|\\]")
-"""Signs of a command or of data, which nobody quotes from."""
-_LONGEST = 700
-
-
 def is_mention(folded: str, is_attack: Callable[[str], bool]) -> bool:
-    """Tell whether `folded`, which holds an attack, describes it rather than makes it.
+    """Tell whether `folded`, which contains an attack, only quotes or describes it.
 
     A quotation must be the smaller part of its text; nothing around it may give an order.
     """
@@ -242,7 +240,7 @@ def is_mention(folded: str, is_attack: Callable[[str], bool]) -> bool:
         quoted = len(folded.split()) - len(around.split()) + around.count("quotation")
         return len(around.split()) >= quoted and _describes(around)
     attacking = [sentence for sentence in _SENTENCE.findall(around) if is_attack(sentence)]
-    return bool(attacking) and all(map(_reported, attacking)) and not _DIRECTIVE.search(_rest(around, attacking))
+    return bool(attacking) and all(map(_is_reported, attacking)) and not _DIRECTIVE.search(_rest(around, attacking))
 
 
 def _describes(text: str) -> bool:
@@ -250,7 +248,7 @@ def _describes(text: str) -> bool:
     return _MACHINE.search(text) is None and _REPORT.search(words) is not None and _DIRECTIVE.search(words) is None
 
 
-def _reported(sentence: str) -> bool:
+def _is_reported(sentence: str) -> bool:
     told = _TOLD.match(sentence.strip())
     return told is not None and _describes(told[0])
 

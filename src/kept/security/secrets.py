@@ -1,4 +1,4 @@
-"""The shapes of credentials, and their removal from text that is stored."""
+"""The shapes of credentials, and their redaction in stored text."""
 
 import math
 import re
@@ -39,15 +39,15 @@ _PEM = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one kind of credential looks, and the literals it cannot do without."""
+    """The pattern of one kind of credential, and the literals of which it always contains one."""
 
     rule: str
     anchors: tuple[str, ...]
     pattern: str
     vague: bool = False
-    """The shape needs its value judged, because prose and code can look alike; case is ignored."""
+    """The value must be checked as well, because prose and code can match; case is ignored."""
     qualifier: str | None = None
-    """What the words just before must end with, so that a bare `key = …` is not meant."""
+    """What the text just before must end with, so that a bare `key = …` does not match."""
 
 
 SHAPES = (
@@ -128,15 +128,15 @@ def redact_json(value: JSON) -> JSON:
         case str():
             return redact(value)
         case Mapping():
-            return {redact(key): _redacted_field(key, item) for key, item in value.items()}
+            return {redact(key): _redact_field(key, item) for key, item in value.items()}
         case Sequence():
             return [redact_json(item) for item in value]
         case _:
             return value
 
 
-def _redacted_field(key: str, value: JSON) -> JSON:
-    """Judge a string together with its key: `{"password": "…"}` has the shape of an assignment."""
+def _redact_field(key: str, value: JSON) -> JSON:
+    """Redact a string together with its key: `{"password": "…"}` has the shape of an assignment."""
     if not isinstance(value, str):
         return redact_json(value)
     plain = redact(value)
@@ -150,20 +150,20 @@ def _redacted_field(key: str, value: JSON) -> JSON:
 def shapes(text: str, vocabulary: str | None = None) -> tuple[tuple[str, bool], ...]:
     """Return the rules whose shape occurs in `text`, and whether the shape alone is proof.
 
-    `vocabulary` holds the lower-cased words of `text`, which tells sooner what cannot be there.
+    `vocabulary` holds the lower-cased words of `text`; it is shorter and rules most shapes out quickly.
     """
-    lowered = _lowered(text)
+    lowered = _lower(text)
     words = lowered if vocabulary is None else vocabulary
     found: dict[str, bool] = {}
-    for shape, cores in _cored():
-        if any(core in words for core in cores) and next(_found(text, lowered, shape), None):
+    for shape, cores in _shape_cores():
+        if any(core in words for core in cores) and next(_find(text, lowered, shape), None):
             found[shape.rule] = not shape.vague
     return tuple(found.items())
 
 
 @cache
-def _cored() -> tuple[tuple[Shape, tuple[str, ...]], ...]:
-    """Return each shape with the letters that a word must hold for one of its anchors."""
+def _shape_cores() -> tuple[tuple[Shape, tuple[str, ...]], ...]:
+    """Return each shape with the letters that a word must contain for one of its anchors."""
     return tuple((shape, tuple(map(_core, shape.anchors))) for shape in SHAPES)
 
 
@@ -172,27 +172,27 @@ def _core(anchor: str) -> str:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:
-    lowered = _lowered(text)
+    lowered = _lower(text)
     for shape in SHAPES:
         haystack = lowered if shape.vague else text
-        # most messages hold no anchor at all, and every stored one comes through here
+        # every stored message passes through here, and most contain no anchor at all
         for anchor in shape.anchors:
             if anchor in haystack:
-                for start, end in _found(text, lowered, shape):
+                for start, end in _find(text, lowered, shape):
                     yield start, end, shape.rule
                 break
 
 
-def _lowered(text: str) -> str:
+def _lower(text: str) -> str:
     lowered = text.lower()
-    # a few letters grow when lower-cased, and places must stay true
+    # a few letters become longer in lower case, which would shift the positions
     return lowered if len(lowered) == len(text) else text
 
 
-def _found(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield where credentials of one shape are; each anchor is tried once, so time is linear."""
+def _find(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield the spans of credentials of one shape; each anchor is tried once, so time is linear."""
     haystack = lowered if shape.vague else text
-    match_at = _compiled(shape.pattern).match
+    match_at = _compile(shape.pattern).match
     for anchor in shape.anchors:
         place = haystack.find(anchor)
         while place >= 0:
@@ -203,13 +203,13 @@ def _found(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
 
 
 def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:
-    """Judge what the shape alone does not prove."""
+    """Check the context and the value where the shape alone is no proof."""
     if not shape.vague:
         return True
     if shape.qualifier is not None:
         before = text[max(0, match.start() - 12) : match.start()]
         alone = _BARE if match[0][:3].lower() != "key" else shape.qualifier
-        if not (_compiled(shape.qualifier).search(before) or _compiled(alone).search(before)):
+        if not (_compile(shape.qualifier).search(before) or _compile(alone).search(before)):
             return False
     start, end = _secret_span(match)
     return _is_secret(text[start:end], rule=shape.rule, said=match.lastgroup == "said")
@@ -223,7 +223,7 @@ def _secret_span(match: re.Match[str]) -> tuple[int, int]:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 

@@ -14,9 +14,9 @@ ADDRESS = "@"
 """A mail address."""
 FILLER = "x"
 OTHER_SCRIPT = "\x7f"
-"""What stands for a run of letters or signs that no rule is written in."""
+"""Replaces a run of letters or signs in scripts that no rule covers."""
 _LETTER = "s"
-"""A character that stands alone; six of them in a row are a word that was spaced out."""
+"""A single character; six of them in a row are a word written with spaces between its letters."""
 _FIRST_SYMBOL = 0x100
 _TOKEN = re.compile(
     r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
@@ -38,11 +38,11 @@ _LONGEST_RUN = 240
 _HEAD = 4
 _LONGEST_PIECE = 240
 _OVERLAP = 72
-"""More words than any structure spans, so that a cut loses none."""
+"""More words than any structure spans, so that cutting a long sentence loses no match."""
 
 
 class Lexicon:
-    """The words that rules look for, and the characters that stand for them in a skeleton."""
+    """The words that rules use, and the characters that represent them in a skeleton."""
 
     def __init__(self, classes: Mapping[str, Sequence[str]], misspelt: Iterable[str] = ()) -> None:
         """Take the words of each class; `stem*` stands for every word that begins so.
@@ -81,7 +81,7 @@ class Lexicon:
         return under
 
     def element(self, part: str) -> str:
-        """Return every character that a pattern's element may stand for."""
+        """Return every symbol that an element of a pattern matches."""
         symbols = self._by_part.get(part)
         if symbols is None:
             names, literal = split_part(part)
@@ -100,7 +100,7 @@ class Lexicon:
         return symbols
 
     def symbol(self, word: str) -> str | None:
-        """Return the character that stands for `word`, if rules look for it."""
+        """Return the symbol of `word`, or None if no rule uses it."""
         return self._exact.get(word)
 
     def skeleton(self, folded: str) -> str:
@@ -108,7 +108,7 @@ class Lexicon:
         return self.read(folded)[0]
 
     def read(self, folded: str) -> tuple[str, list[str], set[str]]:
-        """Return the skeleton of `folded`, the tokens that it was made from, and each of those once."""
+        """Return the skeleton of `folded`, its tokens, and its distinct tokens."""
         if len(self._memo) > _LONGEST_MEMO:
             self._memo = _Memo(self.classify)
         tokens = _TOKEN.findall(folded)
@@ -122,7 +122,7 @@ class Lexicon:
         return skeleton, tokens, words
 
     def _symbols(self, tokens: list[str], words: set[str]) -> Iterable[str]:
-        """Return the symbol of each token; where ever new words come, most are passed over without a closer look."""
+        """Return the symbol of each token; in a long text most words are skipped by their first letters."""
         if len(tokens) <= _MANY_TOKENS:
             return map(self._memo.__getitem__, tokens)
         heads, head = self._stem_heads, self._stem_sizes[-1]
@@ -139,7 +139,7 @@ class Lexicon:
         return map(known.get, tokens, repeat(FILLER))
 
     def _is_odd(self, word: str) -> bool:
-        """Tell whether more than its letters must be looked at: a sign, a disguise, or words run together."""
+        """Tell whether `word` needs a full classification: it has signs or digits, or several words run together."""
         if not word.isalnum():
             return True
         if len(word) > _LONGEST_KEY:
@@ -148,11 +148,11 @@ class Lexicon:
 
     @cached_property
     def _slips(self) -> frozenset[str]:
-        """Return every spelling with one slip: many words are compared with them at once."""
+        """Return every spelling with one error, to compare many words at once."""
         return frozenset(chain.from_iterable(map(_slips_of, self._misspelt_words)))
 
     def is_key(self, word: str) -> bool:
-        """Tell whether `word`, as it stands, is one that rules look for."""
+        """Tell whether rules use exactly this `word`."""
         return word in self._exact
 
     def classify(self, token: str) -> str:
@@ -167,13 +167,13 @@ class Lexicon:
         if "'" in token:
             return self._apostrophe(token)
         if len(token) <= _LONGEST_KEY:
-            found = self._lookup(token) or self._disguised(token) or self._misspelt(token)
+            found = self._lookup(token) or self._undo_leet(token) or self._correct(token)
         if found is None and _SHORTEST_RUN <= len(token) <= _LONGEST_RUN:
-            found = self._lookup(token) or self._segmented(token)
+            found = self._lookup(token) or self._segment(token)
         return found or (ADDRESS if "@" in token[1:] else FILLER)
 
     def _apostrophe(self, token: str) -> str:
-        """Read `you're` as two words, `don't` as a negation, and look behind an elided article (`l'ordre`)."""
+        """Classify `you're` as two words, `don't` as a negation, and `l'ordre` by the word after the article."""
         word, _, rest = token.rpartition("'")
         if rest == "t" and word[-1:] == "n":
             return (self._lookup(word[:-1]) or FILLER) + (self._exact.get("not") or FILLER)
@@ -181,8 +181,8 @@ class Lexicon:
             return self.classify(word) + (self._exact.get(_SHORT_FORMS[rest]) or FILLER)
         return self._lookup(rest) or (self._lookup(word) if rest == "s" else None) or FILLER
 
-    def _disguised(self, token: str) -> str | None:
-        """Look behind digits and signs that stand for letters."""
+    def _undo_leet(self, token: str) -> str | None:
+        """Return the symbol of a word in which digits and signs replace letters."""
         if token.isalpha() or _is_number(token):
             return None
         found = self._lookup(token.translate(_LEET_I))
@@ -190,7 +190,7 @@ class Lexicon:
             found = self._lookup(token.translate(_LEET_L))
         return found
 
-    def _misspelt(self, token: str) -> str | None:
+    def _correct(self, token: str) -> str | None:
         near = self._near.get(token[0] + token[-1] + chr(len(token)), ())
         return next((self._exact[word] for word in near if _one_slip(word, token)), None)
 
@@ -203,8 +203,8 @@ class Lexicon:
                     break
         return found
 
-    def _segmented(self, token: str) -> str | None:
-        """Read `ignoreallpreviousinstructions` as words, when class words make up most of it."""
+    def _segment(self, token: str) -> str | None:
+        """Split `ignoreallpreviousinstructions` into words, if known words make up most of it."""
         if token[:_HEAD].translate(_LEET_I) not in self._heads:
             return None
         run = token.translate(_LEET_I)
@@ -228,7 +228,7 @@ class Lexicon:
 
 
 def _without_spaces(folded: str) -> Iterator[str]:
-    """Yield the words that were spaced out, with what stands around them: in one piece, and parted by other gaps."""
+    """Yield words written letter by letter, with the text around them: joined, and split at wider gaps."""
     for run in _SPACED.finditer(folded):
         before, after = folded[max(0, run.start() - _CONTEXT) : run.start()], folded[run.end() : run.end() + _CONTEXT]
         letters = _NO_LETTER.sub("", run[0])

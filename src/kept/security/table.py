@@ -1,4 +1,4 @@
-"""The rule table as it is read from rules.toml, its patterns compiled on first need."""
+"""The rule table, read from rules.toml; patterns are compiled when they are first needed."""
 
 import re
 import tomllib
@@ -21,14 +21,14 @@ _OTHER_SCRIPTS = re.compile(f"([{_LETTERS}](?:[{_LETTERS} ]*[{_LETTERS}])?)")
 
 
 class Severity(StrEnum):
-    """What a match means: an attack, or something for a person to look at."""
+    """What a match means: an attack, or a text that a person should look at."""
 
     BLOCK = "block"
     HOLD = "hold"
 
 
 class Scope(StrEnum):
-    """Where a text is going; orders to the assistant are normal in some places."""
+    """Where a text will be used; orders to the assistant are normal in some places."""
 
     MEMORY = "memory"
     CONTEXT = "context"
@@ -60,7 +60,7 @@ class Reading:
     tokens: list[str]
     words: set[str]
     vocabulary: str
-    """A text with the same words, much shorter where they come again and again."""
+    """The text, or for a long one its distinct words."""
 
 
 class Table:
@@ -88,23 +88,23 @@ class Table:
         return Reading(folded, skeleton, tokens, words, " ".join(words) if len(folded) > _LONG_TEXT else folded)
 
     def matching(self, reading: Reading, scope: Scope) -> Iterator[tuple[Rule, bool]]:
-        """Yield the rules of `scope` that are found, and whether each was tried everywhere."""
-        structured = self._index(scope).found(sentences(reading.skeleton))
+        """Yield the rules of `scope` that match, with False for one that could not be tried everywhere."""
+        structured = self._index(scope).find_rules(sentences(reading.skeleton))
         places = Places(reading.folded, self.anchors.among(reading.folded, reading.words, reading.vocabulary))
         if not structured and not places.present:
             return
         for rule in self.rules:
             if scope in rule.scopes:
-                hit = rule.id in structured or _written(rule.texts, places)
+                hit = rule.id in structured or _any_match(rule.texts, places)
                 if hit is not False:
                     yield rule, hit is True
 
     def addresses_someone(self, reading: Reading) -> bool:
-        """Tell whether the text speaks to its reader, or of a machine that answers."""
+        """Tell whether the text addresses its reader or speaks of an AI."""
         return any(symbol in reading.skeleton for name in _ADDRESSED for symbol in self.lexicon.element(name))
 
     def in_english(self, text: str) -> str:
-        """Return `text` with the key words of other scripts in English."""
+        """Return `text` with key words of other scripts translated to English."""
         parts = _OTHER_SCRIPTS.split(text)
         runs = set(parts[1::2])
         if not runs:
@@ -125,8 +125,8 @@ class Table:
         return index
 
 
-def _written(patterns: Iterable[TextPattern], places: Places) -> bool | None:
-    """Tell whether one of the expressions is found; None when one could not be tried everywhere."""
+def _any_match(patterns: Iterable[TextPattern], places: Places) -> bool | None:
+    """Tell whether one of the expressions matches; None if one could not be tried everywhere."""
     flooded = False
     for pattern in patterns:
         match pattern.matches(places):

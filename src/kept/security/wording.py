@@ -1,4 +1,4 @@
-"""How much the wording of a text speaks for an attack: learnt weights of words, kinds of words and their pairs."""
+"""A linear classifier for attacks: learnt weights of words, kinds of words, and their pairs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,24 +9,24 @@ from operator import sub
 from kept.core.text import resource_text
 
 WINDOW = 40
-"""What is weighed at once, so that a long text gathers no more than a short one."""
+"""Tokens that are scored together, so that a long text does not add up more weights than a short one."""
 _STEP = WINDOW // 2
 SHORT, LONG = 30, 150
-"""Up to so many words the lower bars count, from so many on the higher ones: more words gather more by chance."""
+"""The bars rise between these numbers of tokens: in a long text the best of many windows scores higher by chance."""
 _REACH = 3
-"""How many kinds back a pair may begin."""
+"""A pair of kinds spans at most this many kinds."""
 _HEAD = 4
 _MOST_WINDOWS = 100
-"""The hottest ones; so the time is bounded, whatever the text."""
+"""Only the windows with the highest single-word weights are scored, which bounds the time for any text."""
 _LONGEST_MEMO = 20_000
 _MOST_WORDS = 30_000
-"""More different ones are no prose; of them only those that stand in the table are looked at."""
+"""A text with more distinct words is no prose; of its words only those in the table are scored."""
 _PAUSE = "."
 _NUMBER = "0"
 
 
 class Wording:
-    """Kinds of words in five languages, and what they weigh, in hundredths."""
+    """Kinds of words in five languages, and weights of features in hundredths."""
 
     def __init__(self, source: str) -> None:
         """Read the kinds (`name = word stem*`), the bars and the weights (`weight<TAB>feature<TAB>…`) of `source`."""
@@ -52,23 +52,23 @@ class Wording:
                 self._kinds.setdefault(word, name)
 
     def bars(self, size: int) -> tuple[int, int]:
-        """Return the weights at which a text of `size` tokens is held and blocked: the shorter, the lower."""
+        """Return the scores at which a text of `size` tokens is held and blocked; short texts have lower bars."""
         share = min(max(size - SHORT, 0), LONG - SHORT) / (LONG - SHORT)
         hold, block = (round(short + share * (long - short)) for short, long in (self._holds, self._blocks))
         return hold, block
 
     def score(self, tokens: Sequence[str], words: AbstractSet[str]) -> int:
-        """Return the weight of the heaviest stretch of `tokens`, whose distinct ones are `words`."""
+        """Return the score of the heaviest window of `tokens`, whose distinct ones are `words`."""
         if len(self._heat) > _LONGEST_MEMO:
             self._known.clear()
             self._heat.clear()
         if self._warmest(words) < self._warm:
             return self._base
         hottest = sorted(self._warm_windows(tokens), reverse=True)[:_MOST_WINDOWS]
-        return max((self.weighed(tokens[start : start + WINDOW]) for _, start in hottest), default=self._base)
+        return max((self.weigh(tokens[start : start + WINDOW]) for _, start in hottest), default=self._base)
 
     def _warmest(self, words: AbstractSet[str]) -> int:
-        """Return what `words` weigh alone without the lightest; most are told apart as weightless by their letters."""
+        """Return the sum of the positive weights of `words`; most words are skipped by their first letters."""
         stems, heat = self._stems, self._heat
         telling = (self.weights.keys() & words) | (self._kinds.keys() & words)
         if len(words) < _MOST_WORDS:
@@ -79,7 +79,7 @@ class Wording:
         return sum([weight for weight in map(heat.__getitem__, telling) if weight > 0])
 
     def _warm_windows(self, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Yield how warm each stretch is by its single words, and its place, where that is warm enough."""
+        """Yield (warmth, position) of windows whose single words weigh enough to be scored."""
         total = list(accumulate(map(self._heat.get, tokens, repeat(0)), initial=0))
         starts = total[: max(1, len(tokens) - _STEP) : _STEP]
         ends = total[WINDOW::_STEP]
@@ -87,12 +87,12 @@ class Wording:
         return ((warmth, place * _STEP) for place, warmth in enumerate(sums) if warmth >= self._warm)
 
     def warmth(self, tokens: Sequence[str]) -> int:
-        """Return what the single words of one stretch weigh."""
+        """Return the sum of the weights of the single words of one window."""
         self._warmest(set(tokens))
         return sum([self._heat.get(token, 0) for token in tokens])
 
-    def weighed(self, tokens: Iterable[str]) -> int:
-        """Return the weight of one stretch."""
+    def weigh(self, tokens: Iterable[str]) -> int:
+        """Return the score of one window."""
         return self._base + sum(map(self.weights.get, self.features(tokens), repeat(0)))
 
     def features(self, tokens: Iterable[str]) -> set[str]:
@@ -114,7 +114,7 @@ class Wording:
         return found
 
     def _read(self, token: str) -> tuple[str, str]:
-        """Return the word that `token` is weighed as, and its kind or nothing."""
+        """Return the word that stands for `token`, and its kind or an empty string."""
         known = self._known.get(token)
         if known is None:
             if token[0] in ".!?;\n":
@@ -139,5 +139,5 @@ class Wording:
 
 @cache
 def wording() -> Wording:
-    """Return the shipped weights; read once per process, with the first text."""
+    """Return the shipped weights; they are read once per process, with the first text."""
     return Wording(resource_text("kept.security", "wording.tsv"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.security.fence import NOTE, build_memory_context_block, fence_tags, sanitize_context, unwrapped
+from kept.security.fence import NOTE, build_memory_context_block, fence_tags, sanitize_context, unwrap
 
 PIECES = st.sampled_from(
     [
@@ -123,7 +123,7 @@ def test_hostile_nesting_ends_in_bounded_time():
     hostile = "<memory-" * 3000 + "<memory-context>" + "context>" * 3000
 
     assert list(fence_tags(sanitize_context(hostile))) == []
-    assert list(fence_tags(unwrapped(hostile))) == []
+    assert list(fence_tags(unwrap(hostile))) == []
 
 
 def test_a_tag_longer_than_256_characters_is_text():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.security.fence import StreamingContextScrubber, build_memory_context_block, fence_tags, sanitize_context
-from kept.security.fence import scrubbed as scrubbed_whole
+from kept.security.fence import scrub as scrubbed_whole
 
 PIECES = st.sampled_from(
     [

@@ -40,9 +40,9 @@ def small() -> Wording:
 
 def test_a_stretch_weighs_what_its_features_add_up_to(small: Wording) -> None:
     """Words, kinds, neighbours and kinds in one sentence each count once, on top of the base."""
-    assert small.weighed(["send", "the", "password"]) == -50 + 40 + 150 + 20 + 30
-    assert small.weighed(["send", "send", "password"]) == -50 + 40 + 150 + 20 + 30
-    assert small.weighed(["schicke", "das", "passwort"]) == -50 + 40 + 150 + 20
+    assert small.weigh(["send", "the", "password"]) == -50 + 40 + 150 + 20 + 30
+    assert small.weigh(["send", "send", "password"]) == -50 + 40 + 150 + 20 + 30
+    assert small.weigh(["schicke", "das", "passwort"]) == -50 + 40 + 150 + 20
 
 
 def test_a_short_text_needs_less(small: Wording) -> None:
@@ -72,7 +72,7 @@ def test_the_score_is_that_of_the_heaviest_stretch(tokens: list[str]) -> None:
     """Looking only at warm stretches, which hold a word that speaks for an attack, loses none that is heavy."""
     small = Wording(SMALL)
     starts = range(0, max(1, len(tokens) - WINDOW // 2), WINDOW // 2)
-    heaviest = max(small.weighed(tokens[start : start + WINDOW]) for start in starts)
+    heaviest = max(small.weigh(tokens[start : start + WINDOW]) for start in starts)
 
     score = small.score(tokens, set(tokens))
 
