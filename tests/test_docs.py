@@ -179,6 +179,37 @@ def _anchor(heading):
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+PATH_PAGES = ("docs/ARCHITECTURE.md", "docs/changing.md", "AGENTS.md")
+_CODE = re.compile(r"`([^`]+)`")
+_PATH = re.compile(r"[a-z_]+(?:/[\w.]+)+/?|[a-z_]+/|[a-z_]+\.(?:py|sql|toml|tsv|txt)")
+NOT_IN_THE_TREE = {
+    "gateway/", "mcp_server/", "sessions/postgres/",  # designed, not built yet
+    "memories/MEMORY.md", "memories/ledger.db",  # in a home
+    "settings.py", "tool.py", "operations/NOUN.py", "cli/commands/GROUP.py",  # one in each package
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PATH_PAGES)
+def test_paths_on_a_page_exist(page):
+    """Every file, folder or module that a page for contributors names in code style is in the tree."""
+    text = _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    words = {word.strip(",:;()") for code in _CODE.findall(text) for word in code.split()}
+
+    paths = {word for word in words if _PATH.fullmatch(word)} - NOT_IN_THE_TREE
+
+    assert len(paths) > 10
+    assert sorted(path for path in paths if not _is_in_the_tree(path)) == []
+
+
+def _is_in_the_tree(path):
+    """Whether `path` is a file, a folder, a module (`agent/turn`) or a name in one (`memory/approval.write_memory`)."""
+    module, _, name = path.partition(".")
+    files = [(base / f"{module}.py") for base in (ROOT, ROOT / "src" / "kept")]
+    if any((base / path).exists() for base in (ROOT, ROOT / "src" / "kept")):
+        return True
+    return name != "py" and any(file.is_file() and name in file.read_text(encoding="utf-8") for file in files)
+
+
 def test_pages_name_no_machine():
     """No page holds a path of somebody's machine."""
     suspicious = re.compile(r"(?<![\w.~])/(?:home|Users|root|work|mnt)/\w")
