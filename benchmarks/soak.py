@@ -105,7 +105,7 @@ class Soak:
 
     async def _visit(self) -> None:
         """Hold a short conversation beside the long one, with the other vendor, and close it."""
-        visitor = self.app.agent(Opening(), model_name=VISITOR)
+        visitor = self.app.owner.agent(Opening(), model_name=VISITOR)
         for _ in range(2):
             await visitor.turn(f"{TURN}{self.counts['turns']} of a visitor: what was said about topic 7?")
         await anyio.to_thread.run_sync(visitor.close)
@@ -156,7 +156,7 @@ def _opened(folder: str, variables: dict[str, str], asked: argparse.Namespace) -
         sqlite_mb=asked.most_sqlite_mb,
         objects_per_hour=asked.most_objects_per_hour,
     )
-    soak = Soak(app, app.agent(Opening(), model_name=MAIN), home, bounds=bounds)
+    soak = Soak(app, app.owner.agent(Opening(), model_name=MAIN), home, bounds=bounds)
     app.owner.listeners.add(soak.hear)
     return soak
 

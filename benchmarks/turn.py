@@ -23,7 +23,7 @@ WORDS = ("the build failed", "because nginx on staging", "refused the certificat
 
 def fill(app: App, *, history: int, store: int) -> SessionId:
     """Store other conversations, and one with a long history of its own."""
-    sessions = app.sessions
+    sessions = app.owner.sessions
     for number in range(store // 1_000):
         other = SessionId(f"20250101_000000_{number:06x}")
         sessions.create(Session(id=other, source="cli", started=float(number)))
@@ -49,10 +49,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         app = open_app(folder, environ={"HOME": folder})
         own = fill(app, history=asked.history, store=asked.store)
-        app.memory.load()
+        app.owner.memory.load()
         model = ScriptedModel(lambda _request: "ok", name="scripted/bench")
         setattr(app.models, "chat", lambda _name=None, **_options: model)  # noqa: B010 - the one part that is stood in for
-        agent = app.agent(Opening(resume=own))
+        agent = app.owner.agent(Opening(resume=own))
         times, processor = anyio.run(turns, agent, asked.turns)
         app.close()
     p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[-1]

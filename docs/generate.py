@@ -193,7 +193,7 @@ def _agent_tools() -> list[ToolSchema]:
 
     with tempfile.TemporaryDirectory() as home:
         app = open_app(home, environ={"KEPT_MODEL__DEFAULT": "extractive"})
-        agent = app.agent(Opening(incognito=True))
+        agent = app.owner.agent(Opening(incognito=True))
         schemas = [tool.schema for tool in agent.parts.toolbox.tools.values()]
         app.close()
     return schemas

@@ -43,6 +43,21 @@ DRIVERS = {
 }
 
 
+SURFACES = {"cli", "gateway", "mcp_server"}
+"""The folders that parse, call an operation and render."""
+
+TIERS = {"memory", "sessions", "skills", "providers", "curation", "context", "storage"}
+"""The folders whose classes are either values or hold data."""
+
+SURFACE_MAY_IMPORT = {
+    # `kept providers setup` asks the questions that a loaded provider declares
+    "kept.providers.base.MemoryProvider",
+    # highlights the words of a query in a text, and holds no data
+    "kept.sessions.search.snippets",
+    "kept.sessions.search.snippets.Marker",
+}
+
+
 def _ids(path: Path) -> str:
     return str(path.relative_to(SRC))
 
@@ -151,6 +166,77 @@ def test_a_session_store_is_reached_through_its_port(trees: dict[Path, ast.Modul
     ]
 
     assert strays == []
+
+
+def _surface_trees(trees: dict[Path, ast.Module]) -> dict[str, ast.Module]:
+    return {_ids(path): tree for path, tree in trees.items() if path.relative_to(SRC).parts[0] in SURFACES}
+
+
+def test_a_surface_reaches_data_only_through_operations(trees: dict[Path, ast.Module]) -> None:
+    """No surface touches the space of a user: it hands its caller to an operation."""
+    strays = [
+        f"{name}:{node.lineno} uses .{node.attr}"
+        for name, tree in _surface_trees(trees).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"space", "owner"}
+    ]
+
+    assert strays == []
+
+
+def test_a_surface_imports_values_and_no_stores(trees: dict[Path, ast.Module]) -> None:
+    """Of the app a surface imports how to open it and the caller, of the tiers only values and functions."""
+    strays = [
+        f"{name} imports {imported}"
+        for name, tree in _surface_trees(trees).items()
+        for imported in _imported(tree) - SURFACE_MAY_IMPORT
+        if _is_of_the_app(imported) or _is_store(imported, trees)
+    ]
+
+    assert strays == []
+
+
+def _is_of_the_app(imported: str) -> bool:
+    return imported.startswith("kept.app") and imported not in {"kept.app.App", "kept.app.Caller", "kept.app.open_app"}
+
+
+def _is_store(imported: str, trees: dict[Path, ast.Module]) -> bool:
+    """Whether a class, or a module with such a class, holds data: values are dataclasses, enums and errors."""
+    package, _, name = imported.removeprefix("kept.").rpartition(".")
+    if package.partition(".")[0] not in TIERS:
+        return False
+    whole, part = (SRC.joinpath(*place.split(".")).with_suffix(".py") for place in (f"{package}.{name}", package))
+    if whole in trees:
+        return any(not _is_value(each) for each in ast.walk(trees[whole]) if isinstance(each, ast.ClassDef))
+    body = trees[part].body if part in trees else []
+    return any(isinstance(each, ast.ClassDef) and each.name == name and not _is_value(each) for each in body)
+
+
+def _is_value(definition: ast.ClassDef) -> bool:
+    if any("dataclass" in ast.unparse(decorator) for decorator in definition.decorator_list):
+        return True
+    return any(ast.unparse(base).endswith(("Enum", "Error", "Exception", "NamedTuple")) for base in definition.bases)
+
+
+def test_the_check_for_stores_knows_the_stores(trees: dict[Path, ast.Module]) -> None:
+    """The stores of every tier count as stores, however they are imported."""
+    stores = {
+        "kept.memory.store.MemoryStore",
+        "kept.memory.store",
+        "kept.memory.approval.Approvals",
+        "kept.sessions.ports.Sessions",
+        "kept.sessions.sqlite.store.SqliteSessionStore",
+        "kept.skills.library.SkillLibrary",
+        "kept.skills.editor.SkillEditor",
+        "kept.skills.tool.SkillTools",
+        "kept.skills.hub.hub.Hub",
+        "kept.curation.curator.Curator",
+        "kept.providers.outbox.Outbox",
+        "kept.providers.audit.Audit",
+        "kept.storage.sqlite.Database",
+    }
+
+    assert {name for name in stores if not _is_store(name, trees)} == set()
 
 
 def test_nothing_is_promised_in_a_comment() -> None:

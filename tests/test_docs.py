@@ -142,7 +142,7 @@ def test_every_tool_is_documented(reference, home):
     from kept.app import open_app
 
     app = open_app(str(home), environ={})
-    tools = app.tools()
+    tools = app.owner.tools()
     app.close()
 
     chapters = dict(re.findall(r"^### (\w+)\n(.*?)(?=^###|^## |\Z)", reference["tools.md"], re.MULTILINE | re.DOTALL))

@@ -79,7 +79,7 @@ def test_a_killed_compaction_leaves_the_old_or_the_new_state(tmp_path: Path, eng
 
 def _conversation(home: Path, environment: dict[str, str]) -> tuple[SessionId, dict[int, str]]:
     app = open_app(str(home), environ=environment)
-    agent = app.agent(Opening())
+    agent = app.owner.agent(Opening())
 
     async def talk() -> None:
         for number in range(20):
@@ -87,7 +87,7 @@ def _conversation(home: Path, environment: dict[str, str]) -> tuple[SessionId, d
         await agent.parts.model.aclose()
 
     anyio.run(talk)
-    rows = app.sessions.context(agent.session.id)
+    rows = app.owner.sessions.context(agent.session.id)
     agent.close()
     app.close()
     return agent.session.id, {row.id: row.message.text for row in rows}
@@ -121,7 +121,7 @@ def _started(session_id: str, environment: dict[str, str]) -> "subprocess.Popen[
 
 def _checked(home: Path, session_id: SessionId, before: dict[int, str], environment: dict[str, str]) -> str:
     app = open_app(str(home), environ=environment)
-    store = app.sessions
+    store = app.owner.sessions
     tip = store.tip(session_id)
     context = store.context(tip)
     summaries = [row for row in context if is_summary(row.message)]

@@ -56,7 +56,7 @@ def talking(home, server, clock=None, **opening):
     """Open a conversation as a process of its own would."""
     app = open_app(str(home), environ={"HOME": str(home.parent), **server.environment}, clock=clock)
     try:
-        yield app.agent(Opening(**opening), model_name="openai/loopback")
+        yield app.owner.agent(Opening(**opening), model_name="openai/loopback")
     finally:
         app.close()
 
@@ -89,7 +89,7 @@ def said_elsewhere(home, session_id):
     """Let another process store a turn."""
     other = open_app(str(home), environ={"HOME": str(home.parent)})
     said = [Message(Role.USER, "said elsewhere"), Message(Role.ASSISTANT, "answered elsewhere")]
-    other.sessions.append(session_id, [NewMessage(message, 1.0, Origin.PERSON) for message in said])
+    other.owner.sessions.append(session_id, [NewMessage(message, 1.0, Origin.PERSON) for message in said])
     other.close()
 
 
@@ -220,7 +220,7 @@ def test_a_compaction_that_outlasts_its_lease_leaves_the_work_to_the_new_holder(
     def summary():
         clock.forward(seconds=LEASE_SECONDS + 1)
         other = open_app(str(home), environ={"HOME": str(home.parent)}, clock=clock)
-        assert other.sessions.lease(f"compact:{agent.conversation.root}", holder="other", seconds=LEASE_SECONDS)
+        assert other.owner.sessions.lease(f"compact:{agent.conversation.root}", holder="other", seconds=LEASE_SECONDS)
         other.close()
         return SUMMARY
 

@@ -139,18 +139,18 @@ def test_it_never_overflows_and_loses_nothing(
         session_id = None
         for first in range(0, turns, 20):
             app = talk.app()
-            agent = app.agent(Opening(resume=session_id))
+            agent = app.owner.agent(Opening(resume=session_id))
             talk.turns(agent, first, 20)
             session_id = agent.session.id
             if first + 20 < turns:
                 agent.close()
                 app.close()
-        store, active = app.sessions, agent.conversation.record.rows
+        store, active = app.owner.sessions, agent.conversation.record.rows
 
         assert endpoint.wrong == []
         assert talk.compactions
         assert all(one.after_tokens < window // 2 for one in talk.compactions), talk.compactions
-        search = app.tools()["session_search"]
+        search = app.owner.tools()["session_search"]
         inside = ToolContext(session_id=session_id, active_message_ids=tuple(int(row.id) for row in active))
         for number in range(0, turns, 7):
             if any(f"zebra{number}." in row.message.text for row in active):
@@ -182,15 +182,15 @@ def test_a_failing_summary_model_ends_nothing(tmp_path: Path, failure: str) -> N
     auxiliary = f"{{compression: {{timeout: {0.2 if failure == 'hanging' else 20}}}}}"
     with Talk(tmp_path / "home", endpoint, toolsets="[memory, session_search]", auxiliary=auxiliary) as talk:
         app = talk.app()
-        agent = app.agent(Opening())
+        agent = app.owner.agent(Opening())
         talk.turns(agent, 0, 50)
 
         assert endpoint.wrong == []
         assert endpoint.errands
         lineage = [agent.session.id]
-        while (parent := app.sessions.session(lineage[-1]).parent_session_id) is not None:
+        while (parent := app.owner.sessions.session(lineage[-1]).parent_session_id) is not None:
             lineage.append(parent)
-        stored = [row for one in lineage for row in app.sessions.messages(one)]
+        stored = [row for one in lineage for row in app.owner.sessions.messages(one)]
         users = [row.message.text for row in stored if row.message.role is Role.USER and not is_summary(row.message)]
         assert len(users) == 50
         told = [event.message for event in talk.events if isinstance(event, Warned)]
@@ -204,12 +204,12 @@ def test_two_processes_compact_a_session_once(tmp_path: Path) -> None:
     endpoint = Endpoint(64_000)
     with Talk(tmp_path / "home", endpoint, toolsets="[memory, session_search]") as talk:
         app = talk.app()
-        agent = app.agent(Opening())
+        agent = app.owner.agent(Opening())
         talk.turns(agent, 0, 30)
         session_id = agent.session.id
         agent.close()
         apps = [talk.app() for _ in range(2)]
-        agents = [one.agent(Opening(resume=session_id)) for one in apps]
+        agents = [one.owner.agent(Opening(resume=session_id)) for one in apps]
         threads = [threading.Thread(target=lambda one=one: anyio.run(one.compress)) for one in agents]
         for thread in threads:
             thread.start()
@@ -218,9 +218,9 @@ def test_two_processes_compact_a_session_once(tmp_path: Path) -> None:
         anyio.run(agents[0].compress)
         anyio.run(agents[1].compress)
 
-        children = [one for one in app.sessions.recent(limit=10) if one.parent_session_id == session_id]
+        children = [one for one in app.owner.sessions.recent(limit=10) if one.parent_session_id == session_id]
         assert len(children) == 1
-        assert len(list(app.sessions.recent(limit=10))) == 2
+        assert len(list(app.owner.sessions.recent(limit=10))) == 2
         talk.turns(agents[0], 30, 1)
         talk.turns(agents[1], 31, 1)
         assert endpoint.wrong == []
@@ -236,7 +236,7 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
     settings = {"toolsets": "[memory, session_search]", "compression": f"{{in_place: {in_place}}}"}
     with Talk(tmp_path / "home", endpoint, **settings) as talk:
         app = talk.app()
-        agent = app.agent(Opening())
+        agent = app.owner.agent(Opening())
         talk.turns(agent, 0, 24)
         session_id = agent.session.id
         agent.close()
@@ -253,7 +253,7 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
         assert json.loads(after)["answer"]
         assert endpoint.wrong == []
         assert endpoint.errands == 1
-        store = app.sessions
+        store = app.owner.sessions
         chain = {session_id, store.tip(session_id)}
         assert len(chain) == (1 if in_place == "true" else 2)
         assert {one.id for one in store.recent(limit=10)} == chain

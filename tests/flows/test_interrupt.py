@@ -93,7 +93,7 @@ def talk(home, server, model, *turns):
             agent.interrupt()
 
     app = open_app(str(home), environ={"HOME": str(home.parent), **server.environment}, sink=hear)
-    agent = app.agent(Opening(), model_name=model)
+    agent = app.owner.agent(Opening(), model_name=model)
     answers = []
 
     async def all_turns():

@@ -139,7 +139,7 @@ def test_the_first_word_waits_for_nothing_but_recall(home, server, tmp_path):
     (home / "config.yaml").write_text("memory: {provider: behind}\nproviders: {switch_wait_seconds: 0.1}\n")
     model = server(*["fine"] * 4)
     app = open_app(str(home), environ={"HOME": str(tmp_path), **model.environment})
-    agent = app.agent(Opening(), model_name="openai/loopback-model")
+    agent = app.owner.agent(Opening(), model_name="openai/loopback-model")
 
     async def talk():
         await agent.turn("one")

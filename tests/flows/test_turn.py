@@ -34,7 +34,7 @@ def opened(home, tmp_path, monkeypatch):
         apps.append(app)
         model = ScriptedModel(script, name="scripted/test")
         app.models.chat = lambda _name=None, **_options: model
-        agent = app.agent(Opening(**opening))
+        agent = app.owner.agent(Opening(**opening))
         agent.app, agent.told, agent.scripted = app, told, model
         return agent
 
@@ -66,7 +66,7 @@ def test_an_interrupted_turn_is_stored_and_marked(opened):
 
     assert first.interrupted
     assert first.text.startswith("a long story")
-    rows = agent.app.sessions.messages(first.session_id)
+    rows = agent.app.owner.sessions.messages(first.session_id)
     assert [row.interrupted for row in rows] == [False, True, False, False]
     assert second.text == "second"
 
@@ -83,7 +83,7 @@ def test_an_interrupt_is_heard_however_early_it_comes(opened):
 
     anyio.run(talk)
 
-    rows = agent.app.sessions.messages(agent.session.id)
+    rows = agent.app.owner.sessions.messages(agent.session.id)
     assert [(row.message.role, row.interrupted) for row in rows] == [(Role.USER, False), (Role.ASSISTANT, True)]
     assert agent.scripted.requests == []
 
@@ -175,7 +175,7 @@ def test_a_failing_model_loses_nothing(opened):
     answer = anyio.run(talk)
 
     assert answer.text == "fine again"
-    texts = [row.message.text for row in agent.app.sessions.messages(answer.session_id)]
+    texts = [row.message.text for row in agent.app.owner.sessions.messages(answer.session_id)]
     assert texts[0] == "are you there?"
     assert "no answer" in texts[1]
 
@@ -186,18 +186,18 @@ def test_changes_of_others_are_told_once_and_never_stored_as_content(opened):
 
     async def talk():
         await agent.turn("first")
-        agent.app.memory.apply("user", Add("Prefers tea"), Author(origin="user"))
+        agent.app.owner.memory.apply("user", Add("Prefers tea"), Author(origin="user"))
         await agent.turn("second")
         return await agent.turn("third")
 
     answer = anyio.run(talk)
 
-    rows = agent.app.sessions.messages(answer.session_id)
+    rows = agent.app.owner.sessions.messages(answer.session_id)
     told = [row for row in rows if row.api_content and "Prefers tea" in row.api_content]
     assert [row.message.text for row in told] == ["second"]
     assert "<memory-context>" in told[0].api_content
     assert all("Prefers tea" not in row.message.text for row in rows)
-    found = agent.app.tools()["session_search"].call({"query": "tea"}, _context())
+    found = agent.app.owner.tools()["session_search"].call({"query": "tea"}, _context())
     assert "Prefers tea" not in json.dumps(found)
 
 
@@ -219,7 +219,7 @@ def test_own_writes_are_not_told_back(opened):
 
     answer = anyio.run(talk)
 
-    rows = agent.app.sessions.messages(answer.session_id)
+    rows = agent.app.owner.sessions.messages(answer.session_id)
     assert all(row.api_content is None for row in rows)
 
 
@@ -242,14 +242,14 @@ def test_a_sub_agent_works_in_a_session_of_its_own(opened):
     assert answer.text == "The sub-agent says 3."
     assert "memory" not in seen[1]
     assert "delegate_task" not in seen[1]
-    sources = {session.source for session in agent.app.sessions.recent(limit=10, source="subagent")}
+    sources = {session.source for session in agent.app.owner.sessions.recent(limit=10, source="subagent")}
     assert sources == {"subagent"}
 
 
 def test_toolsets_decide_what_is_loaded(opened):
     """Without `memory` there is no memory tool and no page in the prompt."""
     agent = opened(["ok"], config="toolsets: [session_search]\n")
-    agent.app.memory.apply("user", Add("Prefers tea"))
+    agent.app.owner.memory.apply("user", Add("Prefers tea"))
 
     anyio.run(agent.turn, "hi")
 
@@ -302,7 +302,7 @@ def test_a_closed_conversation_leaves_nothing_behind(opened):
     before = {thread.name for thread in threading.enumerate() if thread.name.startswith("kept-")}
     listeners = len(app.owner.listeners)
     for number in range(3):
-        agent = app.agent(Opening())
+        agent = app.owner.agent(Opening())
         anyio.run(agent.turn, f"visit {number}")
         agent.close()
     time.sleep(0.2)
@@ -330,7 +330,7 @@ def test_sub_agents_leave_no_connection_open(home, tmp_path):
 
     with LoopbackOpenAI(script) as server:
         app = open_app(str(home), environ={"HOME": str(tmp_path), **server.environment})
-        agent = app.agent(Opening(), model_name="openai/loopback-model")
+        agent = app.owner.agent(Opening(), model_name="openai/loopback-model")
 
         async def talk():
             await agent.turn("please do")

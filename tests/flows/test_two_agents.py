@@ -89,16 +89,16 @@ def test_the_events_of_an_agent_reach_its_own_sink_only(app, users):
 
 def test_a_turn_reports_only_what_it_saved_itself(app):
     """Another conversation of the same user writes while the turn runs: its entry is not among those saved."""
-    second = app.agent(Opening())
+    second = app.owner.agent(Opening())
 
     def script(request):
         if len(request.messages) > 1:
             return "done"
-        app.memory.apply("user", Add("Written elsewhere"), Author(origin="agent", session_id=second.session.id))
+        app.owner.memory.apply("user", Add("Written elsewhere"), Author(origin="agent", session_id=second.session.id))
         return Says(tool_calls=(call("memory", action="add", target="user", content="Written here"),))
 
     use_model(app, script)
-    first = app.agent(Opening())
+    first = app.owner.agent(Opening())
 
     answer = say(first, "remember this")[0]
 
@@ -108,13 +108,13 @@ def test_a_turn_reports_only_what_it_saved_itself(app):
 def test_a_review_reports_only_what_it_saved_itself(app):
     """The review of another conversation writes at the same time: its entry is not part of this review."""
     use_model(app, lambda _request: "ok")
-    first, second = app.agent(Opening()), app.agent(Opening())
+    first, second = app.owner.agent(Opening()), app.owner.agent(Opening())
     heard = []
     first.conversation.review_sink = heard.append
 
     for agent, text in ((second, "Reviewed elsewhere"), (first, "Reviewed here")):
         author = Author(origin="background_review", session_id=agent.session.id)
-        app.memory.apply("user", Add(text), author)
+        app.owner.memory.apply("user", Add(text), author)
 
     assert [event.after for event in heard] == ["Reviewed here"]
 
@@ -128,10 +128,10 @@ def test_a_conversation_is_told_what_another_one_changed_on_the_pages(app):
         return "ok"
 
     model = use_model(app, script)
-    first, second = app.agent(Opening()), app.agent(Opening())
+    first, second = app.owner.agent(Opening()), app.owner.agent(Opening())
     say(first, "hello", "save it")
     author = Author(origin="agent", session_id=second.session.id)
-    app.memory.apply("user", Add("Written elsewhere"), author)
+    app.owner.memory.apply("user", Add("Written elsewhere"), author)
 
     say(first, "and now?", "and then?")
 

@@ -97,7 +97,7 @@ def test_conversations_side_by_side_count_their_own(home, tmp_path):
         home.mkdir()
         (home / "config.yaml").write_text("auxiliary: {title: {model: small}}\n")
         app = open_app(str(home), environ={"HOME": str(tmp_path), **server.environment})
-        agents = [app.agent(Opening(), model_name="openai/big") for _ in range(2)]
+        agents = [app.owner.agent(Opening(), model_name="openai/big") for _ in range(2)]
 
         async def talk():
             for agent in agents:
@@ -108,7 +108,7 @@ def test_conversations_side_by_side_count_their_own(home, tmp_path):
         rows = [
             (number, row.task, row.calls)
             for number, agent in enumerate(agents)
-            for row in app.sessions.usage(session_id=agent.session.id)
+            for row in app.owner.sessions.usage(session_id=agent.session.id)
         ]
         app.close()
 

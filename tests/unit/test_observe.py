@@ -98,9 +98,9 @@ def test_two_apps_in_one_process_have_their_own_logs(tmp_path):
     second = open_app(str(tmp_path / "b"), environ={})
     log = logging.getLogger("kept.test")
 
-    assert first.memory is not None
+    assert first.owner.memory is not None
     log.warning("of the first")
-    assert second.memory is not None
+    assert second.owner.memory is not None
     log.warning("of the second")
 
     assert "of the first" in written(tmp_path / "a")

@@ -81,9 +81,13 @@ class Caller:
         self.require(Scope.ADMIN)
         return Caller(self.app, self.app.space(user), None, self.sink, self.scopes)
 
+    def listen(self, sink: EventSink) -> Callable[[], None]:
+        """Let `sink` hear the events of the user, or of the caller's session; call what is returned to stop that."""
+        return self.space.listeners.add(sink, session_id=self.session_id)
+
     def __enter__(self) -> Self:
         if self.sink is not ignore:
-            self._stop_listening.append(self.space.listeners.add(self.sink, session_id=self.session_id))
+            self._stop_listening.append(self.listen(self.sink))
         return self
 
     def __exit__(

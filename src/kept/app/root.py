@@ -20,18 +20,13 @@ from kept.core.ids import OWNER, SessionId, UserId
 from kept.observe import AppLog, open_log
 
 if TYPE_CHECKING:
-    from kept.agent.agent import Agent, Opening
     from kept.agent.mcp_tools import McpTools
-    from kept.app.agents import AgentBuilder
     from kept.core.ports import Clock, EventSink
     from kept.core.tools import Tool
     from kept.llm.models import Models
-    from kept.memory.approval import Approvals
-    from kept.memory.store import MemoryStore
     from kept.sessions.ports import Sessions
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
-    from kept.skills.tool import SkillTools
     from kept.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
@@ -100,43 +95,6 @@ class App:
         database = open_state(self.home.database, self.settings.sessions.durability, sink=self.tell)
         self._closing.callback(database.close)
         return database
-
-    @property
-    def memory(self) -> MemoryStore:
-        """The owner's pages."""
-        return self.owner.memory
-
-    @property
-    def approvals(self) -> Approvals:
-        """The owner's memory writes that wait."""
-        return self.owner.approvals
-
-    @property
-    def sessions(self) -> Sessions:
-        """The owner's conversations."""
-        return self.owner.sessions
-
-    @property
-    def skill_tools(self) -> SkillTools:
-        """The owner's skills."""
-        return self.owner.skill_tools
-
-    @property
-    def agents(self) -> AgentBuilder:
-        """Builds the owner's agents."""
-        return self.owner.agents
-
-    def agent(self, opening: Opening, *, model_name: str | None = None) -> Agent:
-        """Open a conversation of the owner."""
-        return self.owner.agent(opening, model_name=model_name)
-
-    def tools(self) -> dict[str, Tool]:
-        """Return the owner's tools."""
-        return self.owner.tools()
-
-    def sessions_or_none(self) -> Sessions | None:
-        """Return the owner's conversations, None where they cannot be used."""
-        return self.owner.sessions_or_none()
 
     def open_sessions(self, user: UserId, sink: EventSink) -> Sessions:
         """Open the conversations of one user; what concerns them alone is reported to `sink`."""

@@ -42,7 +42,7 @@ invocation = Invocation()
 
 
 @contextmanager
-def opened() -> Iterator[App]:
+def _open_app() -> Iterator[App]:
     """Open the app on the chosen home, and close it whatever happens."""
     app = open_app(invocation.home, invocation.profile, debug=invocation.debug, sink=TerminalSink())
     for warning in app.warnings:
@@ -56,7 +56,7 @@ def opened() -> Iterator[App]:
 @contextmanager
 def open_caller(user: str | None = None) -> Iterator[Caller]:
     """Open the app on the chosen home and give a caller: the owner, or the user that `--as` or `user` names."""
-    with opened() as app:
+    with _open_app() as app:
         owner = app.caller()
         chosen = user or invocation.user
         if user is None and invocation.user is not None:
@@ -69,7 +69,7 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
             from kept.operations.users import check_user_id
 
             caller = owner.for_user(check_user_id(chosen))
-            caller.space.listeners.add(app.tell)
+            caller.listen(app.tell)  # the app itself hears only what concerns the home and the owner
             yield caller
 
 
@@ -150,9 +150,9 @@ def write_lines(out: Path, lines: Iterable[str]) -> int:
 
 def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     """Say what is wrong and what to do next, on stderr, and leave."""
-    note(f"kept: {message}")
+    note(printable(f"kept: {message}"))
     if remedy:
-        note(f"  next: {remedy}")
+        note(printable(f"  next: {remedy}"))
     raise typer.Exit(code)
 
 
@@ -182,7 +182,7 @@ class TerminalSink:
         """Show what a person should see of `event`."""
         match event:
             case Warned(message, remedy):
-                note(f"kept: {message}{f' ({remedy})' if remedy else ''}")
+                note(printable(f"kept: {message}{f' ({remedy})' if remedy else ''}"))
             case Progressed(task, done, total):
                 self._show_progress(task, done, total)
             case _:
@@ -219,6 +219,11 @@ _LEAST_CELLS = 20
 def printable(text: str) -> str:
     """Return `text` without what could steer the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def on_one_line(text: str) -> str:
+    """Return `text` as one printable line, so that foreign text cannot draw lines of its own."""
+    return " ".join(printable(text).split())
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -31,8 +31,8 @@ class RollbackResult:
     unarchived: tuple[str, ...]
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the result as JSON."""
-        return {"backup": self.backup, "restored": [*self.restored], "unarchived": [*self.unarchived]}
+        """Return the backup and the skills that differed from it."""
+        return {"success": True, "backup": self.backup, "restored": [*self.restored]}
 
 
 class Backups:

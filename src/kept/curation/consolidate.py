@@ -9,7 +9,7 @@ from typing import Any
 from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.ports import Completes
-from kept.core.text import resource_text
+from kept.core.text import JSON, resource_text
 from kept.curation.backup import CURATOR_FOLDER, Backups
 from kept.skills.changes import Author, Changed, Create, Edit
 from kept.skills.document import Document, compose, normalize, refuse_name
@@ -45,6 +45,24 @@ class Plan:
     merges: tuple[Merge, ...]
     dropped: tuple[str, ...]
     """Proposals that failed a check, with the reason."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the plan as programs get it: names and reasons, without the texts."""
+        merges: list[JSON] = [
+            {"into": one.into, "from": list(one.sources), "reason": one.reason} for one in self.merges
+        ]
+        return {"plan": self.id, "merges": merges, "dropped": list(self.dropped)}
+
+    def as_text(self) -> str:
+        """Render the plan for the person who decides."""
+        lines = [f"Plan {self.id}: {len(self.merges)} merges"]
+        for merge in self.merges:
+            lines += [
+                f"  {', '.join(merge.sources)} → {merge.into}: {merge.reason}",
+                *(f"    {line}" for line in merge.content.splitlines()),
+            ]
+        lines += [f"  left out: {text}" for text in self.dropped]
+        return "\n".join(lines)
 
 
 def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]) -> Plan | Refused:
@@ -167,18 +185,6 @@ def _merge(editor: SkillEditor, merge: Merge) -> list[Changed]:
         gone = Author("curator", reason=f"merged into {merge.into}")
         results += [editor.archive(name, gone) for name in merge.sources if name != merge.into]
     return [result for result in results if isinstance(result, Changed)]
-
-
-def shown(plan: Plan) -> str:
-    """Render a plan for the person who decides."""
-    lines = [f"Plan {plan.id}: {len(plan.merges)} merges"]
-    for merge in plan.merges:
-        lines += [
-            f"  {', '.join(merge.sources)} → {merge.into}: {merge.reason}",
-            *(f"    {line}" for line in merge.content.splitlines()),
-        ]
-    lines += [f"  left out: {text}" for text in plan.dropped]
-    return "\n".join(lines)
 
 
 def _folder(editor: SkillEditor) -> Path:

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from kept.app.caller import Scope
 from kept.core.errors import KeptError, NotFound, StorageError, UsageError
 from kept.core.events import Warned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from kept.agent.agent import Agent
     from kept.agent.tool_calls import Approve
@@ -58,6 +60,17 @@ def open_conversation(
     opening = Opening(resume=resume, incognito=incognito, approve=approve)
     sink = None if caller.sink is ignore else caller.sink
     return caller.space.agent(opening, model_name=model_name, sink=sink)
+
+
+def use_model(caller: Caller, agent: Agent, name: str) -> None:
+    """Change the model of a conversation."""
+    caller.require(Scope.WRITE)
+    caller.space.agents.use_model(agent, name)
+
+
+def find_history(caller: Caller) -> Path:
+    """Return the file in which a chat keeps what the person typed."""
+    return caller.space.home.chat_history
 
 
 @contextmanager

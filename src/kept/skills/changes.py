@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import TypeAlias, assert_never
 
 from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
 from kept.skills.document import normalize
 from kept.skills.guard.verdict import Trust
 from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES
@@ -91,6 +92,17 @@ class Changed:
     version: str
     message: str
     warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the change as programs get it."""
+        return {
+            "success": True,
+            "name": self.name,
+            "action": self.action,
+            "change": self.number,
+            "version": self.version,
+            "message": self.message,
+        }
 
 
 @dataclass(frozen=True, slots=True)

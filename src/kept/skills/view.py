@@ -28,6 +28,10 @@ class View:
     version: str
     answer: Mapping[str, JSON]
 
+    def as_json(self) -> dict[str, JSON]:
+        """Return the answer."""
+        return dict(self.answer)
+
 
 def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> View | Refused:
     """Return the body of a skill with everything needed to use it."""

@@ -11,11 +11,11 @@ def test_a_mirrored_write_names_the_platform_of_its_conversation(home):
     """Providers hear where it was said; a write outside of a conversation has no platform."""
     app = open_app(str(home), environ={"HOME": str(home.parent)})
     session = Session(id=SessionId("s1"), source="telegram", started=1.0)
-    app.sessions.create(session)
-    app.memory.apply("user", Add("Prefers tea"), Author(origin="agent", session_id=session.id))
-    app.memory.apply("user", Add("Prefers cake"), Author(origin="user"))
+    app.owner.sessions.create(session)
+    app.owner.memory.apply("user", Add("Prefers tea"), Author(origin="agent", session_id=session.id))
+    app.owner.memory.apply("user", Add("Prefers cake"), Author(origin="user"))
 
-    rows = PageLedger(app.memory, app.sessions).since(0)
+    rows = PageLedger(app.owner.memory, app.owner.sessions).since(0)
 
     assert [(row.after, row.platform) for row in rows] == [("Prefers tea", "telegram"), ("Prefers cake", "")]
     app.close()

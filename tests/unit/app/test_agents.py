@@ -16,7 +16,7 @@ def titler(home, tmp_path):
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.yaml").write_text(text.replace("SCRIPT", f"scripted/{script}"))
         app = open_app(str(home))
-        agent = app.agent(Opening(), model_name=f"scripted/{script}")
+        agent = app.owner.agent(Opening(), model_name=f"scripted/{script}")
         agent.close()
         app.close()
         return agent.parts.titler

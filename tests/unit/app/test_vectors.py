@@ -16,7 +16,7 @@ def test_a_program_without_vectors_loads_none_of_them(tmp_path):
         "from kept.app import open_app\n"
         "from kept.core.search import SearchRequest\n"
         "app = open_app()\n"
-        "app.sessions.search(SearchRequest('anything at all'))\n"
+        "app.owner.sessions.search(SearchRequest('anything at all'))\n"
         "app.close()\n"
         "print([name for name in ('numpy', 'openai', 'kept.sessions.sqlite.semantic') if name in sys.modules])\n"
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -160,3 +161,62 @@ def test_stats_and_versions_without_any_turn(run):
     """Nothing recorded is said, not an error."""
     assert run("skills", "stats").code == 0
     assert json.loads(run("skills", "stats", "--json").out) == []
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 safe"
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A package whose texts steer a terminal that prints them raw."""
+    package = tmp_path / "greet"
+    (package / "scripts").mkdir(parents=True)
+    description = f'"Greet.{json.dumps(HOSTILE)[1:-1]}\\n  verdict: flawless"'
+    (package / "SKILL.md").write_text(f"---\nname: greet\ndescription: {description}\n---\n\n# Greet {HOSTILE}\n")
+    (package / "scripts" / "a.sh").write_text("curl https://example.net\n")
+    return package
+
+
+@pytest.fixture
+def say_safely(run):
+    """Run a command and check that it prints nothing that steers a terminal."""
+
+    def check(*arguments, **options):
+        ran = run(*arguments, **options)
+        assert not {"\x1b", "\x07"} & {*ran.out, *ran.err}, (arguments, ran)
+        return ran
+
+    return check
+
+
+def test_nothing_of_a_foreign_skill_steers_the_terminal(say_safely, hostile, home):
+    """Names, descriptions, texts, findings and file names are printed without control characters."""
+    folder = home / "skills" / "greet"
+    shutil.copytree(hostile, folder)
+    (folder / "scripts" / "a\x1b[31m.sh").touch()
+    (home / "skills" / "x\x1b[31m").mkdir()
+    (home / "skills" / "x\x1b[31m" / "SKILL.md").write_text("---\nname: [\n---\n")
+    patch = {"action": "patch", "name": "greet", "old_string": "# Greet", "new_string": f"# Welcome {HOSTILE}"}
+
+    assert "Greet." in say_safely("skills", "browse", str(hostile)).out
+    assert "Greet." in say_safely("skills", "search", "greet", "--source", str(hostile)).out
+    assert "Greet." in say_safely("skills", "list", "greet").out
+    assert "# Greet" in say_safely("skills", "show", "greet").out
+    assert "not loaded" in say_safely("skills", "doctor").out
+    assert say_safely("tool", "skill_manage", json.dumps(patch)).code == 0
+    assert "Welcome" in say_safely("skills", "diff", "greet").out
+    assert say_safely("skills", "log", "greet").code == 0
+    assert say_safely("skills", "undo", "greet").code == 0
+    assert say_safely("curator", "status").code == 0
+    assert "Greet." in say_safely("chat", stdin=b"/skills greet\n").out
+    assert "# Greet" in say_safely("chat", stdin=b"/greet now\n").out
+
+
+def test_the_consent_screen_shows_only_its_own_verdict(say_safely, hostile):
+    """A description can neither steer the terminal nor draw a line that looks like the scan's."""
+    ran = say_safely("skills", "install", str(hostile))
+
+    assert ran.code == 2
+    verdicts = [line for line in ran.err.splitlines() if line.lstrip().startswith("verdict:")]
+    assert len(verdicts) == 1
+    assert "flawless" not in verdicts[0]

@@ -64,7 +64,7 @@ def test_a_plan_changes_nothing_until_it_is_applied(editor):
     assert isinstance(plan, consolidate.Plan)
     assert names(editor) == before
     assert "Go deploy-web" in model.asked
-    assert "deploy-api, deploy-web → deploy" in consolidate.shown(plan)
+    assert "deploy-api, deploy-web → deploy" in plan.as_text()
     backups = Backups(editor, editor.library.clock)
     consolidate.apply(editor, consolidate.read_plan(editor, plan.id), backups)
     assert names(editor) == ["cook-soup", "deploy"]

@@ -13,37 +13,39 @@ NAME = SessionId("talk")
 
 
 @pytest.fixture
-def kept(home):
+def app(home):
     app = open_app(str(home))
     yield app
     app.close()
 
 
 @pytest.fixture
-def outbox(kept):
-    return Outbox(kept.database, user=OWNER, clock=kept.clock)
+def outbox(app):
+    return Outbox(app.database, user=OWNER, clock=app.clock)
 
 
 @pytest.fixture
-def forget(kept, outbox):
-    return Forgetter(kept.sessions, kept.memory, kept.approvals, outbox, kept.home.memories)
+def forget(app, outbox):
+    return Forgetter(app.owner.sessions, app.owner.memory, app.owner.approvals, outbox, app.home.memories)
 
 
 @pytest.fixture
-def filled(kept, outbox):
+def filled(app, outbox):
     """A conversation that left traces in every tier."""
-    kept.sessions.create(Session(NAME, "cli", 1.0), system_prompt="you know: likes Quixotopia")
-    kept.sessions.append(NAME, [NewMessage(Message(Role.USER, "I like Quixotopia"), 1.0, Origin.PERSON)])
-    kept.sessions.create(Session(SessionId("later"), "cli", 2.0), system_prompt="memory: likes Quixotopia, and tea")
-    kept.memory.load()
-    kept.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author(session_id=NAME))
-    kept.memory.apply(Target.MEMORY, Add("likes tea"), Author(session_id=SessionId("later")))
-    kept.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(session_id=NAME), why="inferred")
+    app.owner.sessions.create(Session(NAME, "cli", 1.0), system_prompt="you know: likes Quixotopia")
+    app.owner.sessions.append(NAME, [NewMessage(Message(Role.USER, "I like Quixotopia"), 1.0, Origin.PERSON)])
+    app.owner.sessions.create(
+        Session(SessionId("later"), "cli", 2.0), system_prompt="memory: likes Quixotopia, and tea"
+    )
+    app.owner.memory.load()
+    app.owner.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author(session_id=NAME))
+    app.owner.memory.apply(Target.MEMORY, Add("likes tea"), Author(session_id=SessionId("later")))
+    app.owner.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(session_id=NAME), why="inferred")
     outbox.add(
         "honcho", [Write(hook="sync_turn", session_id=NAME, payload={"user": "Quixotopia"}, idempotency_key="1")]
     )
-    (kept.home.memories / "MEMORY.md.bak.7").write_text("likes Quixotopia")
-    return kept
+    (app.home.memories / "MEMORY.md.bak.7").write_text("likes Quixotopia")
+    return app
 
 
 def everything(home):
@@ -52,7 +54,7 @@ def everything(home):
 
 def test_a_forgotten_session_is_gone_from_every_tier(filled, forget, home):
     """Messages, entries, ledger texts, pending writes, page copies, queued writes and prompts go; the rest stays."""
-    plan = forget.plan(filled.sessions.forgetting.plan_sessions([NAME]))
+    plan = forget.plan(filled.owner.sessions.forgetting.plan_sessions([NAME]))
     report = forget.carry_out(plan)
 
     assert (report.memory_entries, report.pending, report.page_backups, report.queued_writes, report.prompts) == (
@@ -63,27 +65,27 @@ def test_a_forgotten_session_is_gone_from_every_tier(filled, forget, home):
         2,
     )
     assert (report.entries_left, report.sessions.still_found, report.sessions.bytes_gone) == (0, 0, True)
-    assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
+    assert filled.owner.memory.entries(Target.MEMORY) == ["likes tea"]
     assert b"quixotopia" not in everything(home)
     assert "quixotopia" not in str(plan.as_json()).lower() + str(report.as_json()).lower()
 
 
 def test_forgotten_words_are_gone_from_every_tier(filled, forget, home):
     """Forgetting by words takes the messages and the entries that hold them."""
-    report = forget.carry_out(forget.plan(filled.sessions.forgetting.plan_query("QUIXOTOPIA")))
+    report = forget.carry_out(forget.plan(filled.owner.sessions.forgetting.plan_query("QUIXOTOPIA")))
 
     assert (report.sessions.messages, report.memory_entries, report.pending) == (1, 1, 1)
-    assert filled.memory.entries(Target.MEMORY) == ["likes tea"]
+    assert filled.owner.memory.entries(Target.MEMORY) == ["likes tea"]
     left = [path.name for path in home.rglob("*") if path.is_file() and b"quixotopia" in path.read_bytes().lower()]
     assert left == []
 
 
 @pytest.mark.parametrize("edit", [Remove("Quixotopia"), Replace("in Quixotopia", "abroad")])
-def test_a_waiting_write_that_quotes_the_words_is_forgotten(kept, forget, home, edit):
+def test_a_waiting_write_that_quotes_the_words_is_forgotten(app, forget, home, edit):
     """What it would take off a page is as much said as what it would write."""
-    kept.approvals.stage(Target.USER, [edit], Author(), why="inferred")
+    app.owner.approvals.stage(Target.USER, [edit], Author(), why="inferred")
 
-    forget.carry_out(forget.plan(kept.sessions.forgetting.plan_query("quixotopia")))
+    forget.carry_out(forget.plan(app.owner.sessions.forgetting.plan_query("quixotopia")))
 
     assert b"quixotopia" not in everything(home)
 
@@ -91,25 +93,25 @@ def test_a_waiting_write_that_quotes_the_words_is_forgotten(kept, forget, home, 
 def test_a_waiting_write_of_another_session_that_quotes_a_forgotten_entry_goes_too(filled, forget, home):
     """Like the rows of the ledger that hold it."""
     author = Author(session_id=SessionId("later"))
-    filled.approvals.stage(Target.MEMORY, [Replace("likes Quixotopia", "likes tea")], author, why="inferred")
+    filled.owner.approvals.stage(Target.MEMORY, [Replace("likes Quixotopia", "likes tea")], author, why="inferred")
 
-    report = forget.carry_out(forget.plan(filled.sessions.forgetting.plan_sessions([NAME])))
+    report = forget.carry_out(forget.plan(filled.owner.sessions.forgetting.plan_sessions([NAME])))
 
     assert report.pending == 2
     assert b"quixotopia" not in everything(home)
 
 
-def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
+def test_words_that_no_conversation_holds_are_forgotten_too(app, forget):
     """An entry or a waiting write alone is something to forget; with neither, there is nothing."""
 
     def asked():
-        return forget.plan(kept.sessions.forgetting.plan_query("quixotopia"))
+        return forget.plan(app.owner.sessions.forgetting.plan_query("quixotopia"))
 
     nothing = asked()
-    kept.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(), why="inferred")
+    app.owner.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(), why="inferred")
     waiting = asked()
     forget.carry_out(waiting)
-    kept.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author())
+    app.owner.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author())
     on_a_page = asked()
     forget.carry_out(on_a_page)
 
@@ -123,13 +125,13 @@ def test_words_that_no_conversation_holds_are_forgotten_too(kept, forget):
 )
 def test_an_entry_that_left_its_page_before_is_forgotten_too(filled, forget, home, later):
     """What another removed or replaced since stands in the archive, and in answers that quoted it."""
-    filled.memory.apply(Target.MEMORY, later, Author(session_id=SessionId("later")))
+    filled.owner.memory.apply(Target.MEMORY, later, Author(session_id=SessionId("later")))
     quoting = Message(Role.ASSISTANT, "likes Quixotopia\n  — MEMORY.md, 2026-11-16")
-    filled.sessions.append(SessionId("later"), [NewMessage(quoting, 3.0, Origin.MODEL)])
+    filled.owner.sessions.append(SessionId("later"), [NewMessage(quoting, 3.0, Origin.MODEL)])
 
-    forget.carry_out(forget.plan(filled.sessions.forgetting.plan_sessions([NAME])))
+    forget.carry_out(forget.plan(filled.owner.sessions.forgetting.plan_sessions([NAME])))
 
     assert b"quixotopia" not in everything(home)
-    kept = [row.step.after for row in filled.memory.ledger.rows(Target.MEMORY)]
+    kept = [row.step.after for row in filled.owner.memory.ledger.rows(Target.MEMORY)]
     assert "likes tea" in kept
     assert ("likes cake" in kept) == isinstance(later, Replace)

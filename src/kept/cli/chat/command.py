@@ -137,6 +137,7 @@ def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
         yield from _piped()
         return
     from kept.cli.chat.prompt import Prompt
+    from kept.operations.conversations import find_history
 
     model = slash.talk.agent.parts.model
 
@@ -146,7 +147,7 @@ def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
         threading.Thread(target=_settle_in, name="kept-warm", daemon=True).start()
 
     # only once the prompt stands: imports in another thread would hold it up
-    prompt = Prompt(caller.space.home.chat_history, slash, when_shown=warm)
+    prompt = Prompt(find_history(caller), slash, when_shown=warm)
     while (line := prompt.ask()) is not None:
         yield line
 

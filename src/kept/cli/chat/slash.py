@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from kept.cli.chat.loop import Talk
 from kept.cli.chat.screen import Screen
 from kept.cli.commands.memory import show_page
-from kept.cli.terminal import note, printable, say
+from kept.cli.terminal import indented, note, printable, say
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.messages import Usage
 from kept.memory.edits import Target
 from kept.operations import pages, sessions
+from kept.operations.conversations import use_model
 
 if TYPE_CHECKING:
     from kept.app import Caller
@@ -36,6 +37,8 @@ COMMANDS = {
     "help": "this list",
     "quit": "leave",
 }
+_MOST_SKILLS = 20
+"""How many skills `/skills` lists: what fits a screen."""
 
 
 @dataclass(slots=True)
@@ -60,13 +63,30 @@ class Slash:
         return self._skill(name, rest.strip())
 
     def _skill(self, name: str, arguments: str) -> bool:
-        from kept.cli.chat.slash_skills import use_skill
-
-        if use_skill(self, name, arguments):
+        if self._use_skill(name, arguments):
             return True
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean /{close[0]}?" if close else ""
         raise UsageError(f"there is no command /{name}{hint}", "/help lists the commands")
+
+    def _use_skill(self, name: str, arguments: str) -> bool:
+        """Load a skill for one turn; without a model, show it. False when there is no such skill."""
+        from kept.operations.skills import invoke_skill
+
+        agent = self.talk.agent
+        runs = agent.parts.model is not None
+        text = invoke_skill(self.caller, name, arguments, session_id=agent.session.id, runs=runs)
+        if text is None:
+            return False
+        if isinstance(text, Refused):
+            say(printable(f"{text.error} {text.remedy}"))
+        elif runs:
+            from kept.cli.chat.command import exchange
+
+            exchange(self, text)
+        else:
+            say(printable(text))
+        return True
 
     def do_help(self, _rest: str) -> None:
         """List the commands."""
@@ -185,10 +205,14 @@ class Slash:
         say(result.error if isinstance(result, Refused) else " ".join(one.message for one in result.outcomes))
 
     def do_skills(self, rest: str) -> None:
-        """List skills."""
-        from kept.cli.chat.slash_skills import list_skills
+        """List the skills, or those that fit the words."""
+        from kept.operations.skills import list_skills
 
-        list_skills(self, rest)
+        found = list_skills(self.caller, rest, usable=True).skills
+        for one in found[:_MOST_SKILLS]:
+            say(f"/{printable(one.skill.name)}\n{indented(printable(one.skill.description))}")
+        if not found:
+            say("No skill fits." if rest else "There are no skills yet.")
 
     def do_search(self, rest: str) -> None:
         """Look in past conversations."""
@@ -204,7 +228,7 @@ class Slash:
         """Show or change the model of this conversation."""
         agent = self.talk.agent
         if rest:
-            self.talk.portal.call(self.caller.space.agents.use_model, agent, rest)
+            self.talk.portal.call(use_model, self.caller, agent, rest)
         say(agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory")
 
     def do_usage(self, _rest: str) -> None:

@@ -4,14 +4,10 @@ from typing import Annotated
 
 import typer
 
-from kept.cli.commands.skills import PERSON, NameArgument, told
-from kept.cli.terminal import JsonFlag, fail, note, opened, print_json, refuse, say
+from kept.cli.commands.skills import NameArgument, show_change
+from kept.cli.terminal import JsonFlag, note, open_caller, print_json, printable, refuse, say
 from kept.core.errors import Refused
-from kept.core.text import JSON
-from kept.skills.editor import undo as take_back
-from kept.skills.library import SkillLibrary
-from kept.skills.usage import Stats
-from kept.skills.versions import Version
+from kept.operations import skills
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,39 +18,18 @@ def add_to(app: typer.Typer) -> None:
 
 def log(name: NameArgument, as_json: JsonFlag = False) -> None:
     """List the changes of a skill, newest first."""
-    with opened() as kept:
-        versions = [version for version in reversed(_versions(kept.skill_tools.library, name)) if not version.voided]
+    with open_caller() as caller:
+        found = skills.read_log(caller, name)
+    if isinstance(found, Refused):
+        refuse(found, as_json=as_json)
     if as_json:
-        print_json([_row(version) for version in versions])
+        print_json(found.as_json())
         return
-    for version in versions:
+    for version in found.versions:
         undone = f"  (undoes {version.undoes})" if version.undoes else ""
         reason = f"  {version.reason}" if version.reason else ""
         line = f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]"
-        say(f"{line}{undone}{reason}")
-
-
-def _versions(library: SkillLibrary, name: str) -> list[Version]:
-    from kept.skills.document import refuse_name
-
-    versions = [] if refuse_name(name) is not None else library.versions.of(name)
-    if not versions:
-        fail(f"no change of {name!r} is recorded", "`kept skills list` shows the names")
-    return versions
-
-
-def _row(version: Version) -> dict[str, JSON]:
-    return {
-        "change": version.number,
-        "time": version.time,
-        "action": version.action,
-        "version": version.id,
-        "origin": version.origin,
-        "session_id": version.session_id,
-        "undoes": version.undoes,
-        "files": list(version.touched),
-        "reason": version.reason,
-    }
+        say(printable(f"{line}{undone}{reason}"))
 
 
 def diff(
@@ -63,17 +38,14 @@ def diff(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a change did."""
-    with opened() as kept:
-        library = kept.skill_tools.library
-        versions = _versions(library, name)
-        chosen = versions[-1] if number is None else next((one for one in versions if one.number == number), None)
-        if chosen is None:
-            fail(f"{name!r} has no change {number}", f"`kept skills log {name}` lists them")
-        text = library.versions.diff(name, chosen)
+    with open_caller() as caller:
+        found = skills.diff_skill(caller, name, number)
+    if isinstance(found, Refused):
+        refuse(found, as_json=as_json)
     if as_json:
-        print_json({**_row(chosen), "diff": text})
+        print_json(found.as_json())
     else:
-        say(text)
+        say(printable(found.text))
 
 
 def undo(
@@ -82,58 +54,40 @@ def undo(
     as_json: JsonFlag = False,
 ) -> None:
     """Take a change back; repeating it walks back, undoing an undo brings the text again."""
-    with opened() as kept:
-        told(take_back(kept.skill_tools.editor, name, PERSON, number=number), as_json=as_json)
+    with open_caller() as caller:
+        undone = skills.undo_change(caller, name, number)
+    show_change(undone, as_json=as_json)
 
 
 def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None, as_json: JsonFlag = False) -> None:
     """Show how often turns with each version of a skill went badly."""
-    with opened() as kept:
-        library = kept.skill_tools.library
-        found = library.outcomes.stats(min_uses=library.settings.flag_min_uses)
-        usage = library.usage.read()
-    chosen = [one for skill, one in found.items() if name in {None, skill}]
+    with open_caller() as caller:
+        found = skills.measure_skills(caller, name)
     if as_json:
-        print_json([_stats_row(one) for one in chosen])
+        print_json(found.as_json())
         return
-    for one in chosen:
-        use = usage.get(one.skill)
-        say(f"{one.skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
+    for one in found.stats:
+        use, skill = found.usage.get(one.skill), printable(one.skill)
+        say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
         for version in one.versions:
-            flag = (
-                "  ← worse than before: `kept skills undo " + one.skill + "`" if version.version == one.flagged else ""
-            )
-            say(f"    {version.version}  {version.uses:>4} turns  {version.rate:>4.0%} went badly{flag}")
-    if not chosen:
+            flag = f"  ← worse than before: `kept skills undo {skill}`" if version.version == one.flagged else ""
+            say(f"    {printable(version.version)}  {version.uses:>4} turns  {version.rate:>4.0%} went badly{flag}")
+    if not found.stats:
         note("no turn with a skill is recorded yet")
-
-
-def _stats_row(one: Stats) -> dict[str, JSON]:
-    versions: list[JSON] = [
-        {"version": item.version, "uses": item.uses, "failures": item.failures, "failure_rate": round(item.rate, 3)}
-        for item in one.versions
-    ]
-    return {"name": one.skill, "versions": versions, "flagged": one.flagged}
 
 
 def pending(as_json: JsonFlag = False) -> None:
     """List the changes that wait for you."""
-    with opened() as kept:
-        waiting = kept.skill_tools.pending.waiting()
+    with open_caller() as caller:
+        waiting = skills.list_pending(caller)
     if as_json:
-        print_json(
-            [
-                {"id": one.id, "created_at": one.created_at, "action": one.action, "name": one.change.name}
-                | {"origin": one.origin, "rules": list(one.rules), "findings": list(one.findings)}
-                for one in waiting
-            ]
-        )
+        print_json(waiting.as_json())
         return
-    for one in waiting:
-        say(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]")
+    for one in waiting.changes:
+        say(printable(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]"))
         for finding in one.findings:
-            say(f"          {finding}")
-    if not waiting:
+            say(printable(f"          {finding}"))
+    if not waiting.changes:
         note("nothing waits")
 
 
@@ -142,34 +96,34 @@ PendingId = Annotated[str, typer.Argument(help="The id that `kept skills pending
 
 def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Make a change that waits."""
-    with opened() as kept:
-        told(kept.skill_tools.pending.approve(pending_id, kept.skill_tools.editor), as_json=as_json)
+    with open_caller() as caller:
+        approved = skills.approve(caller, pending_id)
+    show_change(approved, as_json=as_json)
 
 
 def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Drop a change that waits."""
-    with opened() as kept:
-        dropped = kept.skill_tools.pending.reject(pending_id)
-    if isinstance(dropped, Refused):
-        refuse(dropped, as_json=as_json)
+    with open_caller() as caller:
+        rejected = skills.reject(caller, pending_id)
+    if isinstance(rejected, Refused):
+        refuse(rejected, as_json=as_json)
     if as_json:
-        print_json({"success": True, "id": dropped.id})
+        print_json(rejected.as_json())
     else:
-        say(f"{dropped.action} {dropped.change.name} dropped")
+        say(printable(f"{rejected.change.action} {rejected.change.change.name} dropped"))
 
 
 def doctor(as_json: JsonFlag = False) -> None:
     """List what is wrong with any skill, with the fix; exit 1 when something is not loaded."""
-    with opened() as kept:
-        problems = kept.skill_tools.library.doctor()
+    with open_caller() as caller:
+        found = skills.check_skills(caller)
     if as_json:
-        print_json(
-            [{"path": str(one.path), "problem": one.problem, "fix": one.fix, "loaded": one.loaded} for one in problems]
-        )
+        print_json(found.as_json())
     else:
-        for one in problems:
-            say(f"{'warning' if one.loaded else 'not loaded'}: {one.path}\n    {one.problem}\n    fix: {one.fix}")
-        if not problems:
+        for one in found.problems:
+            kind = "warning" if one.loaded else "not loaded"
+            say(printable(f"{kind}: {one.path}\n    {one.problem}\n    fix: {one.fix}"))
+        if not found.problems:
             say("every skill is in order")
-    if any(not one.loaded for one in problems):
+    if found.has_unloaded:
         raise typer.Exit(1)

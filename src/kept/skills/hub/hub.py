@@ -59,6 +59,14 @@ class Prepared:
         """Return the policy for it, which a person may override."""
         return policy(self.trust, self.report.danger)
 
+    def is_blocked(self, *, force: bool) -> bool:
+        """Whether it cannot be installed; `force` takes a dangerous skill from a local source only."""
+        return self.policy is Policy.BLOCK and not (force and not self.network)
+
+    def needs_an_answer(self, *, force: bool) -> bool:
+        """Whether a person must decide about this very skill: for a caution, a general yes is not enough."""
+        return self.policy is not Policy.ALLOW and not force
+
     @property
     def abilities(self) -> tuple[str, ...]:
         """Describe in plain words what its scripts may do."""
@@ -182,7 +190,7 @@ class Hub:
         )
 
     def _refuse_dangerous(self, prepared: Prepared, *, force: bool) -> Refused | None:
-        if prepared.policy is not Policy.BLOCK or (force and not prepared.network):
+        if not prepared.is_blocked(force=force):
             return None
         reasons: list[JSON] = [str(finding) for finding in prepared.report.findings if finding.level is Level.CRITICAL]
         remedy = "do not use it" if prepared.network else "look at the files; --force takes it from a local source"
