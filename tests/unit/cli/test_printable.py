@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.cli.terminal import folded
+from kept.cli.terminal import folded, on_one_line
 
 letters = st.text(alphabet="ab 猫犬é", max_size=80)
 
@@ -30,3 +30,8 @@ def test_nothing_is_lost_and_every_part_fits(line, cells):
     assert "".join(parts).replace(" ", "") == line.replace(" ", "")
     for part in parts:
         assert sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in part.rstrip(" ")) <= cells
+
+
+def test_foreign_text_stays_on_its_line():
+    """Line breaks of every kind become spaces, and what steers a terminal is replaced."""
+    assert on_one_line("a\n  b\u2028c\td\x1b[2J\r") == "a b c d\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}"

@@ -212,6 +212,31 @@ def test_nothing_of_a_foreign_skill_steers_the_terminal(say_safely, hostile, hom
     assert "# Greet" in say_safely("chat", stdin=b"/greet now\n").out
 
 
+def test_nothing_that_is_stored_about_skills_steers_the_terminal(say_safely, hostile, home):
+    """Reports, statistics, waiting changes and names on disk are foreign too: anyone may have written them."""
+    skills = home / "skills"
+    assert say_safely("skills", "install", str(hostile), "--yes", "--force").code == 0
+    (skills / "greet" / "b\x1b[31m.txt").touch()
+    outcome = {"skill": HOSTILE, "version": HOSTILE, "session_id": "s", "turn": 1, "tool_errors": 0, "finished": True}
+    (skills / ".outcomes.jsonl").write_text(json.dumps({**outcome, "corrected": False, "time": ""}) + "\n")
+    (skills / ".curator" / "reports").mkdir(parents=True)
+    report = {"time": HOSTILE, "moves": [], "flagged": [HOSTILE], "dry_run": False, "backup": None, "failed": []}
+    (skills / ".curator" / "reports" / "1.json").write_text(json.dumps(report))
+    (skills / ".curator" / "state.json").write_text(json.dumps({"last_run_at": HOSTILE}))
+    (skills / ".usage.json").write_text(json.dumps({HOSTILE: {"pinned": True}}))
+    change = {"id": "0123abcd", "created_at": "2999-01-01T00:00:00.000Z", "action": "delete", "origin": HOSTILE}
+    change |= {"change": {"name": HOSTILE}, "session_id": None, "rules": [], "findings": [HOSTILE]}
+    (home / "pending" / "skills").mkdir(parents=True)
+    (home / "pending" / "skills" / "0123abcd.json").write_text(json.dumps(change))
+
+    assert "added: b" in say_safely("skills", "audit").out
+    assert "safe" in say_safely("skills", "stats").out
+    assert "safe" in say_safely("skills", "pending").out
+    assert "safe" in say_safely("skills", "reject", "0123abcd").out
+    assert "safe" in say_safely("curator", "status").out
+    assert "safe" in say_safely("curator", "report").out
+
+
 def test_the_consent_screen_shows_only_its_own_verdict(say_safely, hostile):
     """A description can neither steer the terminal nor draw a line that looks like the scan's."""
     ran = say_safely("skills", "install", str(hostile))
