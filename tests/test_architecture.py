@@ -53,8 +53,8 @@ SURFACE_MAY_IMPORT = {
     # `kept providers setup` asks the questions that a loaded provider declares
     "kept.providers.base.MemoryProvider",
     # highlights the words of a query in a text, and holds no data
-    "kept.sessions.search.snippets",
-    "kept.sessions.search.snippets.Marker",
+    "kept.sessions.search.occurrences",
+    "kept.sessions.search.occurrences.Marker",
 }
 
 

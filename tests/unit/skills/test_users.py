@@ -243,13 +243,13 @@ def test_the_app_opens_each_users_skills_above_the_owners(home, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     app = open_app(str(home), environ={})
     try:
-        create(app.skill_tools, "rotate-keys")
+        create(app.owner.skill_tools, "rotate-keys")
         anna, ben = app.space(UserId("anna")), app.space(UserId("ben"))
         patch(anna.skill_tools)
 
         assert "4,096" in call(anna.skill_tools, "skill_view", name="rotate-keys")["content"]
         assert "4,096" not in call(ben.skill_tools, "skill_view", name="rotate-keys")["content"]
         assert ben.skill_tools.library.skill("rotate-keys").root.kind is Kind.OWNER
-        assert app.skill_tools.library.skill("rotate-keys").root.kind is Kind.HOME
+        assert app.owner.skill_tools.library.skill("rotate-keys").root.kind is Kind.HOME
     finally:
         app.close()
