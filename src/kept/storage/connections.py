@@ -145,8 +145,13 @@ class Checkpointer:
             self._next = CHECKPOINT_PAGES
         elif pages >= self._next:
             self._next = pages + _PAGES_BETWEEN_CHECKPOINTS
-            with suppress(apsw.BusyError, apsw.LockedError):  # a reader holds an older snapshot: try again later
+            try:
                 _checkpoint(connection, name, restart=pages >= RESTART_PAGES)
+            except (apsw.BusyError, apsw.LockedError):
+                pass  # a reader holds an older snapshot: try again later
+            except apsw.Error as error:
+                # the commit is safe in the log: an error from here would report it as failed
+                log.warning("the write-ahead log could not be copied into the database: %s", error)
         return apsw.SQLITE_OK
 
 
