@@ -5,14 +5,13 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
 
-_LOOKALIKES = (
-    # Cyrillic
-    "аaбbвbгrдdеeѐeёeзzиuіiїiјjкkлlмmнhоoпnрpсcтtуyўyфfхxцuчrшwщwъbьbыbэeюlяrѕsԁdԛqԝwҫcһhӏlґrєeћhђh"
-    # Greek
-    "αaβbγyδdεeζzηnθoιiκkλlμuνvξeοoπnρpσoςcτtυuφfχxψyωw"
-    # Latin letters that decomposition leaves alone, and Armenian
-    "ıiɩiƖlɑaɡgɢgʀrʟlɴnɪiʏyʜhᴀaᴄcᴅdᴇeᴊjᴋkᴍmᴏoᴘpᴛtᴜuᴠvᴡwᴢzøołlđdħhŧtƅbԍgօoսuոnհhցgեt"
-)
+from kept.core.text import resource_text
+
+_UNLISTED = "бbґrдdзzиuкkлlмmпnфfцuчrшwщwъbьbыbэeюlяrєeђhβbδdεeζzκkλlμuξeπnςcφfχxψyωwɴnƅbեt"
+"""Letters that Unicode does not list as look-alikes, and the Latin letters they replace in disguised words.
+
+With them every letter of the Russian and the Greek alphabet folds, so that a word of these languages stays one word.
+"""
 _SPELLED_OUT = {"ß": "ss", "æ": "ae", "œ": "oe"}
 _PUNCTUATION = {
     "\u2018": "'", "\u2019": "'", "\u02bc": "'", "\uff07": "'", "\u3002": ". ", "\uff0e": ". ",
@@ -26,8 +25,6 @@ _ALWAYS_INVISIBLE = (
     "\u2066-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
 _JOINERS = "\u200c\u200d"
-_TWINS = frozenset("аеорсухіјѕԁԛԝһӏАВЕКМНОРСТХУІЈЅԌոսօαονρΑΒΕΖΗΙΚΜΝΟΡΤΥΧ")
-"""Letters that cannot be told from Latin ones by eye."""
 _EMBEDDING = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _SUSPECT = re.compile(f"([{_ALWAYS_INVISIBLE}{_JOINERS}])\\1*")
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,8}\U000e007f")
@@ -36,14 +33,14 @@ _SOFT = frozenset("\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180e\u034f")
 _DIRECTION_MARKS = frozenset("\u200e\u200f\u061c")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _ARTEFACTS = frozenset("\u200b\u2060\ufeff")
-"""What copying from a web page leaves between lines; inside or beside a word it is an attack."""
+"""Copying from a web page leaves these between lines; inside or beside a word they are an attack."""
 _SOFT_HYPHEN = "\u00ad"
 """Ordinary in text copied from the web; folding removes it, so it hides nothing."""
 _ASCII = bytes(range(0x80))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _VIRAMA = 9
 _FEW = 48
-"""So many kinds of characters are replaced one after the other; more are translated together."""
+"""Up to this many distinct characters are replaced one by one, which is faster than translating the whole text."""
 _FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
 _WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]{2,40}")
 _LATIN = re.compile("[A-Za-z]")
@@ -51,27 +48,29 @@ _CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
 
 
 def fold(text: str, among: frozenset[str] | None = None) -> str:
-    """Return `text` lower-cased, without marks, invisible characters and look-alikes.
+    """Return `text` in lower case, without marks and invisible characters, look-alikes replaced by Latin letters.
 
-    `among` are its `foreign` characters, where they are known already.
+    `among` are its `foreign` characters, if the caller knows them already.
     """
     if text.isascii():
         return text.lower()
     distinct = foreign(text) if among is None else among
+    if len(text) > 1 and not _lookalikes().capital_i.isdisjoint(distinct):
+        text = _capital_i_runs().sub(_read_capital_i, text)
     if len(distinct) <= _FEW:
         for char in distinct:
-            text = text.replace(char, _folded_char(char))
+            text = text.replace(char, _fold_char(char))
     elif len(text) - len(text.encode("ascii", "ignore")) > len(text) // 8:
-        return _folded(text).lower()
+        return _fold_foreign(text).lower()
     else:
-        text = _NOT_ASCII.sub(_folded_run, text)
-    # what is not ASCII is lower-cased by now, and the rest of it quickest as bytes
+        text = _NOT_ASCII.sub(_fold_run, text)
+    # only ASCII letters still need lower case, and bytes are the fastest way
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 def foreign(text: str) -> frozenset[str]:
     """Return the characters of `text` that are not ASCII."""
-    # as bytes, because those that go are most of a text
+    # deleting the ASCII bytes, most of a text, is faster than looking at each character
     utf8 = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
     return frozenset(utf8.decode("utf-8", "surrogatepass"))
 
@@ -86,34 +85,72 @@ def visible(text: str, among: frozenset[str]) -> str:
     return text
 
 
-def _folded_run(run: re.Match[str]) -> str:
-    """Fold what is not ASCII; the rest of a text needs no table, which keeps folding quick."""
-    return _folded_char(run[0]) if len(run[0]) == 1 else _folded(run[0])
+def _fold_run(run: re.Match[str]) -> str:
+    """Fold a run of characters outside ASCII."""
+    return _fold_char(run[0]) if len(run[0]) == 1 else _fold_foreign(run[0])
 
 
-def _folded(run: str) -> str:
+def _fold_foreign(run: str) -> str:
     plain = run.translate(_first_pass())
     if plain.isascii():
         return plain.lower()
     return unicodedata.normalize("NFKD", plain).lower().translate(_second_pass())
 
 
-_folded_char = lru_cache(maxsize=2048)(_folded)
+_fold_char = lru_cache(maxsize=2048)(_fold_foreign)
+
+
+def _read_capital_i(run: re.Match[str]) -> str:
+    """Return `i` or `l` for letters that look like both: a capital at the start of a word or beside other capitals."""
+    text, start, end = run.string, run.start(), run.end()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    is_capital = not before.isalpha() or before.isupper() or after.isupper()
+    return ("i" if is_capital else "l") * len(run[0])
+
+
+class _Lookalikes:
+    """The shipped table of Unicode's confusables; read when the first text outside ASCII is folded."""
+
+    def __init__(self, source: str) -> None:
+        """Read rows of a Latin letter, a tab and its look-alikes: a block of close ones, then one of distant ones."""
+        close, distant = source.split("\n\n")
+        self.letters = dict(zip(_UNLISTED[::2], _UNLISTED[1::2], strict=True)) | _rows(distant)
+        rows = _rows(close)
+        self.capital_i = frozenset(letter for letter, latin in rows.items() if latin == "I")
+        self.twins = frozenset(filter(_FOREIGN.match, rows))
+        """Letters of the scripts of `_FOREIGN` that cannot be told from Latin ones by eye."""
+        self.letters |= rows | dict.fromkeys(self.capital_i, "l")
+
+
+def _rows(block: str) -> dict[str, str]:
+    rows = (line.split("\t") for line in block.splitlines() if "\t" in line)
+    return {look: latin for latin, looks in rows for look in looks}
+
+
+@cache
+def _lookalikes() -> _Lookalikes:
+    return _Lookalikes(resource_text("kept.security", "confusables.txt"))
+
+
+@cache
+def _capital_i_runs() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(sorted(_lookalikes().capital_i))}]+")
 
 
 @cache
 def _first_pass() -> dict[int, str | None]:
-    """Map what needs no decomposition; the ligature phrases would grow eighteenfold in it."""
+    """Return what is replaced before decomposition, which loses the case and makes long phrases of ligatures."""
     table: dict[int, str | None] = {ord(char): text for char, text in _PUNCTUATION.items()}
+    table |= {ord(look): latin for look, latin in _lookalikes().letters.items()}
     table |= dict.fromkeys((*range(65008, 65022), *range(13056, 13311)), " ")
     return table | dict.fromkeys(_invisible_points())
 
 
 @cache
 def _second_pass() -> dict[int, str | None]:
+    """Return what is replaced after decomposition and lower-casing: marks, and the letters they were on."""
     table: dict[int, str | None] = dict.fromkeys(range(0x300, 0x370))
-    for shape, letter in zip(_LOOKALIKES[::2], _LOOKALIKES[1::2], strict=True):
-        table[ord(shape)] = letter
+    table |= {ord(look): latin for look, latin in _lookalikes().letters.items()}
     return table | {ord(letter): text for letter, text in _SPELLED_OUT.items()}
 
 
@@ -128,7 +165,7 @@ def _invisible_points() -> Iterator[int]:
 
 
 def invisible(text: str, among: frozenset[str] | None = None) -> tuple[tuple[str, bool], ...]:
-    """Return each hidden code point that the script does not need, and whether it touches a word."""
+    """Return each hidden code point that the script does not need, and whether it can only be meant to deceive."""
     if text.isascii() or _suspects().isdisjoint(foreign(text) if among is None else among):
         return ()
     text = text.removeprefix("\ufeff")
@@ -144,7 +181,7 @@ def invisible(text: str, among: frozenset[str] | None = None) -> tuple[tuple[str
 
 
 def _is_grave(text: str, place: int, around: tuple[str, str]) -> bool:
-    """Tell whether the hidden character can only be meant to deceive; else a person may look."""
+    """Tell whether the hidden character can only be meant to deceive; other texts are held for a person."""
     char = text[place]
     if char in _EMBEDDING:
         return not _near_right_to_left(text, place)
@@ -161,7 +198,7 @@ def _near_right_to_left(text: str, place: int) -> bool:
 
 
 def _belongs(text: str, place: int, around: tuple[str, str]) -> bool:
-    """Tell whether the hidden character at `place` does its proper work there."""
+    """Tell whether the script around `place` needs the hidden character there."""
     char = text[place]
     before, after = around
     if char == "\u200d":
@@ -196,12 +233,12 @@ def _is_latin(char: str) -> bool:
 
 
 def lookalike_words(text: str, among: frozenset[str] | None = None) -> Iterator[tuple[str, bool]]:
-    """Yield words with Cyrillic, Greek or Armenian letters: folded, and whether Latin is mixed in."""
+    """Yield suspicious words with Cyrillic, Greek or Armenian letters: folded, and whether they mix in Latin ones."""
     letters = set(filter(_FOREIGN.match, foreign(text) if among is None else among))
     if not letters:
         return
-    native = not letters <= _TWINS
+    native = not letters <= _lookalikes().twins
     pieces = " ".join([piece for piece in set(text.split()) if not piece.isascii()])
     words = {word: _LATIN.search(word) is not None for word in _WORD.findall(pieces) if not word.isascii()}
-    told = [word for word, mixed in words.items() if mixed or not native]
-    yield from zip(fold("\n".join(told)).split("\n"), map(words.__getitem__, told), strict=False)
+    suspects = [word for word, mixed in words.items() if mixed or not native]
+    yield from zip(fold("\n".join(suspects)).split("\n"), map(words.__getitem__, suspects), strict=False)

@@ -129,11 +129,13 @@ def _from_folder(folder: Path, environ: Mapping[str, str]) -> Embeds | None:
     if file is not None:
         return OnnxModel(name, file, folder)
     if "num_hidden_layers" in config:
-        return _converted(name, weights, folder, kind=str(config.get("model_type", "bert")), cache=_cache(environ))
+        return _model_to_convert(
+            name, weights, folder, kind=str(config.get("model_type", "bert")), cache=_cache(environ)
+        )
     return StaticModel(name, weights, folder)
 
 
-def _converted(name: str, weights: Path, folder: Path, *, kind: str, cache: Path) -> Embeds:
+def _model_to_convert(name: str, weights: Path, folder: Path, *, kind: str, cache: Path) -> Embeds:
     """Return a model that is converted to ONNX at its first use; the file is kept in the cache of the person."""
     from kept.sessions.embedding.convert import convert
     from kept.sessions.embedding.models import OnnxModel
