@@ -15,7 +15,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(kept (?:[^`\n]|\\\|)+)`")
-GLOBAL = {"--home", "--profile", "-p", "--debug", "--help", "-h", "--install-completion", "--show-completion"}
+GLOBAL = {"--home", "--profile", "-p", "--as", "--debug", "--help", "-h", "--install-completion", "--show-completion"}
 COMING = "kept import hermes"
 """The importer that spec 2 has us name where another agent's database is met; take this away when it is there."""
 NO_COMMANDS = {"needs"}
@@ -63,7 +63,11 @@ def check_commands(page, lines, program):
             if word in inner:
                 command = inner[word]
                 options |= {name for parameter in command.params for name in parameter.opts}
-            elif inner and re.fullmatch(r"[a-z][a-z-]+", word) and words[words.index(word) - 1] not in {"-p", "|"}:
+            elif (
+                inner
+                and re.fullmatch(r"[a-z][a-z-]+", word)
+                and words[words.index(word) - 1] not in {"-p", "--as", "|"}
+            ):
                 pytest.fail(f"{page.name}: `{line}`: `{command.name}` has no command {word!r}")
         named = {word.split("=")[0] for word in words if re.match(r"-{1,2}[a-z]", word)}
         assert named <= options, f"{page.name}: `{line}`: no such option {sorted(named - options)}"
