@@ -34,6 +34,7 @@ from kept.context.settings import CompressionSettings
 from kept.context.summarising import Compressor
 from kept.context.transcript import find_citations
 from kept.context.window import Window
+from kept.core.clock import FixedClock
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
 from kept.core.search import SearchRequest
@@ -44,7 +45,6 @@ from kept.llm.tokens import message_tokens, text_tokens
 from kept.security.secrets import redact
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
-from kept.testing.clock import FixedClock
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 WINDOW = 200_000

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from kept.core.tools import ToolContext
-from kept.skills.catalogue import catalogue, estimate_tokens
-from kept.skills.library import SkillLibrary
+from kept.skills.library import SkillLibrary, catalogue, estimate_tokens
 from kept.skills.settings import SkillSettings
 from kept.skills.tool import SkillTools
 

@@ -11,8 +11,7 @@ from typing import Any
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
 from kept.testing.loopback import Drops, Loopback, Status, Step
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 TURN = "Turn "
 REVIEW = "[Background review."

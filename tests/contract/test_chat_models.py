@@ -27,10 +27,9 @@ from kept.core.tools import ToolSchema
 from kept.llm.anthropic import AnthropicModel
 from kept.llm.endpoints import Endpoint, Sending
 from kept.llm.openai import OpenAIModel
+from kept.llm.scripted import Says, ScriptedModel, call
 from kept.testing.loopback import API_KEY, Drops, FailsMidway, Hangs, Loopback, Overflows, Raw, Status
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
-from kept.testing.scripted_model import Says, ScriptedModel, call
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 TOOL = ToolSchema("memory", "Keep a fact.", {"type": "object", "properties": {"text": {"type": "string"}}}, "memory")
 HELLO = ChatRequest("You are kept.", (Message(Role.USER, "hello"),), (TOOL,))

@@ -1,8 +1,7 @@
 """Every memory provider keeps the same promises."""
 
 from kept.providers.holographic import HolographicProvider
-from kept.testing.provider_contract import ProviderContract
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import ProviderContract, RecordingProvider
 
 
 class TestHolographic(ProviderContract):

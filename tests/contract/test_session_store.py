@@ -6,9 +6,8 @@ from kept.core.events import ignore
 from kept.sessions.ports import Sessions
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.testing.session_keeping_contract import KeepingContract
-from kept.testing.session_reading_contract import ReadingContract
+from kept.testing.session_reading_contract import ReadingContract, TransferContract
 from kept.testing.session_store_contract import LineageContract
-from kept.testing.session_transfer_contract import TransferContract
 from kept.testing.session_user_contract import UserContract
 
 

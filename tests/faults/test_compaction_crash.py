@@ -22,7 +22,7 @@ from kept.context.sections import is_summary
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.llm.scripted import Says
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(1_800)]
 

@@ -11,8 +11,7 @@ from kept.core.events import Warned
 from kept.core.tools import ToolContext
 from kept.providers.base import LedgerRow
 from kept.providers.writes import FinishedTurn
-from kept.testing.provider_bench import Bench, ListedLedger, eventually
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import Bench, ListedLedger, RecordingProvider, eventually
 
 HOOKS = [
     "is_available",

@@ -12,8 +12,7 @@ import apsw
 import pytest
 
 from kept.providers.writes import FinishedTurn
-from kept.testing.provider_bench import Bench, eventually
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import Bench, RecordingProvider, eventually
 
 CHILD = """
 import pathlib, random, sys, time

@@ -259,7 +259,7 @@ class Letters:
         return [[0.1 + text.count(letter) for letter in "abcdefghiklmnopr"] for text in texts]
 
 
-def meaning_of(database, sink=silent):
+def open_semantic_search(database, sink=silent):
     settings = EmbeddingSettings(provider="local", background=False)
     return SemanticSearch(database, settings, model=Letters, sink=sink)
 
@@ -290,7 +290,7 @@ def built_with_vectors(built, tmp_path_factory):
     """The same, every message with a vector."""
     path = Path(shutil.copy(built, tmp_path_factory.mktemp("vectors") / "state.db"))
     database = open_state(path)
-    meaning_of(database).embed_all()
+    open_semantic_search(database).embed_all()
     database.close()
     return path
 
@@ -322,7 +322,7 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
 
         store = store_at(path)
         assert any(table in finding.what for finding in store.upkeep.check()), page
-        store.meaning = meaning_of(store.database)
+        store.meaning = open_semantic_search(store.database)
         found = [answers(store, number) for number in (3, 11, 29)]
         store.append(SessionId("session00"), [NewMessage(Message(Role.USER, "late zebra"), 1.76e9, Origin.PERSON)])
         assert sum(found) >= (2 if table == "message_words_idx" else 3), page  # it may end a list without a sign
@@ -346,7 +346,7 @@ def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_
     overwrite(path, pages_of(path, "message_vectors")[3])
     heard = []
     store = store_at(path)
-    store.meaning = meaning_of(store.database, heard.append)
+    store.meaning = open_semantic_search(store.database, heard.append)
 
     assert answers(store, 7)
     assert answers(store, 8)
@@ -358,7 +358,7 @@ def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_
     ]
     assert any("vectors" in what for what in report.done)
     store = store_at(path)
-    store.meaning = meaning_of(store.database)
+    store.meaning = open_semantic_search(store.database)
     kept = store.upkeep.coverage()
     assert 0 < kept.waiting < 200
     assert store.meaning.embed_all() == kept.waiting

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from kept.core.clock import FixedClock
 from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
@@ -16,7 +17,6 @@ from kept.core.search import SearchRequest
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
-from kept.testing.clock import FixedClock
 
 NAME = SessionId("a")
 

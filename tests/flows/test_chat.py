@@ -2,8 +2,7 @@
 
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 
 def test_a_first_chat_keeps_and_answers(kept):

@@ -9,7 +9,7 @@ from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
 from kept.llm.tokens import text_tokens
 from kept.testing.loopback import Overflows
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 PROVIDER = """
 import json

@@ -11,11 +11,11 @@ from kept.agent.agent import Opening
 from kept.agent.compact import LEASE_SECONDS
 from kept.app import open_app
 from kept.context.outcome import Compaction, Unchanged, Why
+from kept.core.clock import FixedClock
 from kept.core.messages import Message, NewMessage, Origin, Role
 from kept.llm.scripted import Says
-from kept.testing.clock import FixedClock
 from kept.testing.loopback import Hangs
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 SUMMARY = "## Goal\n- go on\n## Progress\n- a lot\n## Next Steps\n- more\n"
 LONG = Says("Yes. " * 3_000, piece_length=10_000)

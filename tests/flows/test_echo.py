@@ -7,8 +7,7 @@ import pytest
 
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_anthropic import SIGNATURE, LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import SIGNATURE, LoopbackAnthropic, LoopbackOpenAI
 
 FACT = "Anna's favourite tea is oolong from Taiwan"
 FENCED = f"<memory-context>\n[System note: recalled memory follows.]\n\n- {FACT}\n</memory-context>"

@@ -25,8 +25,7 @@ from kept.core.tools import ToolContext
 from kept.llm.scripted import Says, call
 from kept.llm.tokens import text_tokens
 from kept.testing.loopback import Hangs, Overflows, Status, Step
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 # each `anyio.run` leaves the client's connections to the garbage collector, which must not raise elsewhere
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

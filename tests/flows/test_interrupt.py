@@ -19,8 +19,7 @@ from kept.app import open_app
 from kept.cli.chat.slash import Slash
 from kept.core.events import TextStreamed, ToolStarted
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 RECORDER = """
 import json, pathlib, time

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from kept.llm.scripted import Says
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 STORY = Says("once upon a time " * 100, delay_seconds=0.02)
 

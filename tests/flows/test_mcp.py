@@ -13,7 +13,7 @@ from kept.agent.workspace import Workspace
 from kept.cli.chat.approval import approver
 from kept.core.tools import Tool, ToolSchema
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 pytest.importorskip("mcp", reason="the extra kept[mcp] is not installed")
 

@@ -9,7 +9,7 @@ import pytest
 from kept.agent.agent import Opening
 from kept.app import open_app
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 SECRETLY = "Anna's favourite tea is oolong from Taiwan"
 QUESTION = "Which tea is Anna's favourite?"

@@ -7,8 +7,7 @@ import pytest
 
 from kept.llm.scripted import Says, call
 from kept.testing.loopback import Drops, Overflows, Raw, Status
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 SERVERS = {"openai": LoopbackOpenAI, "anthropic": LoopbackAnthropic}
 

@@ -17,7 +17,7 @@ from kept.core.messages import Role
 from kept.core.tools import Tool, ToolSchema
 from kept.llm.scripted import Says, ScriptedModel, call
 from kept.memory.edits import Add, Author
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from kept.agent.agent import Opening
 from kept.app import open_app
 from kept.core.messages import Usage
 from kept.llm.scripted import Says, call
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 ONE = Usage(input_tokens=100, output_tokens=10)
 MODEL = "openai/loopback-model"

@@ -12,7 +12,7 @@ from kept.core.text import JSON
 from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.page import page_hash
-from kept.memory.snapshot import delta_notice
+from kept.memory.store import delta_notice
 from kept.prompt.tiers import PromptInputs, build_prompt, guidance
 from kept.storage.files import read_bytes
 

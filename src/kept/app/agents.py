@@ -35,15 +35,15 @@ class AgentEvents:
     sink: EventSink
     agent: Agent | None = None
 
-    def tell(self, event: Event, /) -> None:
+    def report(self, event: Event, /) -> None:
         """Report an event of the conversation."""
         if event.session_id is None and self.agent is not None:
             event = replace(event, session_id=self.agent.session.id)
         self.sink(event)
 
-    def tell_errand(self, event: Event, /) -> None:
+    def report_side_task(self, event: Event, /) -> None:
         """Report an event of a side task (summary, title, review), and count its model calls for the agent."""
-        self.tell(event)
+        self.report(event)
         if isinstance(event, ModelCalled) and self.agent is not None:
             self.agent.conversation.count_usage(event.task, event.model, event.usage)
 
@@ -63,7 +63,7 @@ class AgentBuilder:
 
         opening = replace(opening, user_id=self._space.user)
         events = AgentEvents(sink or self._space.listeners)
-        model = self._app.models.chat(model_name, sink=events.tell)
+        model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if opening.incognito else self._space.sessions_or_none()
         providers = self.providers(opening) if sessions is not None and self._has_memory(opening) else None
         parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
@@ -90,7 +90,7 @@ class AgentBuilder:
     def use_model(self, agent: Agent, model_name: str) -> None:
         """Let a conversation go on with another model, and all that depends on it."""
         events = AgentEvents(agent.parts.sink, agent)
-        model = self._app.models.chat(model_name, sink=events.tell)
+        model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if agent.opening.incognito else self._space.sessions_or_none()
         agent.use_parts(
             self._parts(agent.opening, model, sessions=sessions, providers=agent.parts.providers, events=events)
@@ -115,7 +115,7 @@ class AgentBuilder:
         from kept.llm.pricing import cost_of
 
         settings = self._app.settings
-        gauge, told = Gauge(), events.tell_errand
+        gauge, told = Gauge(), events.report_side_task
         engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
         core = [*self._space.core_tools(told), *self._delegation(lambda: parts, opening, told)]
         box = build_toolbox(
@@ -124,7 +124,7 @@ class AgentBuilder:
         memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
-            sink=events.tell,
+            sink=events.report,
             limits=settings.limits,
             review=settings.review,
             compression=settings.compression,

@@ -4,9 +4,10 @@ from __future__ import annotations  # the ports and tools import every value the
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,24 @@ from kept.config.home import Home, find_home
 from kept.config.load import Loaded, load, with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
+from kept.core.errors import KeptError, UsageError
 from kept.core.events import Event, ignore
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.observe import AppLog, open_log
 
 if TYPE_CHECKING:
     from kept.agent.mcp_tools import McpTools
-    from kept.core.ports import Clock, EventSink
+    from kept.core.ports import Clock, Embeds, EventSink
     from kept.core.tools import Tool
+    from kept.llm.endpoints import Endpoint
     from kept.llm.models import Models
     from kept.sessions.ports import Sessions
+    from kept.sessions.reports import Finding, Repaired
+    from kept.sessions.settings import EmbeddingSettings
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.storage.sqlite import Database
+
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +70,7 @@ class App:
         if user not in self._spaces:
             self._spaces[user] = UserSpace(self, user)
             if user == OWNER:
-                self._spaces[user].listeners.add(self.tell)
+                self._spaces[user].listeners.add(self.report)
         return self._spaces[user]
 
     def forget_space(self, user: UserId) -> None:
@@ -83,7 +89,7 @@ class App:
         granted = scopes if scopes is not None else OWNER_SCOPES if user == OWNER else USER_SCOPES
         return Caller(self, self.space(user), session_id, sink, granted)
 
-    def tell(self, event: Event, /) -> None:
+    def report(self, event: Event, /) -> None:
         """Hand an event to the sink of this moment: a chat replaces it by its screen."""
         self.sink(event)
 
@@ -92,7 +98,7 @@ class App:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
         from kept.storage.sqlite import open_state
 
-        database = open_state(self.home.database, self.settings.sessions.durability, sink=self.tell)
+        database = open_state(self.home.database, self.settings.sessions.durability, sink=self.report)
         self._closing.callback(database.close)
         return database
 
@@ -102,13 +108,12 @@ class App:
 
     @cached_property
     def _session_store(self) -> SqliteSessionStore:
-        sessions = self._store(self.database, self.meaning)
+        sessions = self._store(self.database, self.semantic_search)
         self._closing.callback(sessions.file.tidy)
         return sessions
 
     def sessions_of(self, profile: str) -> Sessions | None:
         """Return the owner's conversations in a profile, opened for reading; None where none was ever stored."""
-        from kept.app.vectors import meaning_of
         from kept.storage.sqlite import open_state
 
         home = find_home(str(self.home.root), profile, {})
@@ -116,25 +121,24 @@ class App:
             return None
         database = open_state(home.database, read_only=True)
         self._closing.callback(database.close)
-        return self._store(database, meaning_of(self, database))
+        return self._store(database, open_semantic_search(self, database))
 
-    def _store(self, database: Database, meaning: SemanticSearch | None) -> SqliteSessionStore:
+    def _store(self, database: Database, semantic_search: SemanticSearch | None) -> SqliteSessionStore:
         from kept.sessions.sqlite.store import SqliteSessionStore
 
         settings = self.settings.sessions
-        return SqliteSessionStore(database, settings, clock=self.clock, sink=self.tell, meaning=meaning)
+        return SqliteSessionStore(database, settings, clock=self.clock, sink=self.report, meaning=semantic_search)
 
     @cached_property
-    def meaning(self) -> SemanticSearch | None:
-        """Semantic search beside the word search, None while `sessions.embeddings` is off."""
+    def semantic_search(self) -> SemanticSearch | None:
+        """The semantic search of the owner's home; None while `sessions.embeddings` is off."""
         if self.settings.sessions.embeddings.provider == "off":
             return None
-        from kept.app.vectors import meaning_of
 
-        meaning = meaning_of(self, self.database)
-        assert meaning is not None
-        self._closing.callback(meaning.close)
-        return meaning
+        semantic_search = open_semantic_search(self, self.database)
+        assert semantic_search is not None
+        self._closing.callback(semantic_search.close)
+        return semantic_search
 
     @cached_property
     def models(self) -> Models:
@@ -144,7 +148,7 @@ class App:
 
         settings = self.settings
         configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)
-        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.tell)
+        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.report)
 
     def mcp_tools(self) -> list[Tool]:
         """Connect the configured MCP servers and return their tools."""
@@ -153,7 +157,7 @@ class App:
         from kept.agent.mcp_tools import McpTools
 
         if self._mcp is None:
-            self._mcp = McpTools(self.settings.mcp_servers, self.tell, logs=self.home.logs)
+            self._mcp = McpTools(self.settings.mcp_servers, self.report, logs=self.home.logs)
             self.on_close(self._mcp.close)
             self._mcp.connect()
         return self._mcp.tools
@@ -198,3 +202,111 @@ def open_app(
         raise
     app.log_to(app_log)
     return app
+
+
+USUAL_MODEL = "text-embedding-3-small"
+_OPENAI = "https://api.openai.com/v1"
+
+
+def open_semantic_search(app: App, database: Database) -> SemanticSearch | None:
+    """Return what searches `database` by meaning, None while vectors are off; no model is loaded yet."""
+    settings = app.settings.sessions.embeddings
+    if settings.provider == "off":
+        return None
+    from kept.sessions.sqlite.semantic import SemanticSearch
+
+    def served(timeout: float) -> Embeds:
+        from kept.llm.openai import OpenAIEmbeddings
+
+        if find_spec("numpy") is None:
+            raise UsageError("vectors are compared with numpy", "run: pip install 'kept[vectors]'")
+        endpoint = _endpoint(app, settings)
+        model = settings.model or _usual(endpoint)
+        return OpenAIEmbeddings(
+            endpoint, model, timeout_seconds=timeout, dimensions=settings.dimensions, batch=settings.batch
+        )
+
+    def local() -> Embeds:
+        from kept.sessions.embedding.local import local_model
+
+        return local_model(settings.model, app.environ)
+
+    if settings.provider == "local":
+        return SemanticSearch(database, settings, model=local, sink=app.report)
+    return SemanticSearch(
+        database,
+        settings,
+        model=lambda: served(settings.timeout),
+        question=lambda: served(settings.query_timeout),
+        sink=app.report,
+    )
+
+
+def _endpoint(app: App, settings: EmbeddingSettings) -> Endpoint:
+    from kept.llm.endpoints import NO_KEY, Endpoint, missing_key
+
+    url = settings.base_url or app.environ.get("OPENAI_BASE_URL") or _OPENAI
+    key = app.environ.get(settings.api_key_env) or ""
+    endpoint = Endpoint("openai", url, key or NO_KEY, settings.api_key_env)
+    if not endpoint.is_address:
+        raise UsageError(
+            f"{url!r} is no address of a server", "set sessions.embeddings.base_url to one like https://host/v1"
+        )
+    if not key and endpoint.host == "api.openai.com":
+        raise missing_key("the embeddings endpoint", settings.api_key_env)
+    return endpoint
+
+
+def _usual(endpoint: Endpoint) -> str:
+    if endpoint.host != "api.openai.com":
+        raise UsageError(
+            f"which model of {endpoint.shown_url} makes the vectors is not set",
+            "run: kept config set sessions.embeddings.model NAME",
+        )
+    return USUAL_MODEL
+
+
+_REPAIR = "run `kept sessions repair`: the damaged file is set aside and every readable row is copied to a new one"
+
+
+def check_store(app: App) -> list[Finding] | None:
+    """Return what is wrong with the session store of this home; None if nothing was ever stored."""
+    from kept.sessions.reports import Finding
+    from kept.sessions.sqlite.upkeep import log_tail
+
+    path = app.home.database
+    if not path.exists():
+        return None
+    tail = log_tail(path)  # opening the file would change its write-ahead log
+    try:
+        found = app.owner.sessions.upkeep.check()
+        if not found and app.database.is_read_only:
+            with app.database.writing():  # raises the reason
+                pass
+    except KeptError as error:
+        # a remedy that points at this very check would lead in a circle
+        names_no_repair = not error.remedy or "kept doctor" in error.remedy
+        found = [Finding(error.message, _REPAIR if names_no_repair else error.remedy)]
+    return found if tail is None else [tail, *found]
+
+
+def repair_store(app: App) -> Repaired | None:
+    """Check the session store of this home and repair it; None if nothing was ever stored."""
+    from kept.sessions.sqlite.repair import Repair
+
+    path = app.home.database
+    if not path.exists():
+        return None
+    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
+
+
+@contextmanager
+def open_trial_store(folder: Path) -> Iterator[Sessions]:
+    """Open a session store of the usual kind in an empty folder."""
+    from kept.sessions.sqlite.store import SqliteSessionStore
+
+    store = SqliteSessionStore(folder)
+    try:
+        yield store
+    finally:
+        store.close()

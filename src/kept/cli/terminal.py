@@ -69,7 +69,7 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
             from kept.operations.users import check_user_id
 
             caller = owner.for_user(check_user_id(chosen))
-            caller.listen(app.tell)  # the app itself hears only what concerns the home and the owner
+            caller.listen(app.report)  # the app itself receives only events of the home and of the owner
             yield caller
 
 

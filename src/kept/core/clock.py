@@ -1,7 +1,8 @@
 """The system clock, and timestamps as programs and people write them."""
 
 import math
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 _END = ("until ", "by ")
 
@@ -63,3 +64,21 @@ def _parse_words(text: str, now: float) -> float | None:
         return datetime.fromtimestamp(edge, UTC).replace(tzinfo=None).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
+
+
+@dataclass(slots=True)
+class FixedClock:
+    """A clock that stands still until it is moved."""
+
+    moment: datetime = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
+    step: timedelta = timedelta()
+    """How far it moves by itself each time it is asked: with some, no two moments are the same."""
+
+    def now(self) -> datetime:
+        """Return the moment it stands at."""
+        self.moment += self.step
+        return self.moment
+
+    def forward(self, **span: float) -> None:
+        """Move on by `span`, named as `timedelta` names it: `days=3`."""
+        self.moment += timedelta(**span)

@@ -14,8 +14,7 @@ from kept.curation.backup import CURATOR_FOLDER, Backups
 from kept.skills.changes import Author, Changed, Create, Edit
 from kept.skills.document import Document, compose, normalize, refuse_name
 from kept.skills.editor import SkillEditor
-from kept.skills.guard.inspection import inspect
-from kept.skills.guard.verdict import Danger
+from kept.skills.guard import Danger, inspect
 from kept.skills.index import Skill
 from kept.skills.roots import Kind
 from kept.storage.files import make_folder, read_bytes, write_atomically

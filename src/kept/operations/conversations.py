@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.errors import KeptError, NotFound, StorageError, UsageError
+from kept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
 from kept.core.events import Warned
+from kept.core.messages import Link, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
     from kept.agent.agent import Agent
     from kept.agent.tool_calls import Approve
     from kept.app.caller import Caller
+    from kept.context.engine import ContextEngine, Preview
     from kept.core.ids import SessionId
+    from kept.core.messages import StoredMessage
+    from kept.core.text import JSON
     from kept.curation.curator import Curator
+
 
 log = logging.getLogger(__name__)
 
@@ -123,3 +129,192 @@ def _run_curator(caller: Caller, curator: Curator) -> None:
                 "kept curator report; undo: rollback",
             )
         )
+
+
+NO_MODEL = Refused(
+    Reason.UNAVAILABLE,
+    "no model is configured, so there is no window to fit",
+    "choose one with `kept model set NAME`",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineList:
+    """The context engines that can be used, and the configured one."""
+
+    engines: tuple[tuple[str, str, str], ...]
+    """Name, source and description of each."""
+    used: str
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per engine."""
+        return [
+            {"name": name, "source": source, "in_use": name == self.used} for name, source, _description in self.engines
+        ]
+
+
+def list_engines(caller: Caller) -> EngineList:
+    """Return the context engines."""
+    from kept.context import engines
+
+    found = engines.list_engines(caller.app.home.path)
+    return EngineList(
+        tuple((one.name, one.source, one.description) for one in found), caller.app.settings.context.engine
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStatus:
+    """The limits of the window and, for a session, how full it is."""
+
+    figures: dict[str, JSON]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the figures."""
+        return dict(self.figures)
+
+
+def report_window(caller: Caller, name: str | None = None) -> WindowStatus | Refused:
+    """Return the limits of the configured engine, and for a session how far it fills them."""
+    ready = _open_engine(caller)
+    if isinstance(ready, Refused):
+        return ready
+    engine, model = ready
+    figures: dict[str, JSON] = {"model": model, "enabled": caller.app.settings.compression.enabled}
+    if name is None:
+        return WindowStatus({**figures, **engine.get_status()})
+    tip, rows = _load_session(caller, engine, name)
+    figures |= {**engine.get_status(), "session_id": tip, "messages": len(rows)}
+    figures |= {"estimated_tokens": engine.measured(rows).total, "compactions": _count_compactions(caller, tip)}
+    return WindowStatus(figures)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPreview:
+    """What a compaction of a session would cover; `preview` is None when there is nothing to cover."""
+
+    session_id: SessionId
+    messages: int
+    preview: Preview | None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return what would be covered, and the tokens before and after."""
+        answer: dict[str, JSON] = {"session_id": self.session_id, "messages": self.messages, "covered": []}
+        if self.preview is not None:
+            answer |= {
+                "covered": [int(row.id) for row in self.preview.covered],
+                "kept": self.preview.kept,
+                "tokens_before": self.preview.tokens_before,
+                "tokens_at_most": self.preview.tokens_at_most,
+            }
+        return answer
+
+
+def preview_session(caller: Caller, name: str) -> CompactionPreview | Refused:
+    """Return what a compaction of a stored session would do, without doing it."""
+    ready = _open_engine(caller)
+    if isinstance(ready, Refused):
+        return ready
+    engine, _ = ready
+    session_id, rows = _load_session(caller, engine, name)
+    return CompactionPreview(session_id, len(rows), engine.preview(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedSession:
+    """How a compaction went; `why` says why nothing was changed, None when something was."""
+
+    session_id: SessionId
+    tokens_before: int = 0
+    tokens_after: int = 0
+    reason: str | None = None
+    note: str = ""
+
+    @property
+    def why(self) -> str | None:
+        """Return in words why nothing was changed."""
+        return None if self.reason is None else self.note or self.reason.replace("_", " ")
+
+    @property
+    def failed(self) -> bool:
+        """Whether a compaction was needed and could not be made."""
+        return self.reason is not None and bool(self.note)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the outcome."""
+        answer: dict[str, JSON] = {"session_id": self.session_id, "changed": self.reason is None}
+        if self.reason is not None:
+            return {**answer, "reason": self.reason}
+        return {**answer, "tokens_before": self.tokens_before, "tokens_after": self.tokens_after}
+
+
+def compress_session(caller: Caller, name: str, *, focus: str = "") -> CompressedSession | Refused:
+    """Summarise the older part of a session; every message stays stored and searchable."""
+    import anyio
+
+    from kept.agent.agent import Opening
+    from kept.context.outcome import Unchanged
+
+    caller.require(Scope.WRITE)
+    agent = caller.space.agent(Opening(resume=caller.space.sessions.resolve(name)))
+    if agent.parts.engine is None:
+        return NO_MODEL
+    try:
+        outcome = anyio.run(agent.compress, focus)
+    finally:
+        if agent.parts.providers is not None:
+            agent.parts.providers.shutdown()
+    if isinstance(outcome, Unchanged):
+        return CompressedSession(agent.session.id, reason=outcome.reason.value, note=outcome.note)
+    return CompressedSession(agent.session.id, outcome.tokens_before, outcome.tokens_after)
+
+
+def _open_engine(caller: Caller) -> tuple[ContextEngine, str] | Refused:
+    """Return the configured engine for the configured model, and that model's name."""
+    from kept.llm.tokens import message_tokens
+
+    space = caller.space
+    model = caller.app.models.chat(sink=space.listeners)
+    if model is None:
+        return NO_MODEL
+    return space.agents.engine(model, space.sessions, count=message_tokens), model.name
+
+
+def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[SessionId, list[StoredMessage]]:
+    """Start `engine` on a stored session, and return the session's newest id and its context."""
+    from kept.agent.parts import Gauge
+    from kept.context.prune import prune_as_marked
+    from kept.context.window import Window
+    from kept.llm.tokens import Calibration, text_tokens, tool_tokens
+
+    store = caller.space.sessions
+    tip = store.tip(store.resolve(name))
+    root = _find_chain(caller, tip)[-1]
+    ratio = store.read_note(root, "calibration")
+    gauge = Gauge(Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0))
+    engine.prepare(replace(engine.setup, count=gauge.count))
+    schemas = [tool.schema for tool in (*caller.space.tools().values(), *engine.tools())]
+    overhead = text_tokens(store.system_prompt(tip) or "") + tool_tokens(schemas)
+    engine.update_model(Window(engine.limits.context_length, gauge.calibration.apply(overhead)))
+    engine.on_session_start(root, state=store.read_note(root, "context"))
+    return tip, prune_as_marked(store.context(tip), store.read_note(tip, "pruned"))
+
+
+def _count_compactions(caller: Caller, session_id: SessionId) -> int:
+    """Return how often the conversation was compacted, to child sessions and in place."""
+    from kept.context.sections import is_summary
+
+    store = caller.space.sessions
+    rows = (row for one in _find_chain(caller, session_id) for row in store.messages(one))
+    return sum(1 for row in rows if row.origin is Origin.SYNTHETIC and is_summary(row.message))
+
+
+def _find_chain(caller: Caller, session_id: SessionId) -> list[SessionId]:
+    """Return the session and those it was compacted from, newest first."""
+    chain = [session_id]
+    while (session := caller.space.sessions.session(chain[-1])) is not None:
+        parent = session.parent_session_id
+        if session.link is not Link.COMPRESSION or parent is None or parent in chain:
+            break
+        chain.append(parent)
+    return chain

@@ -116,7 +116,7 @@ def count_vectors(caller: Caller) -> Vectors:
 
 def count_waiting_vectors(caller: Caller) -> int:
     """Return how many messages wait for vectors; none do while vectors are off."""
-    return 0 if caller.app.meaning is None else caller.space.sessions.upkeep.coverage().waiting
+    return 0 if caller.app.semantic_search is None else caller.space.sessions.upkeep.coverage().waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Embedded:
 def embed_messages(caller: Caller, *, anew: bool = False) -> Embedded | Refused:
     """Make the vectors that are missing, newest first; a later call continues where this one was stopped."""
     caller.require(Scope.ADMIN)
-    semantic = caller.app.meaning
+    semantic = caller.app.semantic_search
     if semantic is None:
         return _NO_VECTORS
     made = semantic.embed_all(anew=anew)
@@ -195,10 +195,10 @@ def optimize(caller: Caller, *, vacuum: bool = False) -> Optimized:
 
 def repair_sessions(caller: Caller) -> Repaired | Refused:
     """Check the store and repair it: a rebuilt index, or a damaged file set aside and its rows copied over."""
-    from kept.app.health import repair
+    from kept.app.root import repair_store
 
     caller.require(Scope.ADMIN)
-    report = repair(caller.app)
+    report = repair_store(caller.app)
     if report is None:
         return Refused(
             Reason.NO_MATCH, "there is no session store to repair", "it is made when the first session is stored"
@@ -211,10 +211,10 @@ def repair_sessions(caller: Caller) -> Repaired | Refused:
 def _rebuild_vectors(caller: Caller) -> list[str]:
     """Make the vectors that a repair could not copy; if the model does not answer they are left for later."""
     waiting = count_waiting_vectors(caller)
-    if not waiting or caller.app.meaning is None:
+    if not waiting or caller.app.semantic_search is None:
         return []
     try:
-        return [f"{caller.app.meaning.embed_all():,} messages got vectors"]
+        return [f"{caller.app.semantic_search.embed_all():,} messages got vectors"]
     except KeptError as error:
         caller.space.listeners(
             Warned(f"{waiting:,} messages without vectors: {error.message}", "run: kept sessions embed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +13,12 @@ from kept.app.caller import Scope
 from kept.core.clock import iso
 from kept.core.errors import NotFound, Reason, Refused, UsageError
 from kept.core.ids import OWNER, UserId
-from kept.core.text import dumps
+from kept.core.text import JSON, dumps
+from kept.memory.approval import Approvals
+from kept.memory.edits import Target, undone_ids
+from kept.memory.history import History
+from kept.memory.store import MemoryStore
+from kept.sessions.ports import Sessions
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
     from kept.app.caller import Caller
     from kept.core.text import JSON
+
 
 _CARD = "user.json"
 """The file in a user's folder that holds the id as it was given: the folder's name may be a shortened form."""
@@ -109,8 +116,6 @@ class UserExport:
 
 def export_user(caller: Caller) -> UserExport:
     """Return everything of the caller's user: conversations, pages, edits, pending writes; NotFound for nothing."""
-    from kept.curation.export import export_lines
-
     space = caller.space
     lines = export_lines(space.sessions, space.memory, space.approvals)
     first = next(lines, None)
@@ -124,3 +129,18 @@ def export_user(caller: Caller) -> UserExport:
             yield line
 
     return UserExport(caller.user, count(), counts)
+
+
+def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) -> Iterator[dict[str, JSON]]:
+    """Yield a user's conversations as `sessions export` does, then pages, edits and pending writes with their type."""
+    yield from sessions.transfer.export()
+    rows = History(memory).rows()
+    undone = undone_ids(rows)
+    for target in Target:
+        entries = memory.entries(target)
+        if entries:
+            yield {"type": "page", "target": target.value, "entries": [*entries]}
+    for row in rows:
+        yield {"type": "edit", **row.as_json(is_undone=row.id in undone)}
+    for pending in approvals.waiting():
+        yield {"type": "pending", **pending.as_json()}

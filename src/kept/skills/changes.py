@@ -11,7 +11,7 @@ from typing import TypeAlias, assert_never
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
 from kept.skills.document import normalize
-from kept.skills.guard.verdict import Trust
+from kept.skills.guard import Trust
 from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES
 
 

@@ -28,7 +28,7 @@ from kept.skills.changes import (
     compute_files,
 )
 from kept.skills.document import refuse_name
-from kept.skills.guard.verdict import Level, Policy, policy
+from kept.skills.guard import Level, Policy, policy
 from kept.skills.library import SkillLibrary
 from kept.skills.paths import MAIN, support_file
 from kept.skills.roots import Kind
@@ -276,7 +276,7 @@ def _check_guard(result: FileChanges, author: Author) -> Refused | None:
     """Return a refusal when the guard wants a person to review the files first."""
     if author.trust is None:
         return None
-    from kept.skills.guard.inspection import (
+    from kept.skills.guard import (
         inspect,  # loading its rules takes a third of the time to start and read a skill
     )
 

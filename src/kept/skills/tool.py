@@ -10,14 +10,13 @@ from typing import TypeAlias
 from kept.core.errors import Reason, Refused, StorageError
 from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
-from kept.skills.catalogue import catalogue
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
 from kept.skills.frontmatter import BadFrontmatter, read_frontmatter
-from kept.skills.guard.verdict import Trust
+from kept.skills.guard import Trust
 from kept.skills.index import Skill
-from kept.skills.library import SkillLibrary
+from kept.skills.library import SkillLibrary, catalogue
 from kept.skills.paths import MAIN
 from kept.skills.pending import PendingSkills
 from kept.skills.search import near_duplicates, rank

@@ -10,7 +10,7 @@ from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
 from kept.skills.document import Document, list_items
 from kept.skills.frontmatter import BadFrontmatter, Field
-from kept.skills.guard.verdict import Danger, Level, Report
+from kept.skills.guard import Danger, Level, Report
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
 from kept.skills.paths import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
@@ -41,7 +41,7 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     document = library.document(skill)
     if isinstance(document, BadFrontmatter):
         return Refused(Reason.UNAVAILABLE, f"{name!r} cannot be loaded: {document.problem}", document.fix)
-    from kept.skills.guard.inspection import inspect_folder
+    from kept.skills.guard import inspect_folder
 
     report = inspect_folder(skill.folder)
     blocked = _refuse_dangerous(name, skill, report)
@@ -92,7 +92,7 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
     if not is_text(data):
         answer |= {"binary": True, "content": None, "path": str(path), "note": "not text; use it by its path"}
         return View(skill, library.version(skill), answer)
-    from kept.skills.guard.inspection import inspect
+    from kept.skills.guard import inspect
 
     blocked = _refuse_dangerous(file_path, skill, inspect({file_path: data}))
     if blocked is not None:

@@ -300,7 +300,7 @@ FALLBACK_NAME = "kept.db"
 
 def state_migrations() -> tuple[Migration, ...]:
     """Return every migration of the shared file, in order; a tier adds its own as the next number."""
-    return sql_migrations("kept.storage.state")
+    return sql_migrations("kept.storage")
 
 
 def open_state(

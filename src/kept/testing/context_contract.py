@@ -10,10 +10,10 @@ from kept.context.prune import prune
 from kept.context.repair import faults, last_user
 from kept.context.settings import CompressionSettings
 from kept.context.window import Window
+from kept.core.clock import FixedClock
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import ImagePart, Message, Origin, Role, StoredMessage, TextPart, ToolCall
 from kept.core.text import dumps
-from kept.testing.clock import FixedClock
 
 IMAGE_TOKENS = 1_600
 

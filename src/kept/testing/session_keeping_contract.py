@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 
+from kept.core.clock import FixedClock
 from kept.core.errors import NotFound
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Usage
 from kept.core.search import SearchRequest
 from kept.sessions.ports import Sessions
 from kept.sessions.reports import BLANK, sum_usage
-from kept.testing.clock import FixedClock
 from kept.testing.session_store_contract import SessionStoreContract, Summarised, refusal, said, session, texts
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

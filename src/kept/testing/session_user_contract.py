@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
+from kept.core.clock import FixedClock
 from kept.core.errors import NotFound
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import Link, Message, NewMessage, Origin, Role, Usage
@@ -10,7 +11,6 @@ from kept.core.search import SearchRequest
 from kept.core.text import JSON, dumps
 from kept.sessions.ports import Sessions
 from kept.sessions.reports import BLANK
-from kept.testing.clock import FixedClock
 from kept.testing.session_store_contract import START, SessionStoreContract, Summarised, refusal, said, session, texts
 
 ANN, BOB = UserId("ann"), UserId("bob")

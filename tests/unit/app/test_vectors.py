@@ -28,11 +28,11 @@ def test_a_program_without_vectors_loads_none_of_them(tmp_path):
 
 def test_an_endpoint_without_numpy_says_what_to_install(monkeypatch):
     """Where vectors cannot be compared none are asked for, and the error names the extra."""
-    monkeypatch.setattr("kept.app.vectors.find_spec", lambda _name: None)
+    monkeypatch.setattr("kept.app.root.find_spec", lambda _name: None)
     app = open_app(environ={**_environment(), "KEPT_SESSIONS__EMBEDDINGS__PROVIDER": "openai"})
 
     with pytest.raises(UsageError, match="numpy") as refused:
-        _ = app.meaning.model
+        _ = app.semantic_search.model
 
     assert "kept[vectors]" in refused.value.remedy
     app.close()
@@ -45,7 +45,7 @@ def test_openai_itself_needs_a_key(monkeypatch):
     app = open_app(environ={**_environment(), **variables})
 
     with pytest.raises(Exception, match="MY_KEY"):
-        _ = app.meaning.model
+        _ = app.semantic_search.model
 
     app.close()
 

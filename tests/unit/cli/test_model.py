@@ -8,10 +8,9 @@ from datetime import date
 
 import pytest
 
+from kept.llm.scripted import Says
 from kept.testing.loopback import Status
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
-from kept.testing.scripted_model import Says
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 
 def kept(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

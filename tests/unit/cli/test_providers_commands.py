@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kept.testing.provider_bench import Bench
+from kept.testing.provider_contract import Bench
 
 BROKEN = """
 from agent.memory_provider import MemoryProvider

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kept.storage.sqlite import PAGE_BYTES, open_state
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 for package in ("numpy", "safetensors", "tokenizers"):
     pytest.importorskip(package)

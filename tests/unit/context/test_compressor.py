@@ -11,9 +11,9 @@ from kept.context.sections import MARKER
 from kept.context.summarising import Compressor
 from kept.context.summary import WithDeadline
 from kept.context.window import Backoff, Window, load_backoff, needs_hygiene
+from kept.core.clock import FixedClock
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError
 from kept.core.messages import Message, Role, Usage
-from kept.testing.clock import FixedClock
 from kept.testing.context_contract import check_outcome, context_after, conversation, prepared, stored
 
 GOOD = "## Goal\n- the parser [#1]\n## Progress\n- lots [#5]\n## Next Steps\n- more [#9]\n"

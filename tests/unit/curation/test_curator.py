@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kept.core.clock import FixedClock
 from kept.core.errors import NotFound
 from kept.core.tools import ToolContext
 from kept.curation.curator import Candidate, Curator, decide
@@ -19,7 +20,6 @@ from kept.skills.roots import Kind, Root
 from kept.skills.settings import CuratorSettings, SkillSettings
 from kept.skills.tool import SkillTools
 from kept.skills.usage import Outcome, Status, Use
-from kept.testing.clock import FixedClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

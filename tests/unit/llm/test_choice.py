@@ -12,7 +12,7 @@ from kept.core.errors import ModelRefused, UsageError
 from kept.llm.choice import choose, offers
 from kept.llm.endpoints import Endpoint, LocalServer, endpoint_of, models_at, parse_name, probe, window_at
 from kept.llm.settings import ModelSettings
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "OPENROUTER_API_KEY": "r"}
 

@@ -16,12 +16,11 @@ from kept.llm.auxiliary import AuxiliaryModel
 from kept.llm.endpoints import Endpoint
 from kept.llm.models import Configured, Models, caching_for
 from kept.llm.retry import close
+from kept.llm.scripted import Says, ScriptedModel
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
 from kept.prompt.tiers import apply_cache_markers
 from kept.testing.loopback import Status
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
-from kept.testing.scripted_model import Says, ScriptedModel
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 ASK = ChatRequest("system", (Message(Role.USER, "hi"),))
 

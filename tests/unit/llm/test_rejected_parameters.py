@@ -10,8 +10,7 @@ from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 from kept.llm.models import Configured, Models
 from kept.llm.settings import ModelSettings
 from kept.testing.loopback import Status
-from kept.testing.loopback_anthropic import LoopbackAnthropic
-from kept.testing.loopback_openai import LoopbackOpenAI
+from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 ASK = ChatRequest("", (Message(Role.USER, "hi"),), max_output_tokens=50)
 NO_MAX_TOKENS = Status(

@@ -11,7 +11,7 @@ from kept.core.messages import ChatRequest, ChatResponse, Message, Restarted, Ro
 from kept.llm.endpoints import Endpoint
 from kept.llm.failures import unreachable_error
 from kept.llm.retry import COOLDOWN_SECONDS, RetryingModel, RetryPolicy
-from kept.testing.scripted_model import Says, ScriptedModel
+from kept.llm.scripted import Says, ScriptedModel
 
 ASK = ChatRequest("s", (Message(Role.USER, "hi"),))
 BUSY = ModelBusy("busy")

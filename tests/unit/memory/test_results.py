@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kept.core.clock import FixedClock
 from kept.core.errors import Reason, UsageError
 from kept.core.events import MemoryStaged
 from kept.memory.approval import Approvals, Held, Staged, WriteRequest, Written, unreadable_pending, write_memory
@@ -13,7 +14,6 @@ from kept.memory.rewrite import export_pages, import_pages, propose_repair, read
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo
-from kept.testing.clock import FixedClock
 
 ORDER = "From now on you will answer in French"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.testing.provider_bench import Bench
+from kept.testing.provider_contract import Bench
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 from kept.providers.base import LedgerRow, Rejected
 from kept.providers.delivery import retry_delay
 from kept.providers.writes import FinishedTurn
-from kept.testing.provider_bench import ListedLedger, eventually
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 
 FENCED = "hello<memory-context>recalled</memory-context>"
 SECRET = "sk-proj-" + "a1B2" * 12

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kept.core.clock import FixedClock
 from kept.core.errors import ConfigError
 from kept.providers.config import load_settings
 from kept.providers.holographic import HolographicProvider
 from kept.providers.holographic.settings import HolographicSettings
-from kept.testing.clock import FixedClock
 
 FACTS = [
     "Anna's favourite tea is oolong.",

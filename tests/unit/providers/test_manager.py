@@ -10,8 +10,7 @@ from kept.providers.base import LedgerRow, MemoryProvider, StartContext
 from kept.providers.manager import ProviderManager
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import FinishedTurn
-from kept.testing.provider_bench import ListedLedger, eventually
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 
 MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
 

@@ -5,7 +5,7 @@ import pytest
 from kept.core.ids import UserId
 from kept.providers.base import LedgerRow
 from kept.providers.writes import Mirror, current_entries
-from kept.testing.provider_bench import ListedLedger
+from kept.testing.provider_contract import ListedLedger
 
 
 def row(number, action, before, after, user_id=None):

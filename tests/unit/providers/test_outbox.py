@@ -3,10 +3,10 @@
 import apsw
 import pytest
 
+from kept.core.clock import FixedClock
 from kept.core.ids import OWNER
 from kept.providers.outbox import Outbox, Write, new_holder
 from kept.storage.sqlite import open_state
-from kept.testing.clock import FixedClock
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kept.providers.config import Answers, declared_fields, questions, resolve_a
 from kept.providers.discovery import Found, Manifest, manifest_of, missing
 from kept.providers.loading import set_variables
 from kept.providers.manager import chosen_names
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import RecordingProvider
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kept.core.clock import FixedClock
 from kept.core.ids import OWNER, UserId
 from kept.core.tools import ToolContext
 from kept.providers.audit import Audit, CallRecord, Health
@@ -20,9 +21,7 @@ from kept.providers.status import status_of
 from kept.providers.writes import FinishedTurn
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database, open_state, state_migrations
-from kept.testing.clock import FixedClock
-from kept.testing.provider_bench import ListedLedger, eventually
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 
 ANNA = UserId("anna")
 HERS = "p/anna"

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kept.core.clock import FixedClock
 from kept.core.tools import ToolContext
 from kept.skills.library import SkillLibrary
 from kept.skills.settings import SkillSettings
 from kept.skills.tool import SkillTools
-from kept.testing.clock import FixedClock
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.skills.catalogue import catalogue, estimate_tokens
 from kept.skills.index import Facts, Skill
-from kept.skills.library import SkillLibrary
+from kept.skills.library import SkillLibrary, catalogue, estimate_tokens
 from kept.skills.roots import Kind, Root
 from kept.skills.settings import SkillSettings
 from kept.skills.usage import Use

@@ -8,7 +8,7 @@ from kept.core.errors import Reason, Refused, StorageError
 from kept.skills.changes import Author, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor, undo
-from kept.skills.guard.verdict import Trust
+from kept.skills.guard import Trust
 from kept.skills.library import SkillLibrary
 from kept.skills.roots import Kind, Root
 from kept.skills.settings import SkillSettings

@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from kept.skills.guard.inspection import abilities, inspect, inspect_folder, inspect_text, rules
-from kept.skills.guard.verdict import Danger, Level, Policy, Trust, policy
+from kept.skills.guard import (
+    Danger,
+    Level,
+    Policy,
+    Trust,
+    abilities,
+    inspect,
+    inspect_folder,
+    inspect_text,
+    policy,
+    rules,
+)
 from kept.skills.roots import bundled_folder
 
 SIZE = 1_000_000 if os.environ.get("KEPT_HEAVY") == "1" else 120_000

@@ -16,7 +16,7 @@ import pytest
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.skills.changes import Author, Changed, Patch
 from kept.skills.editor import SkillEditor
-from kept.skills.guard.verdict import Danger, Policy
+from kept.skills.guard import Danger, Policy
 from kept.skills.hub.hub import Hub, Offer, Prepared, filter_offers
 from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 

@@ -389,6 +389,6 @@ def test_statements_are_found_by_name():
 
 def test_shipped_migrations_are_ordered_and_unique():
     """Versions count up from one without a gap."""
-    for package in ("kept.memory", "kept.storage.state"):
+    for package in ("kept.memory", "kept.storage"):
         versions = [migration.version for migration in sql_migrations(package)]
         assert versions == list(range(1, len(versions) + 1))

@@ -150,7 +150,7 @@ class Slash:
             raise UsageError("without a model there is no context to compress", "connect a model first")
         if rest == "--preview":
             from kept.cli.commands.sessions_upkeep import describe_preview
-            from kept.operations.compaction import CompactionPreview
+            from kept.operations.conversations import CompactionPreview
 
             record, found = conversation.record, engine.preview(conversation.rows_sent)
             say(describe_preview(CompactionPreview(record.session.id, len(record.rows), found)))

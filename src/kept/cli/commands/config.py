@@ -6,7 +6,7 @@ import typer
 
 from kept.cli import terminal
 from kept.cli.terminal import JsonFlag, chosen_home, fail, open_caller, print_json, printable, read_input, say
-from kept.operations.settings import show_settings
+from kept.operations.profiles import show_settings
 
 KeyArgument = Annotated[
     str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=terminal.complete_settings)

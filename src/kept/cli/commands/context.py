@@ -6,7 +6,7 @@ import typer
 
 from kept.cli.terminal import JsonFlag, chosen_home, fail, note, open_caller, print_json, refuse, say
 from kept.core.errors import Refused
-from kept.operations import compaction
+from kept.operations import conversations
 
 app = typer.Typer(no_args_is_help=True, help="How long conversations are kept in the window.", rich_markup_mode=None)
 
@@ -20,7 +20,7 @@ def register(program: typer.Typer) -> None:
 def list_(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
     with open_caller() as caller:
-        found = compaction.list_engines(caller)
+        found = conversations.list_engines(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -56,7 +56,7 @@ def status(
 ) -> None:
     """Print the limits of the window and, for a session, how full it is and whether compaction waits."""
     with open_caller() as caller:
-        found = compaction.report_window(caller, session)
+        found = conversations.report_window(caller, session)
     if isinstance(found, Refused):
         refuse(found, as_json=False, code=2)
     if as_json:

@@ -22,7 +22,7 @@ from kept.cli.terminal import (
 )
 from kept.core.errors import Refused
 from kept.core.text import JSON
-from kept.operations import compaction, upkeep
+from kept.operations import conversations, upkeep
 from kept.sessions.reports import Repaired
 
 app = typer.Typer()
@@ -199,7 +199,7 @@ def compress(
         _preview(name, as_json=as_json)
         return
     with open_caller() as caller:
-        done = compaction.compress_session(caller, name, focus=focus)
+        done = conversations.compress_session(caller, name, focus=focus)
     if isinstance(done, Refused):
         refuse(done, as_json=False, code=2)
     if as_json:
@@ -214,7 +214,7 @@ def compress(
 
 def _preview(name: str, *, as_json: bool) -> None:
     with open_caller() as caller:
-        found = compaction.preview_session(caller, name)
+        found = conversations.preview_session(caller, name)
     if isinstance(found, Refused):
         refuse(found, as_json=False, code=2)
     if as_json:
@@ -223,7 +223,7 @@ def _preview(name: str, *, as_json: bool) -> None:
         say(describe_preview(found))
 
 
-def describe_preview(found: compaction.CompactionPreview) -> str:
+def describe_preview(found: conversations.CompactionPreview) -> str:
     """Return in words what a compaction would do."""
     preview = found.preview
     if preview is None:

@@ -12,8 +12,17 @@ from kept.core.text import JSON
 from kept.skills.changes import Author, Changed
 from kept.skills.document import refuse_name
 from kept.skills.editor import SkillEditor
-from kept.skills.guard.inspection import abilities, inspect, inspect_folder
-from kept.skills.guard.verdict import Danger, Level, Policy, Report, Trust, policy
+from kept.skills.guard import (
+    Danger,
+    Level,
+    Policy,
+    Report,
+    Trust,
+    abilities,
+    inspect,
+    inspect_folder,
+    policy,
+)
 from kept.skills.hub.fetch import FetchLimits, fetch, read_index
 from kept.skills.hub.quarantine import Package, check_package, choose_skill, discard, skills_below
 from kept.skills.hub.sources import (

@@ -7,8 +7,8 @@ import pytest
 from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.curation.export import export_lines
 from kept.memory.edits import Add, Author, Target
+from kept.operations.users import export_lines
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 

@@ -5,8 +5,8 @@ import pytest
 from kept.app import open_app
 from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.curation.forget import Forgetter
 from kept.memory.edits import Add, Author, Remove, Replace, Target
+from kept.operations.forget import Forgetter
 from kept.providers.outbox import Outbox, Write
 
 NAME = SessionId("talk")
