@@ -241,8 +241,7 @@ def test_a_hanging_provider_does_not_hold_the_exit(tmp_path):
     """The process ends although a thread of a provider never does."""
     script = f"""
 import pathlib, threading
-from kept.testing.provider_bench import Bench
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import Bench, RecordingProvider
 provider = RecordingProvider()
 for hook in ("prefetch", "queue_prefetch", "sync_turn", "shutdown"):
     provider.faults[hook] = threading.Event().wait

@@ -18,8 +18,7 @@ CHILD = """
 import pathlib, random, sys, time
 import apsw
 from kept.providers.writes import FinishedTurn
-from kept.testing.provider_bench import Bench
-from kept.testing.recording_provider import RecordingProvider
+from kept.testing.provider_contract import Bench, RecordingProvider
 
 home, first, last = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
