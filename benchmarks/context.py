@@ -40,8 +40,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session, Store
 from kept.core.search import SearchRequest
 from kept.core.text import dumps
 from kept.core.tools import ToolContext
-from kept.llm.pricing import price_of
-from kept.llm.tokens import message_tokens, text_tokens
+from kept.llm.tokens import message_tokens, price_of, text_tokens
 from kept.security.secrets import redact
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state

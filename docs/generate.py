@@ -162,7 +162,7 @@ def _default(value: Any) -> str:
 
 def tools() -> str:
     """Return the page of tools: what a model can call, with every parameter."""
-    from kept.context.lossless.tree import SCHEMAS
+    from kept.context.summary_tree import SCHEMAS
     from kept.providers.content import RECALL_SCHEMA
     from kept.providers.holographic import HolographicProvider
 

@@ -13,11 +13,11 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 
 BROAD_CATCHES = {
     # plugin call
-    "providers/loading.py",
+    "providers/plugins.py",
     "context/engines.py",
     "agent/mcp_tools.py",
     # tool call
-    "agent/tool_calls.py",
+    "agent/toolbox.py",
     # background task
     "agent/review.py",
     "providers/delivery.py",

@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from kept.agent.answer import Answer
 from kept.agent.compact import CompactionRequest
 from kept.agent.conversation import Conversation
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
-from kept.agent.project import project_root
-from kept.agent.record import Record
+from kept.agent.record import Record, ask_for_title
 from kept.agent.review import Review, review
-from kept.agent.title import ask_for_title
-from kept.agent.tool_calls import Approve, deny
-from kept.agent.turn import take_turn
+from kept.agent.toolbox import Approve, deny
+from kept.agent.turn import Answer, take_turn
+from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id

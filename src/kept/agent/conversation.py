@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from kept.agent.answer import SavedEntry
 from kept.agent.compact import CompactionRequest, compact
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.prompting import FrozenPages, build_session_prompt, freeze_pages, load_frozen_pages, page_changes
-from kept.agent.record import Record
+from kept.agent.record import Record, first_words
 from kept.agent.review import Nudges, load_nudges
 from kept.agent.statements import is_correction
-from kept.agent.title import first_words
-from kept.agent.tool_calls import Approve, deny
-from kept.agent.turn import Turn
+from kept.agent.toolbox import Approve, deny
+from kept.agent.turn import SavedEntry, Turn
 from kept.context.outcome import Outcome, Unchanged
 from kept.context.prune import prune_as_marked
 from kept.context.sections import is_summary, with_note

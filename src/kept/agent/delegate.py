@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import anyio
 
 from kept.agent.agent import Agent, Opening
-from kept.agent.answer import Answer
 from kept.agent.offload import is_cancelled
 from kept.agent.parts import Parts
-from kept.agent.tool_calls import Approve, deny
-from kept.agent.toolbox import Toolbox
+from kept.agent.toolbox import Approve, Toolbox, deny
+from kept.agent.turn import Answer
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
 from kept.core.text import JSON, resource_text

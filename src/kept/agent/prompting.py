@@ -1,10 +1,11 @@
-"""The prompt of a session: built from frozen snapshots, with notices of later page changes."""
+"""The prompt of a session: frozen snapshots, project files, and notices of later page changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kept.agent.parts import Parts
-from kept.agent.project import project_files
+from kept.agent.workspace import project_root
 from kept.core.clock import from_epoch
 from kept.core.errors import StorageError, Unreadable
 from kept.core.ids import SessionId
@@ -124,3 +125,45 @@ def _own_entries(parts: Parts, lineage: frozenset[str]) -> dict[Target, frozense
         if row.session_id in lineage and row.origin == "agent":
             own[row.target] |= {text for text in (row.step.before, row.step.after) if text}
     return {page: frozenset(texts) for page, texts in own.items()}
+
+
+KINDS = (".kept.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
+"""File names in order of preference; only the first one found is used."""
+WINDOW_SHARE = 0.06
+CHARS_PER_TOKEN = 4
+
+
+def project_files(folder: Path, *, context_length: int) -> list[tuple[str, str]]:
+    """Return name and text of the project file, blocked when unsafe and truncated when too long."""
+    for kind in KINDS:
+        for place in dict.fromkeys((folder, project_root(folder))):
+            text = _read_text(place / kind)
+            if text is not None:
+                return [
+                    (kind, _truncate(_block_unsafe(kind, text), int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN))
+                ]
+    return []
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        raw = read_bytes(path) if path.is_file() else None
+    except StorageError:
+        return None
+    text = raw.decode("utf-8", "replace").strip() if raw else ""
+    return text or None
+
+
+def _block_unsafe(kind: str, text: str) -> str:
+    from kept.security.scan import Scope, scan  # slow to import, and most folders have no such file
+
+    verdict = scan(text, scope=Scope.CONTEXT)
+    if not verdict.blocked:
+        return text
+    return f"[BLOCKED: {kind} matches {', '.join(verdict.rules)}; the person can look at the file]"
+
+
+def _truncate(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[… cut after {most:,} of {len(text):,} characters]"

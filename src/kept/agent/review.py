@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from kept.agent.model_call import StreamedText, build_request, stream_answer
 from kept.agent.offload import offload
-from kept.agent.tool_calls import ToolEnvironment, deny, run_tools
-from kept.agent.toolbox import Toolbox
+from kept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
 from kept.context.repair import repair
 from kept.core.errors import StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed

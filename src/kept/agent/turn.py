@@ -1,4 +1,4 @@
-"""One turn: receive the message ▸ recall ▸ call the model ⇄ run tools ▸ settle."""
+"""One turn and its answer: receive the message ▸ recall ▸ call the model ⇄ run tools ▸ settle."""
 
 import time
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from kept.agent.answer import Answer, SavedEntry, Spent, ToolUse, limit_notice, limit_reached
 from kept.agent.compact import CompactionRequest
 from kept.agent.model_call import StreamedText, build_request, stream_answer, user_message
 from kept.agent.offload import offload
-from kept.agent.tool_calls import ToolEnvironment, run_tools
+from kept.agent.settings import LimitSettings
+from kept.agent.toolbox import ToolEnvironment, run_tools
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
-from kept.core.ids import MessageId
-from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role
+from kept.core.ids import LedgerId, MessageId, SessionId
+from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role, Usage
 from kept.core.ports import UnitOfWork
 from kept.core.tools import ToolContext
 
@@ -25,6 +25,76 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = "[interrupted by the user]"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One tool call of the turn."""
+
+    name: str
+    arguments: str
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEntry:
+    """One entry that the turn wrote to a page."""
+
+    ledger_id: LedgerId | None
+    target: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a turn."""
+
+    text: str
+    session_id: SessionId
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+    tool_calls: tuple[ToolUse, ...] = ()
+    saved: tuple[SavedEntry, ...] = ()
+    interrupted: bool = False
+    stopped_by: str = ""
+    """The limit that ended the turn; empty when it ended normally."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a turn has used so far."""
+
+    iterations: int = 0
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    cost: float | None = 0.0
+    """None once a model of unknown price was called."""
+    seconds: float = 0.0
+
+
+def limit_reached(limits: LimitSettings, spent: Spent) -> str:
+    """Return the limit that is reached, as text; empty when none is."""
+    tokens = spent.usage.prompt_tokens + spent.usage.output_tokens
+    if spent.iterations >= limits.iterations:
+        return f"{limits.iterations} model calls"
+    if limits.tokens is not None and tokens >= limits.tokens:
+        return f"{limits.tokens:,} tokens"
+    if limits.cost is not None and spent.cost is not None and spent.cost >= limits.cost:
+        return f"${limits.cost:.2f}" if limits.cost >= 0.01 else f"${limits.cost:g}"
+    if limits.seconds is not None and spent.seconds >= limits.seconds:
+        return f"{limits.seconds:g} seconds"
+    return ""
+
+
+def limit_notice(limit: str, calls: Sequence[ToolUse]) -> str:
+    """Return the notice that ends a turn at its limit."""
+    counts: dict[str, int] = {}
+    for call in calls:
+        counts[call.name] = counts.get(call.name, 0) + 1
+    done = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
+    failed = sum(1 for call in calls if not call.ok)
+    tail = f" So far: {done}{f', {failed} of them failed' if failed else ''}." if calls else ""
+    return f"[I stopped at the limit of {limit} for one turn.{tail} Say “go on” to continue.]"
 
 
 @dataclass(slots=True)

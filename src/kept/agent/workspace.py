@@ -31,6 +31,14 @@ _DANGEROUS = re.compile(
 )
 
 
+def project_root(folder: Path) -> Path:
+    """Return the repository that `folder` is in, or the folder itself."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return folder
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """The user's working folder."""

@@ -112,7 +112,7 @@ class AgentBuilder:
         from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
         from kept.agent.toolbox import build_toolbox
-        from kept.llm.pricing import cost_of
+        from kept.llm.tokens import cost_of
 
         settings = self._app.settings
         gauge, told = Gauge(), events.report_side_task
@@ -228,8 +228,8 @@ class AgentBuilder:
         if not self._app.settings.memory.provider:
             return None
         from kept.agent.parts import PageLedger
-        from kept.agent.project import project_root
         from kept.agent.toolbox import CORE
+        from kept.agent.workspace import project_root
         from kept.providers.base import StartContext
         from kept.providers.manager import open_manager
         from kept.providers.registry import ManagerContext
@@ -296,7 +296,7 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return the skill that plainly fits what was asked, in one line."""
-        from kept.agent.relevance import count_shared_words, relevances
+        from kept.agent.assistant import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
             return ""

@@ -150,7 +150,7 @@ class UserSpace:
     @cached_property
     def skill_tools(self) -> SkillTools:
         """The library of skills and the tools over it."""
-        from kept.agent.project import project_root
+        from kept.agent.workspace import project_root
         from kept.skills.library import SkillLibrary
         from kept.skills.roots import plugin_roots, standard_roots
         from kept.skills.tool import SkillTools

@@ -1,29 +1,31 @@
-"""Builds the configured models: chat, auxiliary tasks, fallbacks, prompt caching."""
+"""Chooses and builds the models: chat, auxiliary tasks, fallbacks, prompt caching."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from kept.core.ports import ChatModel, Completes, EventSink
-from kept.llm import pricing
-from kept.llm.auxiliary import AuxiliaryModel
-from kept.llm.choice import Choice, Offer, Probe, choose, default_model, offers
+from kept.llm import tokens
 from kept.llm.endpoints import (
     EXTRACTIVE,
+    KEYED,
     LOCAL,
     SCRIPTED,
+    SERVERS,
     VENDORS,
     Endpoint,
     ModelName,
     Sending,
+    Vendor,
     endpoint_of,
+    models_at,
     parse_name,
     probe,
     window_at,
 )
-from kept.llm.retry import RetryingModel, RetryPolicy
+from kept.llm.retry import AuxiliaryModel, RetryingModel, RetryPolicy
 from kept.llm.sdk import Marks, SdkModel, preload
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
 from kept.llm.wire import WireMessage
@@ -31,6 +33,95 @@ from kept.llm.wire import WireMessage
 UNKNOWN_LOCAL_WINDOW = 32_768
 """Assumed for a local server that does not report its context window."""
 _KNOWN_HOSTS = {"api.anthropic.com": "Anthropic", "openrouter.ai": "OpenRouter"}
+
+
+Probe = Callable[[], Mapping[str, list[str] | None]]
+LISTING_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One model source, whether it is available, and why."""
+
+    name: str
+    """`provider/model`, or only the provider if no model is known."""
+    is_available: bool
+    reason: str
+    models: tuple[str, ...] = ()
+    """The models that the server lists, if it was queried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The model to use, and the reason."""
+
+    name: str
+    reason: str
+
+    @property
+    def is_extractive(self) -> bool:
+        """Whether there is no model at all."""
+        return self.name == EXTRACTIVE
+
+
+def choose(settings: ModelSettings, environment: Mapping[str, str], *, probe_servers: Probe = probe) -> Choice:
+    """Return the first available model; local servers are probed only if nothing before them is available."""
+    return choose_from(settings, offers(settings, environment, probe_servers=probe_servers))
+
+
+def choose_from(settings: ModelSettings, found: Iterable[Offer]) -> Choice:
+    """Return the configured model, else the first available one in `found`, which is read only that far."""
+    if settings.default is not None:
+        return Choice(settings.default, "`model.default` names it")
+    offer = next(offer for offer in found if offer.is_available)
+    return Choice(offer.name, offer.reason)
+
+
+def offers(settings: ModelSettings, environment: Mapping[str, str], *, probe_servers: Probe = probe) -> Iterator[Offer]:
+    """Yield every model source in order of preference, lazily; the last one is always available."""
+    if settings.base_url is not None and settings.default is None:
+        listed = tuple(models_at(settings.base_url, seconds=LISTING_SECONDS) or ())
+        name = f"openai/{listed[0]}" if listed else "openai"
+        reason = f"`model.base_url` is {settings.base_url}" + ("" if listed else ", but nothing there lists models")
+        yield Offer(name, bool(listed), reason, listed)
+    for vendor in KEYED:
+        yield _offer_by_key(vendor, environment)
+    answers = probe_servers()
+    for server in SERVERS:
+        found = answers.get(server.provider)
+        if found:
+            yield Offer(
+                f"{server.provider}/{found[0]}", True, f"{server.title} answers at {server.base_url}", tuple(found)
+            )
+        else:
+            absent = f"nothing answers at {server.base_url}" if found is None else f"{server.title} has no model"
+            yield Offer(server.provider, False, absent)
+    yield _offer_gguf(settings)
+    yield Offer(EXTRACTIVE, True, "works without a model")
+
+
+def _offer_by_key(vendor: Vendor, environment: Mapping[str, str]) -> Offer:
+    if not environment.get(vendor.key_variable or ""):
+        return Offer(vendor.name, False, f"{vendor.key_variable} is not set")
+    return Offer(f"{vendor.name}/{default_model(vendor, environment)}", True, f"{vendor.key_variable} is set")
+
+
+def default_model(vendor: Vendor, environment: Mapping[str, str], base_url: str | None = None) -> str:
+    """Return the model to use at `vendor`; an endpoint that is not the vendor's own is asked for its list."""
+    endpoint = endpoint_of(vendor.name, environment, base_url=base_url)
+    if endpoint.base_url == vendor.base_url or vendor.api == "anthropic":
+        return vendor.default_model
+    listed = models_at(endpoint.base_url, seconds=LISTING_SECONDS, key=endpoint.api_key)
+    return listed[0] if listed else vendor.default_model
+
+
+def _offer_gguf(settings: ModelSettings) -> Offer:
+    if settings.local_path is None:
+        return Offer(LOCAL, False, "`model.local_path` names no GGUF file")
+    path = Path(settings.local_path).expanduser()
+    if not path.is_file():
+        return Offer(f"{LOCAL}/{path}", False, f"there is no file at {path}")
+    return Offer(f"{LOCAL}/{path}", True, "`model.local_path` names it")
 
 
 class MarksMessages(Protocol):
@@ -219,11 +310,11 @@ class Models:
         return endpoint_of(wanted.provider, self._environment, base_url=base_url or configured)
 
     def _window(self, wanted: ModelName, endpoint: Endpoint) -> int:
-        known = pricing.known_window(str(wanted))
+        known = tokens.known_window(str(wanted))
         if known is not None:
             return known
-        if wanted.provider not in pricing.AT_HOME:
-            return pricing.DEFAULT_CONTEXT_LENGTH
+        if wanted.provider not in tokens.AT_HOME:
+            return tokens.DEFAULT_CONTEXT_LENGTH
         return window_at(wanted.provider, endpoint.base_url, wanted.model) or UNKNOWN_LOCAL_WINDOW
 
     def _auxiliary_name(self, wanted: AuxiliaryTask, main: ChatModel | None) -> ModelName | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kept.agent.agent import Agent
-    from kept.agent.tool_calls import Approve
+    from kept.agent.toolbox import Approve
     from kept.app.caller import Caller
     from kept.context.engine import ContextEngine, Preview
     from kept.core.ids import SessionId

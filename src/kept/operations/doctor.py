@@ -255,7 +255,7 @@ def _check_model(caller: Caller, *, offline: bool) -> Check:
             return ok_check("model", f"{choice.name} (not called)")
         model = models.chat()
         assert model is not None
-        from kept.llm.auxiliary import AuxiliaryModel
+        from kept.llm.retry import AuxiliaryModel
 
         AuxiliaryModel(model, task="doctor", sink=ignore).complete("Answer with ok.", "ok?", max_output_tokens=16)
     except KeptError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.ports import ChatModel
     from kept.core.text import JSON
-    from kept.llm.choice import Choice, Offer
+    from kept.llm.models import Choice, Offer
 
 TEST_TOKENS = 512
 """Room for one word, and for models that think before they answer."""
@@ -46,8 +46,8 @@ class ModelList:
 
 def list_models(caller: Caller) -> ModelList:
     """Return which models can be used, and what the others need."""
-    from kept.llm.choice import choose_from
-    from kept.llm.pricing import prices_checked
+    from kept.llm.models import choose_from
+    from kept.llm.tokens import prices_checked
 
     app = caller.app
     offers = tuple(app.models.offers())
@@ -110,7 +110,7 @@ class ModelTest:
 
 def try_model(caller: Caller, name: str | None = None) -> ModelTest:
     """Send one tiny message; raises UsageError where there is no model."""
-    from kept.llm.pricing import cost_of
+    from kept.llm.tokens import cost_of
 
     models, settings = caller.app.models, caller.app.settings.model
     choice = models.choice(name)

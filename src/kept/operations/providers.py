@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.providers.audit import ProviderStats
     from kept.providers.base import CommandAnswer, MemoryProvider
-    from kept.providers.commands import OfferedCommand
-    from kept.providers.discovery import Found
     from kept.providers.outbox import Item, Lane
+    from kept.providers.plugins import Found, OfferedCommand
     from kept.providers.status import ChosenStatus, Status
 
 BUILT_IN = "builtin"
@@ -29,14 +28,14 @@ BUILT_IN = "builtin"
 
 def find_providers(caller: Caller) -> dict[str, Found]:
     """Return every provider that is installed, by name."""
-    from kept.providers.discovery import discover
+    from kept.providers.plugins import discover
 
     return dict(discover(caller.app.home.plugins))
 
 
 def open_provider(caller: Caller, name: str) -> MemoryProvider:
     """Load one provider; raises where it is unknown or broken."""
-    from kept.providers.loading import load
+    from kept.providers.plugins import load
 
     return load(name, caller.app.home.plugins, caller.app.environ)
 
@@ -251,8 +250,8 @@ def measure_providers(caller: Caller, *, days: int) -> list[ProviderStats]:
 
 def list_commands(caller: Caller) -> list[OfferedCommand] | Refused:
     """Return the commands that the providers in use bring."""
-    from kept.providers.commands import find_commands
     from kept.providers.manager import chosen_names
+    from kept.providers.plugins import find_commands
 
     app = caller.app
     chosen = chosen_names(app.settings.memory.provider)
@@ -264,7 +263,7 @@ def list_commands(caller: Caller) -> list[OfferedCommand] | Refused:
 def run_command(caller: Caller, name: str, words: Sequence[str]) -> CommandAnswer | Refused:
     """Run a command of a provider in use; raises UsageError for an unknown one."""
     from kept.providers.base import StartContext
-    from kept.providers.commands import run_command as run
+    from kept.providers.plugins import run_command as run
 
     found = list_commands(caller)
     if isinstance(found, Refused):

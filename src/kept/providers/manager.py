@@ -24,8 +24,8 @@ from kept.providers.content import (
     merge_texts,
 )
 from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
-from kept.providers.loading import load
 from kept.providers.outbox import Outbox
+from kept.providers.plugins import load
 from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import Writes

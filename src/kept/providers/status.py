@@ -12,10 +12,9 @@ from kept.core.threads import start_job
 from kept.providers.audit import Audit, Health
 from kept.providers.base import MemoryProvider
 from kept.providers.config import Field, declared_fields, load_values
-from kept.providers.discovery import Found, Kind, discover
 from kept.providers.hooks import call_hook
-from kept.providers.loading import load
 from kept.providers.outbox import Item, Lane, Outbox
+from kept.providers.plugins import Found, Kind, discover, load
 from kept.security.secrets import redact
 
 _CHECK_SECONDS = 5.0

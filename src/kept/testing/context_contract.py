@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kept.context.engine import ContextEngine, Setup
-from kept.context.lossless.tree import NodesInMemory
 from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged
 from kept.context.prune import prune
 from kept.context.repair import faults, last_user
 from kept.context.settings import CompressionSettings
+from kept.context.summary_tree import NodesInMemory
 from kept.context.window import Window
 from kept.core.clock import FixedClock
 from kept.core.ids import MessageId, SessionId

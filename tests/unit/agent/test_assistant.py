@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from kept.agent.assistant import Assistant, Passage
-from kept.agent.relevance import relevances
+from kept.agent.assistant import Assistant, Passage, relevances
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target
 from kept.memory.store import MemoryStore

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.answer import Spent, ToolUse, limit_notice, limit_reached
 from kept.agent.review import Nudges, load_nudges
 from kept.agent.settings import LimitSettings
-from kept.agent.tool_calls import mismatch
+from kept.agent.toolbox import mismatch
+from kept.agent.turn import Spent, ToolUse, limit_notice, limit_reached
 from kept.core.messages import Usage
 
 JSONS = st.recursive(

@@ -205,7 +205,7 @@ def test_off_goes_back_to_the_pages(run):
 
 def test_the_outbox_can_be_seen_retried_and_dropped(run, home, broken):
     """What waits for a provider that is down is in a person's hands."""
-    from kept.providers.loading import load
+    from kept.providers.plugins import load
     from kept.providers.writes import FinishedTurn
 
     bench = Bench(home)

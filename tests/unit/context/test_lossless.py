@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.lossless import Lossless
-from kept.context.lossless.engine import FAN, HEADING, condensable, thin
-from kept.context.lossless.tree import Node, NodesInMemory, Tree, matcher
+from kept.context.lossless import FAN, HEADING, Lossless, condensable, thin
 from kept.context.outcome import Compaction, Unchanged, Why
 from kept.context.sections import MARKER, summary_text
+from kept.context.summary_tree import Node, NodesInMemory, Tree, matcher
 from kept.core.errors import ModelBusy, ModelError, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Message, Role, StoredMessage

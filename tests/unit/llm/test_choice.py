@@ -9,8 +9,8 @@ from threading import Thread
 import pytest
 
 from kept.core.errors import ModelRefused, UsageError
-from kept.llm.choice import choose, offers
 from kept.llm.endpoints import Endpoint, LocalServer, endpoint_of, models_at, parse_name, probe, window_at
+from kept.llm.models import choose, offers
 from kept.llm.settings import ModelSettings
 from kept.testing.loopback_servers import LoopbackOpenAI
 

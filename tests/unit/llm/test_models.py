@@ -12,10 +12,9 @@ import pytest
 from kept.core.errors import ModelBusy, ModelRefused, UsageError
 from kept.core.events import ModelCalled
 from kept.core.messages import ChatRequest, ChatResponse, Message, Role, Usage
-from kept.llm.auxiliary import AuxiliaryModel
 from kept.llm.endpoints import Endpoint
 from kept.llm.models import Configured, Models, caching_for
-from kept.llm.retry import close
+from kept.llm.retry import AuxiliaryModel, close
 from kept.llm.scripted import Says, ScriptedModel
 from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
 from kept.prompt.tiers import apply_cache_markers

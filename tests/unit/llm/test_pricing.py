@@ -3,7 +3,7 @@
 import pytest
 
 from kept.core.messages import Usage
-from kept.llm.pricing import cost_of, known_window, price_of
+from kept.llm.tokens import cost_of, known_window, price_of
 
 MILLION = 1_000_000
 

@@ -6,8 +6,7 @@ import pytest
 
 from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.providers.base import MemoryProvider
-from kept.providers.discovery import discover, manifest_of
-from kept.providers.loading import load
+from kept.providers.plugins import discover, load, manifest_of
 
 REGISTERING = """
 from agent.memory_provider import MemoryProvider

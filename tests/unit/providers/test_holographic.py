@@ -10,7 +10,7 @@ from kept.core.clock import FixedClock
 from kept.core.errors import ConfigError
 from kept.providers.config import load_settings
 from kept.providers.holographic import HolographicProvider
-from kept.providers.holographic.settings import HolographicSettings
+from kept.providers.holographic.provider import HolographicSettings
 
 FACTS = [
     "Anna's favourite tea is oolong.",

@@ -15,7 +15,7 @@ from kept.memory.writer import FILE_NAMES
 from kept.operations import pages
 
 if TYPE_CHECKING:
-    from kept.agent.answer import SavedEntry
+    from kept.agent.turn import SavedEntry
     from kept.app import Caller
     from kept.cli.chat.slash import Slash
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from kept.agent.agent import Agent
-    from kept.agent.answer import Answer
+    from kept.agent.turn import Answer
 
 
 AGAIN_SECONDS = 2.0

@@ -8,7 +8,7 @@ from kept.cli.terminal import JsonFlag, fail, open_caller, print_json, read_inpu
 from kept.core.text import JSON
 
 if TYPE_CHECKING:
-    from kept.agent.answer import Answer
+    from kept.agent.turn import Answer
 
 
 def register(program: typer.Typer) -> None:

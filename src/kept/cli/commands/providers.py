@@ -26,7 +26,7 @@ from kept.operations import providers
 if TYPE_CHECKING:
     from kept.providers.base import MemoryProvider
     from kept.providers.config import Field
-    from kept.providers.discovery import Found
+    from kept.providers.plugins import Found
     from kept.providers.status import ChosenStatus
 
 app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
@@ -89,7 +89,7 @@ def _switch_off(caller: Caller, *, as_json: bool = False) -> None:
 
 
 def _pick(found: "Mapping[str, Found]", caller: Caller) -> str:
-    from kept.providers.discovery import manifest_of
+    from kept.providers.plugins import manifest_of
 
     names = [*sorted(found), providers.BUILT_IN]
     if not sys.stdin.isatty():
@@ -150,7 +150,7 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
 
 
 def _offer_packages(found: "Found", *, yes: bool) -> None:
-    from kept.providers.discovery import install, manifest_of, missing
+    from kept.providers.plugins import install, manifest_of, missing
 
     manifest = manifest_of(found)
     for hint in manifest.hints:

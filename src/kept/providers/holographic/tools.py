@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kept.core.text import JSON, resource_text
 from kept.providers.base import CommandAnswer, ProviderCommand
-from kept.providers.holographic.contradict import contradictions
-from kept.providers.holographic.settings import HolographicSettings
 from kept.providers.holographic.store import Fact, FactStore
 from kept.security.scan import scan
 from kept.security.secrets import redact
 
 if TYPE_CHECKING:
+    from kept.providers.holographic.provider import HolographicSettings
     from kept.providers.holographic.search import FactSearch, Hit
 
 
@@ -61,7 +60,7 @@ def schemas() -> list[Mapping[str, JSON]]:
 class FactTools:
     """Runs the actions of both tools on one store."""
 
-    def __init__(self, store: FactStore, settings: HolographicSettings, *, writable: bool) -> None:
+    def __init__(self, store: FactStore, settings: "HolographicSettings", *, writable: bool) -> None:
         self._store = store
         self._settings = settings
         self._writable = writable
@@ -134,6 +133,8 @@ class FactTools:
         return self._render_hits(self._search.reason(names, limit=_limit(arguments)))
 
     def _contradict(self, arguments: Arguments) -> Mapping[str, JSON]:
+        from kept.providers.holographic.search import contradictions  # only needed here; keeps start-up fast
+
         least = self._settings.min_trust_threshold
         facts = self._store.newest(min_trust=least, limit=_COMPARED)
         found = contradictions(facts, self._similar, limit=_limit(arguments))

@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kept.context.lossless.tree import SCHEMAS, Node, NodesInMemory, Tree, answer
 from kept.context.repair import groups
 from kept.context.sections import body_of, clip, is_summary, load_prompt
 from kept.context.summarising import SummarisingEngine
 from kept.context.summary import Brief, Unreachable, Writing, Written, split_transcript
+from kept.context.summary_tree import SCHEMAS, Node, NodesInMemory, Tree, answer
 from kept.context.transcript import Sources, find_citations, gist, index_sources
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused, StorageError
 from kept.core.ids import SessionId
