@@ -39,6 +39,15 @@ COMMANDS = {
 }
 """Each name is a module of `commands` (or `chat`) with `register(program)`; the text is its line in the help."""
 
+_MODULES = {
+    "chat": "chat.command",
+    "run": "chat.command",
+    **dict.fromkeys(("user", "export", "forget"), "commands.users"),
+    **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
+    **dict.fromkeys(("doctor", "scan", "tool", "usage", "version"), "commands.diagnostics"),
+}
+"""The modules of commands that share one; any other command is a module of its own name."""
+
 _LINE_CHARS = 66
 """What the list of commands has room for beside a name, in a terminal of 80 columns."""
 _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile", "--as": "user"}
@@ -124,8 +133,7 @@ def build(arguments: list[str]) -> typer.Typer:
 
 def _module_of(command: str) -> Any:
     """Return the module of a command group, which has `register(program)`."""
-    place = {"chat": "chat.command", "run": "chat.run"}.get(command, f"commands.{command}")
-    return import_module(f"kept.cli.{place}")
+    return import_module(f"kept.cli.{_MODULES.get(command, f'commands.{command}')}")
 
 
 def _command_in(words: list[str]) -> str | None:
@@ -137,8 +145,8 @@ def _command_in(words: list[str]) -> str | None:
 def whole() -> typer.Typer:
     """Return the program with every command loaded."""
     program = _empty()
-    for name in COMMANDS:
-        _module_of(name).register(program)
+    for module in dict.fromkeys(_module_of(name) for name in COMMANDS):
+        module.register(program)
     for command in program.registered_commands:
         command.short_help = COMMANDS[str(command.name)]
     for group in program.registered_groups:

@@ -52,9 +52,9 @@ _REMEDIES = {
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands that stand in modules of their own."""
-    from kept.cli.commands import memory_history, memory_pages, providers
+    from kept.cli.commands import memory_history, providers
 
-    join_groups(app, memory_history.app, memory_pages.app, providers.shared)
+    join_groups(app, memory_history.app, memory_history.app, providers.shared)
     program.add_typer(app, name="memory")
 
 

@@ -1,16 +1,39 @@
 """`kept memory log | diff | undo | at | search | restore`: the past of the pages."""
 
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept.cli.commands.memory import TargetOption, show_outcome
-from kept.cli.terminal import JsonFlag, moment, note, open_caller, print_json, printable, say
+from kept.app import Caller
+from kept.cli.commands.memory import TargetOption, ask_if_held, show_outcome
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    counted,
+    fail,
+    moment,
+    note,
+    open_caller,
+    print_json,
+    printable,
+    read_input,
+    refuse,
+    say,
+)
 from kept.core.clock import from_epoch
-from kept.core.errors import Refused
-from kept.memory.edits import EditRecord
-from kept.memory.page import preview
+from kept.core.errors import Refused, UsageError
+from kept.core.text import JSON
+from kept.memory.edits import EditRecord, Target
+from kept.memory.history import targets
+from kept.memory.page import ENTRY_DELIMITER, preview
 from kept.operations import pages
+
+if TYPE_CHECKING:
+    from kept.memory.rewrite import Proposal
+
 
 app = typer.Typer()
 
@@ -124,3 +147,121 @@ def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonF
     """Put an archived text back on its page."""
     with open_caller() as caller:
         show_outcome(pages.restore(caller, ledger_id, target), as_json=as_json)
+
+
+@app.command()
+def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Turn a page that was changed from outside, or cannot be read, into a clean one."""
+    with open_caller() as caller:
+        done: dict[str, JSON] = {
+            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in targets(target)
+        }
+    if as_json:
+        print_json(done)
+
+
+def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
+    def tell(text: str) -> None:
+        if not as_json:
+            say(text)
+
+    proposal = pages.propose_repair(caller, page)
+    if not proposal.is_needed:
+        tell(f"{page.value}: nothing to repair")
+        return {"success": True, "needed": False}
+    tell(_diff(page, proposal))
+    if not confirm(f"Write this {page.value} page?", yes=yes):
+        fail("nothing was changed", code=1)
+    done = pages.repair_page(caller, page, proposal)
+    if isinstance(done, Refused):
+        refuse(done, as_json=as_json)
+    assert done.outcome is not None
+    entries = counted(done.outcome.entry_count, "entry", "entries")
+    tell(f"{page.value}: repaired, {entries}, {len(done.archived)} archived")
+    return done.as_json()
+
+
+def _diff(page: Target, proposal: "Proposal") -> str:
+    import difflib
+
+    lines = difflib.unified_diff(
+        proposal.current.splitlines(),
+        ENTRY_DELIMITER.join(proposal.entries).splitlines(),
+        f"{page.value} (now)",
+        f"{page.value} (proposed)",
+        lineterm="",
+    )
+    same = (f"{page.value}: the bytes are no UTF-8; read in another encoding they say:", *proposal.entries)
+    return printable("\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)]))
+
+
+@app.command()
+def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Open a page in $EDITOR; what comes back is checked before it is kept."""
+    from kept.cli.terminal import edited
+
+    page = target or Target.MEMORY
+    with open_caller() as caller:
+        before = pages.read_page(caller, page)
+        text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
+        written = partial(pages.replace_page, caller, page, text, before=before)
+        outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
+    if isinstance(outcome, Refused):
+        note(f"your text is kept in {file}")
+    else:
+        file.unlink(missing_ok=True)
+    show_outcome(outcome, as_json=as_json)
+
+
+@app.command()
+def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
+    with open_caller() as caller:
+        count = pages.count_entries(caller, target)
+        if not confirm(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
+            fail("nothing was changed", code=1)
+        done = pages.reset_pages(caller, target)
+        if isinstance(done, Refused):
+            refuse(done, as_json=as_json)
+    if as_json:
+        print_json(done.as_json())
+        return
+    for page, outcome in done.outcomes.items():
+        removed = len(outcome.change.steps)
+        way_back = " (undo: kept memory undo)" if removed else ""
+        say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
+
+
+@app.command()
+def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Print the pages as JSON, for `kept memory import`."""
+    with open_caller() as caller:
+        print_json(pages.export_pages(caller, target).as_json())
+    _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="An export, a page file, or - for standard input.")],
+    target: TargetOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Keep what looks like an order or a risk, too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add the entries of an export or of a page file; what does not fit goes to the archive."""
+    try:
+        text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
+    with open_caller() as caller:
+        imported = pages.import_pages(caller, text, target, keep_held=yes)
+    if as_json:
+        print_json({page.value: done.as_json() for page, done in imported.items()})
+    for page, done in imported.items():
+        if not as_json:
+            say(f"{page.value}: {len(done.added)} added, {len(done.present)} present, {len(done.archived)} archived")
+            for entry, why in done.refused:
+                note(f"  refused: {entry!r}: {why}")
+    if any(done.refused for done in imported.values()):
+        note("  next: --yes keeps what is only held; `kept memory add --allow RULE` one that is blocked")
+        raise typer.Exit(1)

@@ -10,6 +10,7 @@ from kept.cli.terminal import (
     YesFlag,
     confirm,
     fail,
+    join_groups,
     note,
     open_caller,
     print_json,
@@ -30,11 +31,10 @@ NameArgument = Annotated[str, typer.Argument(help="The skill's name.")]
 
 
 def register(program: typer.Typer) -> None:
-    """Add the group, with the commands that stand in modules of their own."""
-    from kept.cli.commands import skills_history, skills_hub
+    """Add the group, with the commands that stand in a module of their own."""
+    from kept.cli.commands import skills_history
 
-    skills_history.add_to(app)
-    skills_hub.add_to(app)
+    join_groups(app, skills_history.app)
     program.add_typer(app, name="skills")
 
 
@@ -153,7 +153,7 @@ def _read(file: Path) -> str:
 
 
 def _edit(text: str) -> str:
-    from kept.cli.commands.editor import edited
+    from kept.cli.terminal import edited
 
     new, file = edited(text, name="skill", otherwise="give --file FILE, or --file - for standard input")
     file.unlink()

@@ -1,21 +1,35 @@
 """`kept skills log | diff | undo | stats | pending | approve | reject | doctor`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kept.cli.commands.skills import NameArgument, show_change
-from kept.cli.terminal import JsonFlag, note, open_caller, print_json, printable, refuse, say
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    note,
+    on_one_line,
+    open_caller,
+    print_json,
+    printable,
+    refuse,
+    say,
+)
 from kept.core.errors import Refused
-from kept.operations import skills
+from kept.operations import skill_hub, skills
+
+if TYPE_CHECKING:
+    from kept.app import Caller
+    from kept.operations.skill_hub import Offers
+    from kept.skills.hub.hub import Prepared
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the group."""
-    for command in (log, diff, undo, stats, pending, approve, reject, doctor):
-        app.command()(command)
+app = typer.Typer()
 
 
+@app.command()
 def log(name: NameArgument, as_json: JsonFlag = False) -> None:
     """List the changes of a skill, newest first."""
     with open_caller() as caller:
@@ -32,6 +46,7 @@ def log(name: NameArgument, as_json: JsonFlag = False) -> None:
         say(printable(f"{line}{undone}{reason}"))
 
 
+@app.command()
 def diff(
     name: NameArgument,
     number: Annotated[int | None, typer.Argument(help="The change; the newest by default.")] = None,
@@ -48,6 +63,7 @@ def diff(
         say(printable(found.text))
 
 
+@app.command()
 def undo(
     name: NameArgument,
     number: Annotated[int | None, typer.Argument(help="The change; the newest that stands by default.")] = None,
@@ -59,6 +75,7 @@ def undo(
     show_change(undone, as_json=as_json)
 
 
+@app.command()
 def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None, as_json: JsonFlag = False) -> None:
     """Show how often turns with each version of a skill went badly."""
     with open_caller() as caller:
@@ -76,6 +93,7 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
         note("no turn with a skill is recorded yet")
 
 
+@app.command()
 def pending(as_json: JsonFlag = False) -> None:
     """List the changes that wait for you."""
     with open_caller() as caller:
@@ -94,6 +112,7 @@ def pending(as_json: JsonFlag = False) -> None:
 PendingId = Annotated[str, typer.Argument(help="The id that `kept skills pending` shows.")]
 
 
+@app.command()
 def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Make a change that waits."""
     with open_caller() as caller:
@@ -101,6 +120,7 @@ def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     show_change(approved, as_json=as_json)
 
 
+@app.command()
 def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Drop a change that waits."""
     with open_caller() as caller:
@@ -113,6 +133,7 @@ def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
         say(printable(f"{rejected.change.action} {rejected.change.change.name} dropped"))
 
 
+@app.command()
 def doctor(as_json: JsonFlag = False) -> None:
     """List what is wrong with any skill, with the fix; exit 1 when something is not loaded."""
     with open_caller() as caller:
@@ -126,4 +147,138 @@ def doctor(as_json: JsonFlag = False) -> None:
         if not found.problems:
             say("every skill is in order")
     if found.has_unloaded:
+        raise typer.Exit(1)
+
+
+SourceArgument = Annotated[
+    str, typer.Argument(help="A folder, a zip, a git URL, owner/repo/path, an https:// site, or pip:PACKAGE.")
+]
+
+
+@app.command()
+def browse(
+    source: Annotated[str | None, typer.Argument(help="The source; those of skills.hub_sources by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the skills at a source. Uses the network when the source is remote."""
+    with open_caller() as caller:
+        found = skill_hub.browse(caller, source)
+    _show_offers(found, as_json=as_json)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="Words that name or describe it.")],
+    source: Annotated[str | None, typer.Option("--source", "-s", help="Look only here.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
+    with open_caller() as caller:
+        found = skill_hub.search(caller, query, source)
+    _show_offers(found, as_json=as_json)
+
+
+def _show_offers(found: "Offers | Refused", *, as_json: bool) -> None:
+    if isinstance(found, Refused):
+        refuse(found, as_json=False)
+    if not found.sources:
+        note("no source is named: give one, or list some in skills.hub_sources")
+    for source, refused in found.failures:
+        note(printable(f"kept: {source}: {refused.error}"))
+    if as_json:
+        print_json(found.as_json())
+        return
+    for offer in found.offers:
+        say(printable(f"{offer.name}  ({offer.source})\n    {offer.description}"))
+
+
+@app.command()
+def install(
+    source: SourceArgument,
+    skill: Annotated[str | None, typer.Option("--skill", help="Which one, when the source has several.")] = None,
+    category: Annotated[str, typer.Option("--category", "-c", help="An optional group.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Take a dangerous skill from a local source.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Fetch a skill to quarantine, check it, show what it may do, and place it after your yes."""
+    with open_caller() as caller:
+        prepared = skill_hub.prepare(caller, source, skill=skill)
+        if isinstance(prepared, Refused):
+            refuse(prepared, as_json=as_json)
+        _install(caller, prepared, category=category, force=force, yes=yes, as_json=as_json)
+
+
+def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bool, yes: bool, as_json: bool) -> None:
+    """Show what a skill may do, ask, and install it."""
+    _describe(prepared)
+    agreed = yes and not prepared.needs_an_answer(force=force)
+    blocked = prepared.is_blocked(force=force)
+    if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed):
+        raise typer.Exit(1)
+    show_change(skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
+
+
+_NOTHING_FOUND = "do nothing that the scan knows of (network, programs, files, variables, packages, rights)"
+
+
+def _describe(prepared: "Prepared") -> None:
+    # one line each: a line break in foreign text could otherwise draw a verdict of its own
+    package = prepared.package
+    note(on_one_line(f"{package.name}: {package.description}"))
+    note("  " + on_one_line(f"from {prepared.source} at {prepared.revision[:48]} ({prepared.trust})"))
+    note(f"  verdict: {prepared.report.danger}")
+    for finding in prepared.report.findings:
+        note("    " + on_one_line(str(finding)))
+    note("  " + on_one_line(f"files: {', '.join(sorted(package.files))}"))
+    note("  " + on_one_line(f"its scripts may: {', '.join(prepared.abilities) or _NOTHING_FOUND}"))
+    for warning in package.warnings:
+        note("  " + on_one_line(f"note: {warning}"))
+
+
+@app.command()
+def update(
+    name: Annotated[str | None, typer.Argument(help="One skill; all installed ones by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Drop changes that were made here.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Fetch installed skills again and place what is new. Uses the network when the source is remote."""
+    with open_caller() as caller:
+        for one in [name] if name else skill_hub.list_installed(caller):
+            prepared = skill_hub.prepare_update(caller, one, force=force)
+            if prepared is None:
+                note(printable(f"{one} is up to date"))
+            elif isinstance(prepared, Refused):
+                if name:
+                    refuse(prepared, as_json=as_json)
+                note(printable(f"kept: {one}: {prepared.error}"))
+            else:
+                _install(caller, prepared, category="", force=force, yes=yes, as_json=as_json)
+
+
+@app.command()
+def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Move an installed skill to the archive and forget where it came from."""
+    with open_caller() as caller:
+        removed = skill_hub.remove(caller, name)
+    show_change(removed, as_json=as_json)
+
+
+@app.command()
+def audit(as_json: JsonFlag = False) -> None:
+    """Hash and scan every installed skill again; exit 1 when one differs from its lock."""
+    with open_caller() as caller:
+        found = skill_hub.audit(caller)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for one in found.results:
+            say(printable(f"{one.name}: {'as installed' if one.clean else 'differs'} ({one.verdict})"))
+            for kind, paths in (("changed", one.changed), ("missing", one.missing), ("added", one.added)):
+                if paths:
+                    say(printable(f"    {kind}: {', '.join(paths)}"))
+        if not found.results:
+            note("nothing is installed from a source")
+    if not found.is_clean:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kept.cli.chat.streaming_markdown import Growing
+from kept.cli.chat.screen import StreamingMarkdown
 
 ROWS = 10
 _PIECE = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|\x1b\[\?\d+[a-z]|(\r)|(\n)|([^\x1b\r\n]+)")
@@ -45,7 +45,7 @@ def small_terminal(monkeypatch):
 
 def shown(capsys, *pieces: str) -> str:
     """Return what stands on the terminal after the answer, redrawn after every piece."""
-    growing = Growing()
+    growing = StreamingMarkdown()
     for piece in pieces:
         growing.feed(piece)
         if growing._live is not None:
@@ -83,7 +83,7 @@ def test_a_fence_ends_where_its_own_kind_does(capsys):
 def test_an_answer_cannot_steer_the_terminal(capsys):
     """Control characters of a model are shown as what they are, wherever they are split."""
     shown(capsys)
-    growing = Growing()
+    growing = StreamingMarkdown()
 
     growing.feed("a \x1b")
     growing.feed("[2J b\r")

@@ -1,0 +1,217 @@
+"""`kept doctor`, `kept scan`, `kept tool`, `kept usage` and `kept version`: checks and figures."""
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kept import __version__
+from kept.cli.terminal import MOST_DAYS, JsonFlag, note, open_caller, print_json, printable, read_input, say
+from kept.core.errors import UsageError
+from kept.core.ids import SessionId
+from kept.core.text import JSON, dumps
+from kept.core.tools import ToolSchema
+from kept.operations import tools
+from kept.operations.doctor import check_everything
+from kept.operations.usage import By, report_usage
+from kept.security.scan import Finding, Verdict
+from kept.security.scan import scan as scan_text
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands of this module."""
+    program.command("doctor")(doctor)
+    program.command("scan")(scan)
+    program.command("tool")(tool)
+    program.command("usage")(usage)
+    program.command("version")(version)
+
+
+_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
+
+
+def doctor(
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the model or a provider.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check everything: real writes and searches in a temporary home, reading only in yours."""
+    checks = []
+    with open_caller() as caller:
+        for check in check_everything(caller, offline=offline):
+            checks.append(check)
+            if not as_json:
+                remedy = f"\n    next: {check.remedy}" if check.remedy else ""
+                say(printable(f"{_MARKS[check.health]} {check.name}: {check.said}{remedy}"))
+    failed = [check for check in checks if check.health == "error"]
+    if as_json:
+        print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
+    elif not failed:
+        say("Everything is in order.")
+    if failed:
+        raise typer.Exit(1)
+
+
+_UNREADABLE_LINE = 2
+
+
+def scan(
+    file: Annotated[str | None, typer.Argument(help="The file to check; - or nothing reads standard input.")] = None,
+    batch: Annotated[
+        Path | None, typer.Option("--batch", help='A JSON Lines file with {"text"} per line; one verdict per line.')
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a text for threats; exit 0 when it is clean, 1 when it is held or blocked."""
+    if batch is not None and file is not None:
+        raise UsageError("a file and --batch were given", "give one of them")
+    if batch is not None:
+        _scan_batch(batch, as_json=as_json)
+        return
+    verdict = scan_text(read_input() if file in (None, "-") else _read(Path(file)))
+    if as_json:
+        print_json(_answer(verdict))
+    else:
+        say(_line(verdict))
+    if verdict.findings:
+        raise typer.Exit(1)
+
+
+def _scan_batch(path: Path, *, as_json: bool) -> None:
+    """Print one verdict per line; a line that cannot be read gets an error and the exit code 2."""
+    unreadable = 0
+    for number, line in enumerate(_read(path).removesuffix("\n").split("\n"), start=1):
+        text = _text_of(line)
+        if text is None:
+            unreadable += 1
+            error = f'line {number} is not a JSON object with a "text" string'
+            say(dumps({"error": error}) if as_json else f"error: {error}")
+        else:
+            verdict = scan_text(text)
+            say(dumps(_answer(verdict)) if as_json else _line(verdict))
+    if unreadable:
+        note(f"kept: {unreadable} of the lines could not be read; the others were checked")
+        raise typer.Exit(_UNREADABLE_LINE)
+
+
+def _text_of(line: str) -> str | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    text = row.get("text") if isinstance(row, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise UsageError(f"there is no file {str(path)!r}", "name a file, or - for standard input")
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{str(path)!r} is not UTF-8 text (byte {error.start})", "convert it to UTF-8 first") from None
+
+
+def _answer(verdict: Verdict) -> JSON:
+    return {
+        "verdict": verdict.verdict,
+        "blocked": verdict.blocked,
+        "held": verdict.held,
+        "findings": [_finding(finding) for finding in verdict.findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, JSON]:
+    answer: dict[str, JSON] = {
+        "rule": finding.rule,
+        "category": finding.category,
+        "severity": finding.severity.value,
+    }
+    if finding.detail is not None:
+        answer["detail"] = finding.detail
+    return answer
+
+
+def _line(verdict: Verdict) -> str:
+    """Return the verdict for a person: the word, then each rule with what it found."""
+    found = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
+    return f"{verdict.verdict}: {'; '.join(found)}" if found else verdict.verdict
+
+
+def tool(
+    name: Annotated[str | None, typer.Argument(help="The tool; without it all are listed.")] = None,
+    arguments: Annotated[str, typer.Argument(help="A JSON object; - reads it from standard input.")] = "{}",
+    session: Annotated[str | None, typer.Option("--session", help="Call it as from this session.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a tool and print its JSON; exit 1 when it refuses."""
+    with open_caller() as caller:
+        if name is None:
+            _list(tools.list_tools(caller), as_json=as_json)
+            return
+        chosen = replace(caller, session_id=SessionId(session) if session else None)
+        answer = tools.run_tool(chosen, name, _parse(name, read_input() if arguments == "-" else arguments))
+        print_json(answer)
+    if answer.get("success") is False or (answer.get("error") and "success" not in answer):
+        raise typer.Exit(1)
+
+
+def _parse(name: str, text: str) -> dict[str, JSON]:
+    example = f'write them like: kept tool {name} \'{{"key": "value"}}\''
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the arguments are not JSON: {error}", example) from None
+    if not isinstance(given, dict):
+        raise UsageError("the arguments must be a JSON object", example)
+    return given
+
+
+def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:
+    """Print the tools; a call prints JSON either way."""
+    if as_json:
+        print_json(
+            [
+                {"name": one.name, "toolset": one.toolset, "description": one.description, "parameters": one.parameters}
+                for one in schemas
+            ]
+        )
+        return
+    for one in schemas:
+        say(f"{one.name}  [{one.toolset}]  {one.description.splitlines()[0]}")
+
+
+def usage(
+    by: Annotated[By, typer.Option("--by", help="What to sum by.")] = "day",
+    days: Annotated[int | None, typer.Option("--days", min=1, max=MOST_DAYS, help="Only the last N days.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Only this session.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what the model calls took: sent, from the cache, written to it, answered, and the money."""
+    with open_caller() as caller:
+        report = report_usage(caller, by=by, days=days, session=session)
+    if as_json:
+        print_json(report.as_json())
+        return
+    if report.total is None:
+        note("no model calls are counted yet")
+        return
+    say(f"{by:<24} {'calls':>7} {'uncached':>12} {'from cache':>12} {'to cache':>12} {'output':>12}  share  cost")
+    for one in [*report.rows, report.total]:
+        spent = one.usage
+        cost = "-" if one.cost is None else f"{one.cost:.4f}"
+        say(
+            f"{one.key:<24} {one.calls:>7,} {spent.input_tokens:>12,} {spent.cache_read_tokens:>12,} "
+            f"{spent.cache_write_tokens:>12,} {spent.output_tokens:>12,}  {one.cache_share:>4.0%}  {cost}"
+        )
+
+
+def version(as_json: JsonFlag = False) -> None:
+    """Print the version."""
+    if as_json:
+        print_json({"kept": __version__, "python": platform.python_version(), "system": platform.platform()})
+    else:
+        say(f"kept {__version__} (Python {platform.python_version()})")

@@ -1,0 +1,310 @@
+"""`kept config`, `kept profile`, `kept model` and `kept context`: what a home is set up with."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kept.cli import terminal
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    chosen_home,
+    confirm,
+    fail,
+    invocation,
+    note,
+    open_caller,
+    print_json,
+    printable,
+    read_input,
+    refuse,
+    say,
+)
+from kept.config.home import DEFAULT_PROFILE, find_home
+from kept.core.errors import Refused
+from kept.operations import conversations, models, profiles
+from kept.operations.profiles import show_settings
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands of this module."""
+    program.add_typer(config_app, name="config")
+    program.add_typer(profile_app, name="profile")
+    program.add_typer(model_app, name="model")
+    program.add_typer(context_app, name="context")
+
+
+KeyArgument = Annotated[
+    str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=terminal.complete_settings)
+]
+
+config_app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
+
+
+@config_app.command("show")
+def config_show(
+    key: Annotated[
+        str | None,
+        typer.Argument(help="Only this setting, or this section.", autocompletion=terminal.complete_settings),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print every setting with its value and where it came from."""
+    with open_caller() as caller:
+        found = show_settings(caller, key)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for name, (value, origin) in found.rows.items():
+        say(printable(f"{name} = {value!r}  ({origin})"))
+
+
+@config_app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a minus
+def config_set(
+    key: KeyArgument,
+    value: Annotated[str, typer.Argument(help="The value; JSON where it is not plain text.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Write one setting to the settings file; comments there stay."""
+    from kept.config.file import set_value
+
+    home = chosen_home()
+    written = set_value(home, key, value)
+    if as_json:
+        print_json({"key": key, "value": written, "file": str(home.config_file)})
+    else:
+        say(f"{key} = {written!r} in {home.config_file}")
+
+
+@config_app.command("unset")
+def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
+    """Remove one setting from the settings file, so that its default holds again."""
+    from kept.config.file import unset_value
+
+    home = chosen_home()
+    removed = unset_value(home, key)
+    if as_json:
+        print_json({"key": key, "removed": removed})
+    else:
+        say(f"{key} was {'removed' if removed else 'not set'} in {home.config_file}")
+
+
+@config_app.command("path")
+def config_path(as_json: JsonFlag = False) -> None:
+    """Print where the settings file is."""
+    file = chosen_home().config_file
+    if as_json:
+        print_json({"file": str(file), "exists": file.exists()})
+    else:
+        say(str(file))
+
+
+@config_app.command("secret")
+def config_secret(
+    name: Annotated[str, typer.Argument(help="The variable, e.g. OPENAI_API_KEY.")],
+) -> None:
+    """Store a secret in `.env` (read from the terminal or from standard input, never from the arguments)."""
+    import sys
+
+    from kept.config.load import set_secret
+
+    file = chosen_home().env_file
+    value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")
+    if not value.strip():
+        fail(f"the value of {name} is empty", "type it, or give it on standard input", code=2)
+    set_secret(file, name, value)
+    say(f"{name} is stored in {file}")
+
+
+NameArgument = Annotated[
+    str, typer.Argument(help="The name of the profile.", autocompletion=terminal.complete_profiles)
+]
+
+profile_app = typer.Typer(no_args_is_help=True, help="Separate homes for separate lives.", rich_markup_mode=None)
+
+
+def _root() -> Path:
+    return find_home(invocation.home, DEFAULT_PROFILE, os.environ).root
+
+
+@profile_app.command("list")
+def profile_list(as_json: JsonFlag = False) -> None:
+    """List the profiles; the active one is marked."""
+    found = profiles.list_profiles(_root())
+    if as_json:
+        print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in found])
+        return
+    for one in found:
+        say(printable(f"{'*' if one.is_active else ' '} {one.name}  {one.path}"))
+
+
+@profile_app.command("create")
+def profile_create(name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Create an empty profile."""
+    _show(profiles.create_profile(_root(), name), as_json=as_json)
+
+
+@profile_app.command("use")
+def profile_use(name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Use a profile when none is named with -p."""
+    _show(profiles.use_profile(_root(), name), as_json=as_json)
+
+
+@profile_app.command("clone")
+def profile_clone(source: NameArgument, name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Copy a profile, secrets left out."""
+    _show(profiles.clone_profile(_root(), source, name), as_json=as_json)
+
+
+@profile_app.command("rename")
+def profile_rename(old: NameArgument, new: NameArgument, as_json: JsonFlag = False) -> None:
+    """Give a profile another name."""
+    _show(profiles.rename_profile(_root(), old, new), as_json=as_json)
+
+
+@profile_app.command("export")
+def profile_export(
+    name: NameArgument, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False
+) -> None:
+    """Write a profile to a zip, secrets left out."""
+    _show(profiles.export_profile(_root(), name, file), as_json=as_json)
+
+
+@profile_app.command("delete")
+def profile_delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Delete a profile with everything in it."""
+    home = profiles.find_deletable(_root(), name)
+    if not confirm(f"Delete {home.path} with everything in it?", yes=yes):
+        fail("nothing was changed", code=1)
+    _show(profiles.delete_profile(_root(), name), as_json=as_json)
+
+
+@profile_app.command("show")
+def profile_show(as_json: JsonFlag = False) -> None:
+    """Print the profile in use and where it lives."""
+    with open_caller() as caller:
+        home = caller.app.home
+    _show(profiles.Profile(home.profile, home.path, "in use"), as_json=as_json)
+
+
+def _show(profile: profiles.Profile, *, as_json: bool) -> None:
+    if as_json:
+        print_json(profile.as_json())
+    else:
+        say(printable(f"{profile.name}: {profile.state} ({profile.path})"))
+
+
+model_app = typer.Typer(
+    no_args_is_help=True, help="Which models can be used: list, choose, try.", rich_markup_mode=None
+)
+
+
+@model_app.command("list")
+def model_list(as_json: JsonFlag = False) -> None:
+    """Show every way to a model: which is used, which could be, and what the others need."""
+    with open_caller() as caller:
+        found = models.list_models(caller)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say(f"in use: {found.choice.name}  ({found.choice.reason})")
+    for fallback in found.fallbacks:
+        say(f"  then: {fallback}")
+    for one in found.offers:
+        say(f"  {'yes' if one.is_available else ' no'}  {one.name}  ({one.reason})")
+        for model in one.models[1:]:
+            say(f"         {one.name.partition('/')[0]}/{model}")
+    say("choose one with `kept model set NAME`, try it with `kept model test`")
+    say(f"prices were last checked on {found.prices_checked}; `model.prices` sets your own")
+
+
+@model_app.command("set")
+def model_set(
+    name: Annotated[str, typer.Argument(help="PROVIDER/NAME, `extractive` for none, `auto` for the first there is.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Choose the model to talk with, for this home."""
+    with open_caller() as caller:
+        chosen = models.choose_model(caller, name)
+    if as_json:
+        print_json(chosen.as_json())
+    else:
+        hint = "`kept model list` shows what that means, `kept model test` tries it"
+        say(f"model.default is now {chosen.model}; {hint}")
+
+
+@model_app.command("test")
+def model_try(
+    name: Annotated[str | None, typer.Argument(help="The model to try; the chosen one if left out.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send one tiny message and show how long the answer took, and what it used."""
+    with open_caller() as caller:
+        tried = models.try_model(caller, name)
+    if as_json:
+        print_json(tried.as_json())
+        return
+    response, usage = tried.response, tried.response.usage
+    money = "price unknown" if tried.cost is None else f"${tried.cost:.6f}"
+    answer = printable(response.message.text.strip()) or "(nothing)"
+    say(f"{response.model} answered in {tried.seconds:.2f} s: {answer}")
+    say(f"{usage.prompt_tokens} tokens in, {usage.output_tokens} out, {money}; window {tried.context_length:,} tokens")
+    say(tried.prompt_caching)
+
+
+context_app = typer.Typer(
+    no_args_is_help=True, help="How long conversations are kept in the window.", rich_markup_mode=None
+)
+
+
+@context_app.command("list")
+def context_list(as_json: JsonFlag = False) -> None:
+    """List the engines that can be used."""
+    with open_caller() as caller:
+        found = conversations.list_engines(caller)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for name, source, description in found.engines:
+        say(f"{'*' if name == found.used else ' '} {name:14} {source:12} {description}".rstrip())
+    if found.used not in {name for name, _, _ in found.engines}:
+        note(f"{found.used!r} is configured but does not exist; choose one with `kept context use NAME`")
+
+
+@context_app.command("use")
+def context_use(
+    name: Annotated[str, typer.Argument(help="An engine of `kept context list`.")], as_json: JsonFlag = False
+) -> None:
+    """Choose the engine; conversations use it from their next start on."""
+    from kept.config.file import set_value
+    from kept.context.engines import choose_engine
+
+    home = chosen_home()
+    found = choose_engine(name, home=home.path)
+    if found.warning:
+        fail(found.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
+    set_value(home, "context.engine", name)
+    if as_json:
+        print_json({"engine": name})
+    else:
+        say(f"context.engine = {name!r} in {home.config_file}")
+
+
+@context_app.command("status")
+def context_status(
+    session: Annotated[str | None, typer.Argument(help="A session's id or title; without it only the limits.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the limits of the window and, for a session, how full it is and whether conversations waits."""
+    with open_caller() as caller:
+        found = conversations.report_window(caller, session)
+    if isinstance(found, Refused):
+        refuse(found, as_json=False, code=2)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for key, value in found.as_json().items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        say(f"{key.replace('_', ' '):20} {shown}")

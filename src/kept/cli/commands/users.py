@@ -1,0 +1,203 @@
+"""`kept user`, `kept export` and `kept forget`: the people who share a home, and their data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kept.app import Caller
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    counted,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    printable,
+    refuse,
+    say,
+    write_lines,
+)
+from kept.core.errors import Refused
+from kept.core.ids import OWNER
+from kept.core.text import JSON, dumps
+from kept.operations import forget as forgetting
+from kept.operations import users
+from kept.operations.forget import (
+    ForgetOutcome,
+    ForgetProposal,
+    plan_forget_session,
+    plan_forget_user,
+    plan_forget_words,
+)
+from kept.operations.forget import forget as carry_out
+from kept.operations.users import UserExport, export_user
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands of this module."""
+    program.add_typer(user_app, name="user")
+    program.command("export")(export)
+    program.command("forget")(forget)
+
+
+user_app = typer.Typer(no_args_is_help=True, help="The people who share this home.", rich_markup_mode=None)
+UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's id.")]
+
+
+@user_app.command("list")
+def user_list(as_json: JsonFlag = False) -> None:
+    """List everyone who has memory here, with the number of their conversations."""
+    with open_caller() as caller:
+        found = users.list_users(caller)
+    if as_json:
+        print_json([user.as_json() for user in found])
+        return
+    for user in found:
+        say(f"{printable(user.id):<24} {counted(user.sessions, 'session')}")
+
+
+@user_app.command("create")
+def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
+    """Create a user with pages, skills and conversations of their own."""
+    with open_caller() as caller:
+        made = users.create_user(caller, user)
+    if isinstance(made, Refused):
+        refuse(made, as_json=as_json)
+    if as_json:
+        print_json({"success": True, **made.as_json()})
+    else:
+        say(printable(f"created {made.id}; use it with: kept --as {made.id} COMMAND"))
+
+
+@user_app.command("export")
+def user_export(
+    user: UserArgument,
+    output: Annotated[Path | None, typer.Option("--output", "--out", "-o", help="Write to this file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write everything of one user as JSONL, as `kept export --user` does."""
+    with open_caller(user) as caller:
+        write_export(users.export_user(caller), output, as_json=as_json)
+
+
+@user_app.command("forget")
+def user_forget(
+    user: UserArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove everything of one user for good, as `kept forget --user` does."""
+    with open_caller(user) as caller:
+        ask_and_forget(caller, forgetting.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+_KINDS = {"session": "sessions", "message": "messages", "page": "pages", "edit": "edits", "pending": "pending writes"}
+
+
+def export(
+    user: Annotated[str, typer.Option("--user", help="Whose; without it the owner of this home.")] = OWNER,
+    output: Annotated[Path | None, typer.Option("--output", "--out", "-o", help="Write to this file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write everything of one user as JSONL: conversations, pages, edits, and pending writes.
+
+    Each line that is no message names its type. `kept sessions import` takes the conversations back.
+    With --json it is one object, or with --output the numbers of what was written.
+    """
+    with open_caller(user if user != OWNER else None) as caller:
+        write_export(export_user(caller), output, as_json=as_json)
+
+
+def write_export(found: UserExport, output: Path | None, *, as_json: bool) -> None:
+    """Write the lines to a file or print them."""
+    if output is not None:
+        write_lines(output, (dumps(line) for line in found.lines))
+        _show_counts(found, output, as_json=as_json)
+    elif as_json:
+        print_json({"user": found.user, "lines": list(found.lines)})
+    else:
+        for line in found.lines:
+            say(dumps(line))
+
+
+def _show_counts(found: UserExport, output: Path, *, as_json: bool) -> None:
+    counts = found.counts
+    if as_json:
+        numbers: dict[str, JSON] = {f"{kind}s" if kind != "pending" else kind: counts[kind] for kind in _KINDS}
+        print_json({"user": found.user, "file": str(output), **numbers})
+        return
+    told = ", ".join(f"{counts[kind]:,} {words}" for kind, words in _KINDS.items() if counts[kind])
+    note(f"{told} in {output}")
+
+
+def forget(
+    session: Annotated[str | None, typer.Option("--session", help="A session, with every compaction of it.")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Messages that contain these very words.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Everything of one user.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what would go, ask, remove it, probe that nothing finds it, and leave a report without the content."""
+    if sum(one is not None for one in (session, query, user)) != 1:
+        fail("say what to forget", "give one of --session ID, --query WORDS, --user NAME", code=2)
+    with open_caller(user) as caller:
+        if session is not None:
+            proposal = plan_forget_session(caller, session)
+        elif query is not None:
+            proposal = plan_forget_words(caller, query)
+        else:
+            proposal = plan_forget_user(caller)
+        ask_and_forget(caller, proposal, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def ask_and_forget(
+    caller: Caller, proposal: ForgetProposal | Refused, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Show a proposal, ask, carry it out and show the report."""
+    if isinstance(proposal, Refused):
+        refuse(proposal, as_json=False, code=2)
+    if not as_json or dry_run:
+        _show_proposal(proposal, as_json=as_json)
+    if dry_run:
+        return
+    if not confirm("forget this for good?", yes=yes):
+        fail("nothing was forgotten")
+    _show_outcome(carry_out(caller, proposal), as_json=as_json)
+
+
+def _show_proposal(proposal: ForgetProposal, *, as_json: bool) -> None:
+    if as_json:
+        print_json(proposal.as_json())
+        return
+    for name, value in proposal.plan.as_json().items():
+        shown = f"{len(value)}  {' '.join(map(str, value))}".rstrip() if isinstance(value, list) else value
+        say(f"{name.replace('_', ' '):<18} {shown}")
+    if proposal.copies_not_touched:
+        note(f"not touched: {', '.join(proposal.copies_not_touched)}")
+
+
+def _show_outcome(outcome: ForgetOutcome, *, as_json: bool) -> None:
+    if as_json:
+        print_json(outcome.as_json())
+    else:
+        report, talk = outcome.report, outcome.report.sessions
+        say(
+            f"forgotten: {counted(talk.sessions, 'session')}, {counted(talk.messages, 'message')}, "
+            f"{counted(talk.blobs, 'blob')}, {counted(talk.summaries, 'summary', 'summaries')}, "
+            f"{counted(talk.cited_elsewhere, 'citation')}, "
+            f"{counted(report.memory_entries, 'memory entry', 'memory entries')}, "
+            f"{counted(report.ledger_rows, 'ledger text')}, {counted(report.queued_writes, 'queued write')}"
+        )
+    if outcome.left:
+        fail(f"{outcome.left} messages or entries are still there", "run `kept doctor`, then forget again", code=74)
+    if not outcome.bytes_gone:
+        fail(
+            "the content is gone, but another reader still holds its last bytes in the log",
+            "they are removed when kept is next opened with no other reader",
+            code=75,
+        )
