@@ -319,6 +319,6 @@ def test_an_address_that_is_none_is_said_at_once(kept):
 
     assert ran.code == 2
     assert ran.err.splitlines() == [
-        "kept: 'not a url' is no address of a server",
+        "kept: 'not a url' is not the address of a server",
         "  next: set OPENAI_BASE_URL to one like https://host/v1",
     ]

@@ -108,17 +108,17 @@ class Agent:
     async def after_turn(self) -> None:
         """Do the background work of a turn: title the session, review the conversation."""
         if self.title_due():
-            await offload(self._name)
+            await offload(self._set_title)
         await self.review()
 
-    def _name(self) -> None:
+    def _set_title(self) -> None:
         assert self.parts.titler is not None and self.parts.sessions is not None  # noqa: PT018 - one condition
         try:
             title = ask_for_title(self.parts.titler, self.conversation.record.rows)
             if title:
                 self.parts.sessions.rename(self.session.id, title)
         except KeptError:
-            log.info("no title from the model; the first words stay the title", exc_info=True)
+            log.info("the model gave no title; the first words remain the title", exc_info=True)
 
     async def compress(self, focus: str = "") -> Outcome:
         """Compact now, on request; when interrupted, nothing changes."""
@@ -199,18 +199,18 @@ class Agent:
 
     def _start_session(self) -> Conversation:
         now = self.parts.clock.now()
-        how = self.opening
+        opening = self.opening
         session = Session(
             id=new_session_id(now),
-            source=how.source or how.platform,
+            source=opening.source or opening.platform,
             started=now.timestamp(),
-            user_id=how.user_id,
+            user_id=opening.user_id,
             project=str(project_root(Path(self.parts.folder))),
             model=self.parts.model.name if self.parts.model is not None else None,
-            parent_session_id=how.parent,
-            link=Link.DELEGATE if how.parent is not None else None,
+            parent_session_id=opening.parent,
+            link=Link.DELEGATE if opening.parent is not None else None,
         )
-        store = None if how.incognito else self.parts.sessions
+        store = None if opening.incognito else self.parts.sessions
         return self._make_conversation(Record(session, store, self.parts.sink), root=session.id)
 
     def _open_session(self, session_id: SessionId) -> Conversation:
@@ -248,10 +248,10 @@ class Agent:
         return session.id
 
     def _make_conversation(self, record: Record, *, root: SessionId) -> Conversation:
-        how = self.opening
+        opening = self.opening
         return Conversation(
-            self.parts, record, root, platform=how.platform, user_id=how.user_id, system_message=how.system_message,
-            incognito=how.incognito, approve=how.approve,
+            self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
+            system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,
         )  # fmt: skip
 
 

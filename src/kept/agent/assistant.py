@@ -1,4 +1,4 @@
-"""The assistant without a model: saves what it is told and answers with matching stored passages."""
+"""The assistant without a model: saves what it is asked to remember, answers with stored passages."""
 
 import re
 import shlex
@@ -36,14 +36,13 @@ MIN_SCORE = 0.22
 MIN_SHARE_OF_BEST = 0.6
 """Other passages are shown when they reach this share of the best score."""
 MAX_ENTRIES = 3
+"""How many page entries an answer quotes."""
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
 STORED = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
 NOT_STORED = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
 INCOGNITO = "This conversation is incognito: I keep nothing."
 EMPTY = "The pages are empty. To put a fact on them, say: remember that …"
-HOW_TO_FORGET = (
-    "I forget nothing by myself. What was said in conversations goes for good with: kept forget --query WORDS"
-)
+HOW_TO_FORGET = "I delete nothing myself. To delete what was said in conversations for good: kept forget --query WORDS"
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""
 
@@ -141,7 +140,7 @@ class Assistant:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
         names = sorted(rules_in(refused))
         pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
-        said = f"{refused.error} It waits for your word: kept memory approve {pending.id}"
+        said = f"{refused.error} To approve it: kept memory approve {pending.id}"
         return Reply(said, staged=(pending,))
 
     def _list_everything(self) -> Reply:
@@ -154,21 +153,21 @@ class Assistant:
         for passage in self._search_pages(unwanted)[:1]:
             target = next(target for target in Target if passage.source.startswith(FILE_NAMES[target]))
             command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
-            return Reply(f"{quote(passage.text, passage.source)}\n  take it off: {command}\n{HOW_TO_FORGET}")
+            return Reply(f"{quote(passage.text, passage.source)}\n  remove it: {command}\n{HOW_TO_FORGET}")
         return Reply(HOW_TO_FORGET)
 
-    def _answer(self, said: str, session_id: SessionId | None, heard: str) -> Reply:
+    def _answer(self, said: str, session_id: SessionId | None, acknowledgement: str) -> Reply:
         question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"
         pages = self._search_pages(question)
         # a question may refer to this very conversation; a statement should not be echoed back
-        besides = None if is_question(question) else session_id
-        past = self._look_up(question, besides) if self._look_up else ()
+        exclude = None if is_question(question) else session_id
+        past = self._look_up(question, exclude) if self._look_up else ()
         fresh = [each for each in past if not any(page.text in each.text for page in pages)]
         passages = _merge_passages(question, pages, fresh)
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
-            found = heard if self._writes else INCOGNITO
-            return Reply(hint or (NOTHING if is_question(question) else found))
+            statement_reply = acknowledgement if self._writes else INCOGNITO
+            return Reply(hint or (NOTHING if is_question(question) else statement_reply))
         lines = [quote(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
         return Reply("\n".join(lines), passages=tuple(passages))
 
@@ -219,14 +218,14 @@ MAX_PASSAGES = 3
 PASSAGE_CHARS = 400
 
 
-def look_up(store: SessionStore, question: str, besides: SessionId | None = None) -> list[Passage]:
+def look_up(store: SessionStore, question: str, exclude: SessionId | None = None) -> list[Passage]:
     """Return the best passages with dates and ids; none when the search finds no good match.
 
-    The conversation `besides` is excluded, and so are messages that only repeat the question.
+    The conversation `exclude` is left out, and so are messages that only repeat the question.
     """
     from kept.sessions.search.occurrences import Marker
 
-    excluded = (besides,) if besides is not None else ()
+    excluded = (exclude,) if exclude is not None else ()
     try:
         found = store.search(SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded))
     except StorageError:
@@ -275,8 +274,9 @@ _COURTESY, _NAMING = (
     )
 )
 """Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
-_PREFIX: Final = 4
-_KIN: Final = tuple(
+_MIN_PREFIX: Final = 4
+"""Shorter common prefixes join unrelated words, such as \"car\" and \"care\"."""
+_RELATED: Final = tuple(
     frozenset(words.split())
     for words in (
         "prefer preference preferred favorite favourite enjoy enjoys",
@@ -302,6 +302,7 @@ _KIN: Final = tuple(
         "用 使用",
     )
 )
+"""Groups of words about one topic: a question with one of them is answered by a text with another."""
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
 _CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
 """One-character content words; bigrams with a stop character would lose them."""
@@ -335,6 +336,7 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     scores = []
     for text, found in zip(texts, terms, strict=True):
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
+        # a question for a time prefers a text that names one
         timely = 0.25 if score > 0 and _WHEN.search(question) and _TIME.search(text) else 0.0
         scores.append(score / sum(weights.values()) + timely if score > 0 else 0.0)
     return scores
@@ -364,6 +366,7 @@ def _same(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _likeness(one: str, other: str) -> float:
+    """Return 1 for equal words, less for inflections and for words about one topic, 0 for all others."""
     if one == other:
         return 0.6 if one in _CJK_WORDS else 1.0
     shared = 0
@@ -372,8 +375,8 @@ def _likeness(one: str, other: str) -> float:
             break
         shared += 1
     shorter, longer = sorted((len(one), len(other)))
-    if shared >= _PREFIX and shared >= shorter - 2 and shared * 2 >= longer:
+    if shared >= _MIN_PREFIX and shared >= shorter - 2 and shared * 2 >= longer:
         return 0.9
     if shorter >= 3 and shared == shorter and longer - shorter <= 3:
         return 0.8
-    return 0.5 if any(one in kin and other in kin for kin in _KIN) else 0.0
+    return 0.5 if any(one in group and other in group for group in _RELATED) else 0.0

@@ -45,7 +45,7 @@ def compact(
             # writing the summary outlasted the lease, and another process has it now
             outcome = Unchanged((), Why.NOTHING_TO_COMPRESS, "another process began to compact this conversation")
         elif not isinstance(outcome, Unchanged):
-            # the lease may have been taken, used and given back while the summary was written
+            # another process may have taken, used and released the lease while the summary was written
             outcome = _catch_up(record) or outcome
         _store_outcome(parts, record, outcome, rebuild)
         record.note(root, "context", parts.engine.state())
@@ -84,18 +84,18 @@ def _try_compress(parts: Parts, record: Record, request: CompactionRequest) -> O
 def _compress(parts: Parts, record: Record, request: CompactionRequest) -> Outcome:
     assert parts.engine is not None
     rows = prune_as_marked(record.rows, record.pruning)
-    said = ""
+    provider_text = ""
     if parts.providers is not None and parts.engine.writes_summary(
         rows, current_tokens=request.current_tokens, force=request.force
     ):
-        told = partial(parts.providers.pre_compress, plain_messages([row.message for row in record.rows]))
-        said = run_abandonable(told)
+        ask_providers = partial(parts.providers.pre_compress, plain_messages([row.message for row in record.rows]))
+        provider_text = run_abandonable(ask_providers)
     return parts.engine.compress(
         rows,
         current_tokens=request.current_tokens,
         focus_topic=request.focus,
         force=request.force,
-        memory_context=said,
+        memory_context=provider_text,
     )
 
 

@@ -29,6 +29,7 @@ from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_token
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
 RECALLED_TEXTS = 500
+"""How many recalled texts are remembered for the review."""
 
 
 @dataclass(slots=True)
@@ -93,9 +94,9 @@ class Conversation:
         """Restore the state that was stored with the conversation."""
         self.lineage |= {self.root, self.record.session.id}
         self.nudges = load_nudges(self.record.read_note(self.root, "nudges"))
-        left_with = self.record.read_note(self.root, "frozen")
-        self.frozen = load_frozen_pages(left_with, self.parts)
-        if isinstance(left_with, Mapping) and left_with.get("tools", list(self._tools)) != list(self._tools):
+        stored = self.record.read_note(self.root, "frozen")
+        self.frozen = load_frozen_pages(stored, self.parts)
+        if isinstance(stored, Mapping) and stored.get("tools", list(self._tools)) != list(self._tools):
             self.record.prompt = None  # the tools have changed since it was built
         ratio = self.record.read_note(self.root, "calibration")
         self.parts.gauge.calibration = Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0)
@@ -116,7 +117,7 @@ class Conversation:
                 self.fit_engine()
 
     def fit_engine(self) -> None:
-        """Tell the engine how many tokens the prompt and the tools take."""
+        """Set the context engine to the window that the prompt and the tools leave free."""
         if self.parts.engine is None or self.parts.model is None:
             return
         overhead = text_tokens(self.prompt) + tool_tokens(self.parts.toolbox.schemas)
@@ -225,10 +226,10 @@ class Conversation:
         found = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
         return found or ContextOverflow(error.message, NEW_CONVERSATION)
 
-    def count_call(self, response: ChatResponse, asked: ChatRequest) -> None:
+    def count_call(self, response: ChatResponse, request: ChatRequest) -> None:
         """Count a model call and calibrate the token estimate."""
         usage = response.usage
-        estimated = request_tokens(asked)
+        estimated = request_tokens(request)
         # some endpoints report no usage; then the estimate is the only value
         self.last_prompt_tokens = usage.prompt_tokens or self.parts.gauge.calibration.apply(estimated)
         if usage.prompt_tokens:

@@ -19,7 +19,8 @@ from kept.llm.retry import close
 WITHHELD = frozenset({"skill_manage", "delegate_task"})
 WITHHELD_TOOLSETS = frozenset({"memory", "context"})
 """A sub-agent writes no memory, uses no provider, and has no compacted context to search."""
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
+"""How often to check whether the parent conversation was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,14 @@ class Delegation:
     """Builds the parts of a sub-agent with a toolbox: no providers, no pages in its prompt."""
     toolbox: Callable[[], Toolbox]
     done: Callable[[str, str, SessionId, SessionId | None], None]
-    """Called with task, result, child session and parent session."""
+    """Reports a finished task: its text, the result, the child session and the parent session."""
     approve: Approve = deny
     """Approves the sub-agent's tool calls, as for the parent conversation."""
 
     def tool(self) -> Tool:
         """Return the tool."""
         properties: dict[str, JSON] = {
-            "task": {"type": "string", "description": "What it shall do, and what it shall report."},
+            "task": {"type": "string", "description": "What the sub-agent should do and report."},
             "context": {"type": "string", "description": "What the sub-agent must know; it sees nothing else."},
             "toolset": {"type": "string", "description": "Limit it to one toolset, e.g. workspace."},
         }
@@ -55,7 +56,7 @@ class Delegation:
         """Run one sub-agent and return its report."""
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
-            return {"success": False, "error": "the task is empty", "remedy": "say what the sub-agent shall do"}
+            return {"success": False, "error": "the task is empty", "remedy": "say what the sub-agent should do"}
         given = arguments.get("context")
         prompt = f"{task}\n\n{given}" if isinstance(given, str) and given else task
         opening = Opening(
@@ -93,7 +94,7 @@ async def _run_interruptible(agent: Agent, prompt: str) -> Answer:
 
     async def watch() -> None:
         while not is_cancelled():  # noqa: ASYNC110 - the waiting caller lives in another thread's event loop
-            await anyio.sleep(_LOOK_SECONDS)
+            await anyio.sleep(_POLL_SECONDS)
         agent.interrupt()
 
     try:

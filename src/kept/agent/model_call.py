@@ -64,13 +64,13 @@ class StreamedText:
 
 
 async def stream_answer(
-    model: ChatModel, build_request: ChatRequest, *, sink: EventSink, streamed: StreamedText, task: str = "main"
+    model: ChatModel, request: ChatRequest, *, sink: EventSink, streamed: StreamedText, task: str = "main"
 ) -> ChatResponse:
     """Return the model's answer; stream its text to `sink`, without recalled text that it repeats."""
     scrubber = StreamingContextScrubber()
     began = time.monotonic()
     response: ChatResponse | None = None
-    async for delta in model.stream(build_request):
+    async for delta in model.stream(request):
         match delta:
             case TextDelta(text):
                 _show(scrubber.feed(text), sink, streamed)

@@ -14,11 +14,13 @@ from kept.core.errors import GivenUp
 from kept.core.threads import start_job
 
 T = TypeVar("T")
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
+"""How often to check whether the caller was cancelled."""
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("kept_offload_limiter")
 """One limiter per event loop; a sub-agent has its own loop."""
 MAX_THREADS = 16
+"""Enough for the parallel tool calls of one answer; more calls wait for a free thread."""
 
 
 async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, **kwargs: Any) -> T:
@@ -32,9 +34,9 @@ async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, 
 
 
 def run_abandonable(work: Callable[[], T]) -> T:
-    """Run `work` in a daemon thread; raise GivenUp and leave it behind once the caller is cancelled."""
-    job = start_job(work, name="kept-attended")
-    while not job.wait(LOOK_SECONDS):
+    """Run `work` in a daemon thread; if the caller is cancelled, raise GivenUp and do not wait for it."""
+    job = start_job(work, name="kept-abandonable")
+    while not job.wait(POLL_SECONDS):
         if is_cancelled():
             raise GivenUp("the caller was cancelled")
     return job.value()

@@ -66,16 +66,16 @@ class Parts:
     sessions: SessionStore | None
     providers: "ProviderManager | None"
     model: ChatModel | None
-    """None answers without a model, from stored text."""
+    """None: answers come from stored text, without a model."""
     engine: "ContextEngine | None"
     assistant: "Assistant"
     toolbox: Toolbox
     gauge: Gauge
     cost_of: Callable[[str, Usage], float | None]
     reviewer: ChatModel | None = None
-    """A cheaper model for reviews, which gets a digest; None reviews with the main model."""
+    """A cheaper model for reviews, which gets a digest; None: the main model reviews."""
     titler: Completes | None = None
-    """A model that titles sessions; None uses the first words."""
+    """A model that titles sessions; None: the first words are the title."""
     review_tokens_today: Callable[[], int] = lambda: 0
     """Tokens that reviews have used since midnight."""
     folder: Path = field(default_factory=Path.cwd)
@@ -90,6 +90,7 @@ class Parts:
 
 
 _BATCH = 1_000
+"""Ledger rows per query, so that a long ledger is never in memory at once."""
 
 
 class PageLedger:
@@ -119,19 +120,19 @@ class PageLedger:
             ledger_id = batch[-1].id
 
 
-def _ledger_row(entered: "EditRecord") -> "LedgerRow | None":
+def _ledger_row(record: "EditRecord") -> "LedgerRow | None":
     from kept.providers.base import LedgerRow  # only conversations with a provider need it
 
-    action = entered.step.action
-    if action == "archive" or not (entered.step.before or entered.step.after):
+    action = record.step.action
+    if action == "archive" or not (record.step.before or record.step.after):
         return None  # it changed no entry, or its text has been forgotten
     return LedgerRow(
-        ledger_id=entered.id,
+        ledger_id=record.id,
         action=action,
-        target=entered.target.value,
-        before=entered.step.before,
-        after=entered.step.after,
-        origin=entered.origin,
-        session_id=entered.session_id,
-        user_id=entered.user_id,
+        target=record.target.value,
+        before=record.step.before,
+        after=record.step.after,
+        origin=record.origin,
+        session_id=record.session_id,
+        user_id=record.user_id,
     )

@@ -18,6 +18,7 @@ from kept.prompt.tiers import PromptInputs, build_prompt, guidance
 from kept.storage.files import read_bytes
 
 _UNKNOWN_WINDOW = 128_000
+"""The window to assume without a model."""
 
 
 def build_session_prompt(
@@ -63,11 +64,12 @@ class FrozenPages:
     """The pages as the session's prompt shows them, and the last page state that was reported."""
 
     pages: Mapping[Target, tuple[str, ...]]
-    told: str = ""
+    reported: str = ""
+    """The hash of the page state that the user was last notified of."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the value to store with the session."""
-        return {"pages": {page.value: list(entries) for page, entries in self.pages.items()}, "told": self.told}
+        return {"pages": {page.value: list(entries) for page, entries in self.pages.items()}, "told": self.reported}
 
 
 def freeze_pages(parts: Parts) -> FrozenPages:
@@ -106,10 +108,10 @@ def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> 
         return None
     current = _read_pages(parts)
     state = "".join(page_hash(current[page]) for page in Target)
-    if state == frozen.told or all(current[page] == frozen.pages.get(page, ()) for page in Target):
+    if state == frozen.reported or all(current[page] == frozen.pages.get(page, ()) for page in Target):
         return None
     notice = delta_notice(frozen.pages, current, own=_own_entries(parts, lineage), allowed=memory.allowed_rules)
-    frozen.told = state
+    frozen.reported = state
     return notice
 
 
@@ -130,6 +132,7 @@ def _own_entries(parts: Parts, lineage: frozenset[str]) -> dict[Target, frozense
 KINDS = (".kept.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
 """File names in order of preference; only the first one found is used."""
 WINDOW_SHARE = 0.06
+"""The share of the model's window that a project file may take."""
 CHARS_PER_TOKEN = 4
 
 
@@ -160,7 +163,7 @@ def _block_unsafe(kind: str, text: str) -> str:
     verdict = scan(text, scope=Scope.CONTEXT)
     if not verdict.blocked:
         return text
-    return f"[BLOCKED: {kind} matches {', '.join(verdict.rules)}; the person can look at the file]"
+    return f"[BLOCKED: {kind} matches {', '.join(verdict.rules)}; the user can look at the file]"
 
 
 def _truncate(text: str, most: int) -> str:

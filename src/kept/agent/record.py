@@ -91,7 +91,7 @@ class Record:
 
     def _warn(self, error: StorageError) -> None:
         is_known, self.trouble = self.trouble == error.message, error.message
-        if is_known:  # warned when it began; the chat repeats it after each turn
+        if is_known:  # the user was warned when it began, and the chat repeats it after each turn
             return
         log.warning("turn not stored: %s", error.message)
         self.sink(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
@@ -107,6 +107,7 @@ class Record:
             self.rows = self._prefer_originals(self.store.context(session_id), by_id)
             return
         new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
+        # far below the negative ids of messages that are not stored yet, so that they cannot collide
         summary = _row(self.session, new, MessageId(-len(self.rows) - 1_000_000))
         head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
         self.rows = [*head, summary, *tail]
@@ -190,9 +191,12 @@ def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMess
 
 
 FIRST_CHARS = 60
+"""The length of a title made of the first words."""
 NAME_CHARS = 80
+"""The longest title that a model may give."""
 _MESSAGES = 4
 _MESSAGE_CHARS = 1_000
+"""A model titles a session by its first messages, each up to this length."""
 
 
 def first_words(text: str) -> str:

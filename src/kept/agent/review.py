@@ -72,8 +72,10 @@ def load_nudges(value: JSON) -> Nudges:
 log = logging.getLogger(__name__)
 
 MAX_ITERATIONS = 16
+"""How many model calls one review may make."""
 TOOLS = ("memory", "skills_list", "skill_view", "skill_manage")
 DIGEST_CHARS = 24_000
+"""The length of the digest for a cheaper model; the newest messages are kept."""
 DIGEST_LINE_CHARS = 600
 
 
@@ -87,7 +89,7 @@ class Review:
     skills: list[str] = field(default_factory=list)
     transcript: list[Message] = field(default_factory=list)
 
-    def hear(self, event: Event, /) -> None:
+    def record(self, event: Event, /) -> None:
         """Record a write of the review."""
         match event:
             case MemoryWritten(after=after, before=before):
@@ -116,7 +118,7 @@ async def review(conversation: "Conversation", *, memory: bool, skills: bool) ->
         done = await _run_review(conversation, memory=memory, skills=skills)
         conversation.review_sink = None
     except Exception:  # background task: a failure must not reach the chat
-        log.warning("review_failed", exc_info=True)
+        log.warning("the review failed", exc_info=True)
         return None
     await offload(_store_transcript, conversation, done)
     if done.saved or done.staged or done.skills:
@@ -126,43 +128,46 @@ async def review(conversation: "Conversation", *, memory: bool, skills: bool) ->
 
 async def _run_review(conversation: "Conversation", *, memory: bool, skills: bool) -> Review:
     done = Review()
-    conversation.review_sink = done.hear
+    conversation.review_sink = done.record
     model = conversation.parts.reviewer or conversation.parts.model
     assert model is not None
     order = instruction(memory=memory, skills=skills)
-    asked = (
+    request = (
         _first_request(conversation, order)
         if conversation.parts.reviewer is None
         else _digest_request(conversation, order)
     )
-    done.transcript.append(asked.messages[-1])
+    done.transcript.append(request.messages[-1])
     toolbox = Toolbox(
         {
             name: _refuse_recalled(tool, conversation)
             for name, tool in conversation.parts.toolbox.only(TOOLS).tools.items()
         }
     )
-    quiet = _usage_sink(conversation)
+    usage_only = _usage_sink(conversation)
     for _ in range(MAX_ITERATIONS):
-        response: ChatResponse = await stream_answer(model, asked, sink=quiet, streamed=StreamedText(), task="review")
+        response: ChatResponse = await stream_answer(
+            model, request, sink=usage_only, streamed=StreamedText(), task="review"
+        )
         await offload(conversation.count_usage, "review", response.model, response.usage)
         done.transcript.append(response.message)
         if not response.message.tool_calls:
             break
+        # a negative turn number, so that the memory tool counts the review's refusals apart from the turn's
         context = ToolContext(
             session_id=conversation.record.session.id, user_id=conversation.user_id, origin="background_review",
             platform=conversation.platform, turn=-conversation.turns, group_id=done.group_id,
         )  # fmt: skip
-        environment = ToolEnvironment(toolbox, context, quiet, deny, conversation.parts.limits.tool_seconds)
+        environment = ToolEnvironment(toolbox, context, usage_only, deny, conversation.parts.limits.tool_seconds)
         results = await run_tools(response.message.tool_calls, environment)
         done.transcript += [each.message for each in results]
         done.skills += [
-            told
+            change
             for each in results
-            if each.call.name == "skill_manage" and (told := _describe_skill_change(each.message))
+            if each.call.name == "skill_manage" and (change := _describe_skill_change(each.message))
         ]
         answers = tuple(each.message for each in results)
-        asked = replace(asked, messages=(*asked.messages, response.message, *answers))
+        request = replace(request, messages=(*request.messages, response.message, *answers))
     return done
 
 
@@ -184,14 +189,14 @@ def _describe_skill_change(answer: Message) -> str:
 def _first_request(conversation: "Conversation", order: str) -> ChatRequest:
     """Return the conversation without recalled text, followed by the instruction; its prefix is cached."""
     rows = [_strip_recalled(row) for row in conversation.record.rows]
-    asked = build_request(
+    request = build_request(
         conversation.prompt,
         rows,
         tools=conversation.parts.toolbox.schemas,
         pruning=conversation.record.pruning,
         conversation_id=conversation.root,
     )
-    return replace(asked, messages=repair([*asked.messages, Message(Role.USER, order)]))
+    return replace(request, messages=repair([*request.messages, Message(Role.USER, order)]))
 
 
 def _strip_recalled(row: StoredMessage) -> StoredMessage:
@@ -242,7 +247,7 @@ def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
             texts += [each.get("content") for each in operations if isinstance(each, Mapping)]
         for text in texts:
             if isinstance(text, str) and _same(sanitize_context(text), recalled):
-                return {"success": False, "error": "That was recalled from memory; it is kept already.", "done": True}
+                return {"success": False, "error": "That was recalled from memory; it is stored already.", "done": True}
         return tool.call(arguments, context)
 
     return replace(tool, call=call)
@@ -256,11 +261,11 @@ def _same(text: str, recalled: set[str]) -> bool:
 def _usage_sink(conversation: "Conversation") -> EventSink:
     """Return a sink that passes on usage only; the fork's text and calls are not shown."""
 
-    def hear(event: Event, /) -> None:
+    def forward(event: Event, /) -> None:
         if isinstance(event, ModelCalled):
             conversation.parts.sink(event)
 
-    return hear
+    return forward
 
 
 def _within_budget(conversation: "Conversation") -> bool:

@@ -59,7 +59,7 @@ _ASKING_BACK: Final = re.compile(
 )
 
 
-_CLOSED: Final = re.compile(
+_ABBREVIATION: Final = re.compile(
     r"\b(?:dr|mr|mrs|ms|prof|st|jr|sr|sra|hr|nr|no|z\. ?b|d\. ?h|bzw|ca|e\.g|i\.e|vs|approx|mme|mlle|av|tel|inkl)\.$",
     re.IGNORECASE,
 )
@@ -170,10 +170,10 @@ def parse_order(text: str) -> Statement | None:
         match = order.pattern.match(bare)
         if match is None or (_QUESTION.search(text) and not order.asks):
             continue
-        kept = _tidy(_ASKED.sub("", match["text"]) if order.asks else match["text"])
-        if re.search(r"\w", kept):
-            target = Target.USER if _is_about_person(kept, order.language) else Target.MEMORY
-            return Statement(Kind.ORDER, kept, target)
+        fact = _tidy(_ASKED.sub("", match["text"]) if order.asks else match["text"])
+        if re.search(r"\w", fact):
+            target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
+            return Statement(Kind.ORDER, fact, target)
     return None
 
 
@@ -187,7 +187,7 @@ def _sentences(text: str) -> list[str]:
     sentences: list[str] = []
     for piece in filter(None, (piece.strip() for piece in pieces)):
         before = sentences[-1] if sentences else ""
-        if _CLOSED.search(before) or (_ORDINAL.search(before) and _MONTH.match(piece)):
+        if _ABBREVIATION.search(before) or (_ORDINAL.search(before) and _MONTH.match(piece)):
             sentences[-1] = f"{before} {piece}"
         else:
             sentences.append(piece)
@@ -196,5 +196,5 @@ def _sentences(text: str) -> list[str]:
 
 def _tidy(text: str) -> str:
     """Return the text without enclosing quotation marks and final punctuation."""
-    kept = text.strip().strip('"“”„«»「」').strip()
-    return re.sub(r"(?<![.])[.。!?\uff01\uff1f]+$", "", kept).strip() or kept
+    bare = text.strip().strip('"“”„«»「」').strip()
+    return re.sub(r"(?<![.])[.。!?\uff01\uff1f]+$", "", bare).strip() or bare

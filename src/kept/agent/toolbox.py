@@ -93,13 +93,14 @@ class TodoList:
 
 
 MAX_ANSWER_CHARS = 100_000
+"""The longest result that a model gets; the middle of a longer one is left out."""
 
 Approve = Callable[[Tool, dict[str, JSON]], bool]
 """Asks a person whether a call may run."""
 
 
 def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
-    """Allow nothing: nobody is there to ask."""
+    """Allow nothing, for conversations without a person who could approve."""
     return False
 
 
@@ -169,7 +170,7 @@ async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str
     if isinstance(arguments, str):
         return _failure(arguments, "send the call again with arguments that fit its schema")
     if tool.asks and not await offload(environment.approve, tool, arguments):
-        return _failure("the user did not allow this call", "do without it, or ask the user how to go on")
+        return _failure("the user did not allow this call", "do without it, or ask the user how to continue")
     answer: dict[str, JSON] | None = None
     with anyio.move_on_after(environment.seconds):
         answer = await offload(_invoke, tool, arguments, environment.context, abandon=True)

@@ -179,10 +179,10 @@ async def _answer_in_time(conversation: "Conversation", turn: Turn) -> None:
 def _stop(conversation: "Conversation", turn: Turn, limit: str) -> None:
     """End the turn at a limit: the partial answer, followed by a notice."""
     turn.stopped_by = limit
-    stands = limit_notice(limit, turn.calls)
+    notice = limit_notice(limit, turn.calls)
     before = f"{turn.streamed.text}\n\n" if turn.streamed.text else ""
-    turn.answer = before + stands
-    conversation.parts.sink(TextStreamed(f"\n\n{stands}" if before else stands))
+    turn.answer = before + notice
+    conversation.parts.sink(TextStreamed(f"\n\n{notice}" if before else notice))
 
 
 async def _answer(conversation: "Conversation", turn: Turn) -> None:
@@ -221,7 +221,7 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
     assert model is not None
     await conversation.preflight()
     for attempt in (1, 2):
-        asked = build_request(
+        request = build_request(
             conversation.prompt,
             conversation.record.rows,
             tools=conversation.parts.toolbox.schemas,
@@ -229,13 +229,13 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
             conversation_id=conversation.root,
         )
         try:
-            response = await stream_answer(model, asked, sink=conversation.parts.sink, streamed=turn.streamed)
+            response = await stream_answer(model, request, sink=conversation.parts.sink, streamed=turn.streamed)
         except ContextOverflow as overflow:
             if attempt == 2 or not conversation.parts.compression.enabled or conversation.parts.engine is None:
                 raise conversation.explain_overflow(overflow) from overflow
             await offload(conversation.compact, CompactionRequest(force=True))
             continue
-        await offload(conversation.count_call, response, asked)
+        await offload(conversation.count_call, response, request)
         cost = conversation.parts.cost_of(response.model, response.usage)
         so_far = turn.spent.cost
         turn.spent = Spent(
@@ -283,8 +283,8 @@ def _closing_message(conversation: "Conversation", turn: Turn, failure: KeptErro
     if failure is not None:
         text = turn.streamed.text or f"[no answer: {failure.message}]"
         return _new_message(conversation, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
-    whole = turn.final if turn.final is not None and not turn.stopped_by else Message(Role.ASSISTANT, turn.answer)
-    return _new_message(conversation, whole, Origin.MODEL)
+    message = turn.final if turn.final is not None and not turn.stopped_by else Message(Role.ASSISTANT, turn.answer)
+    return _new_message(conversation, message, Origin.MODEL)
 
 
 def _settle(conversation: "Conversation", turn: "Turn", closing: NewMessage) -> None:

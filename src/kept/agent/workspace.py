@@ -22,6 +22,7 @@ from kept.storage.files import write_atomically
 MAX_READ_CHARS = 60_000
 MAX_HITS = 200
 TERMINAL_SECONDS = 110.0
+"""Below the limit of a tool call (120 s), so that the output so far is still returned."""
 _SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
 _DANGEROUS = re.compile(
     r"\brm\s+-(?:\w*[rf]|-(?:recursive|force))|\bfind\b.*\s-delete\b|\bgit\s+(?:reset\s+--hard|clean\s+-\w*[fdx])|"
@@ -144,12 +145,12 @@ class Workspace:
         """Run a shell command."""
         shell = str(arguments.get("command", ""))
         try:
-            done = run_command(shell, folder=self.folder, seconds=TERMINAL_SECONDS, most_bytes=4 * MAX_READ_CHARS)
+            done = run_command(shell, folder=self.folder, seconds=TERMINAL_SECONDS, max_bytes=4 * MAX_READ_CHARS)
         except (OSError, ValueError) as error:
             return _fail(f"the command cannot be run: {error}", "check the command and try again")
         output = done.output[-MAX_READ_CHARS:]
         if done.exit_code is None:
-            late = f"the command was ended after at most {TERMINAL_SECONDS:g} s"
+            late = f"the command was stopped after at most {TERMINAL_SECONDS:g} s"
             return {**_fail(late, "run it in the background, or do less at once"), "output": output}
         return {"success": done.exit_code == 0, "exit_code": done.exit_code, "output": output}
 
@@ -187,8 +188,9 @@ def _modified_time(path: Path) -> float:
         return 0.0
 
 
-_LOOK_SECONDS = 0.2
-_PIECE = 65_536
+_POLL_SECONDS = 0.2
+"""How often to check for the time limit and for an interrupt."""
+_CHUNK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ class CommandResult:
     exit_code: int | None
 
 
-def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) -> CommandResult:
+def run_command(command: str, *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
     """Run `command` and return the end of its output; raise OSError when there is no shell.
 
     It gets its own process group, so that its child processes are killed with it.
@@ -211,23 +213,23 @@ def run_command(command: str, *, folder: Path, seconds: float, most_bytes: int) 
         stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
-    said = bytearray()
+    output_bytes = bytearray()
     deadline = time.monotonic() + seconds
     with process.stdout as pipe:
-        while _read_output(process, pipe.fileno(), said):
-            del said[:-most_bytes]
+        while _read_output(process, pipe.fileno(), output_bytes):
+            del output_bytes[:-max_bytes]
             if time.monotonic() >= deadline or is_cancelled():
                 _kill(process)
-                return CommandResult(_text(said), None)
-    return CommandResult(_text(said), process.wait())
+                return CommandResult(_text(output_bytes), None)
+    return CommandResult(_text(output_bytes), process.wait())
 
 
-def _read_output(process: "subprocess.Popen[bytes]", pipe: int, said: bytearray) -> bool:
+def _read_output(process: "subprocess.Popen[bytes]", pipe: int, output_bytes: bytearray) -> bool:
     """Read available output; return False at the end, even when a background process keeps the pipe open."""
     was_running = process.poll() is None
-    if select.select([pipe], [], [], _LOOK_SECONDS)[0]:
-        piece = os.read(pipe, _PIECE)
-        said += piece
+    if select.select([pipe], [], [], _POLL_SECONDS)[0]:
+        piece = os.read(pipe, _CHUNK_BYTES)
+        output_bytes += piece
         return bool(piece)
     return was_running
 
@@ -238,8 +240,8 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _text(said: bytearray) -> str:
-    return bytes(said).decode("utf-8", "replace")
+def _text(output_bytes: bytearray) -> str:
+    return bytes(output_bytes).decode("utf-8", "replace")
 
 
 class Permission(StrEnum):

@@ -151,7 +151,7 @@ class AgentBuilder:
             catalogue=lambda: self._space.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._space.skill_tools if settings.skills.enabled else None,
-            reviewer=self._app.models.dedicated("review", model, sink=told) if model is not None else None,
+            reviewer=self._app.models.task_model("review", model, sink=told) if model is not None else None,
             titler=self._titler(model, told),
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
@@ -286,7 +286,7 @@ class AgentBuilder:
     def _titler(self, model: ChatModel | None, told: EventSink) -> Completes | None:
         """Return who names sessions; without a model set aside for it their first words do, which cost nothing."""
         models = self._app.models
-        is_set = model is not None and models.dedicated("title", model) is not None
+        is_set = model is not None and models.task_model("title", model) is not None
         return models.auxiliary("title", model, sink=told) if is_set else None
 
     def _review_tokens(self, sessions: Sessions | None) -> int:

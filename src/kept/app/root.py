@@ -250,7 +250,7 @@ def _endpoint(app: App, settings: EmbeddingSettings) -> Endpoint:
     endpoint = Endpoint("openai", url, key or NO_KEY, settings.api_key_env)
     if not endpoint.is_address:
         raise UsageError(
-            f"{url!r} is no address of a server", "set sessions.embeddings.base_url to one like https://host/v1"
+            f"{url!r} is not the address of a server", "set sessions.embeddings.base_url to one like https://host/v1"
         )
     if not key and endpoint.host == "api.openai.com":
         raise missing_key("the embeddings endpoint", settings.api_key_env)

@@ -10,7 +10,8 @@ from kept.core.messages import Message, Role, StoredMessage
 
 Count = Callable[[Message], int]
 
-MOST_CORRECTION = 4.0
+MAX_CORRECTION = 4.0
+"""A larger ratio of report to estimate is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +48,21 @@ def measure(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, curr
     correction = 1.0
     if current_tokens is not None and guess:
         # a report may be older than the newest messages and then too small, so never scale down
-        correction = min(MOST_CORRECTION, max(1.0, current_tokens / guess))
+        correction = min(MAX_CORRECTION, max(1.0, current_tokens / guess))
     if correction > 1.0:
         sizes = [int(size * correction + 0.999) for size in sizes]
     return Measured(rows, messages, sizes, int(limits.overhead * correction), correction, count)
 
 
 CONTENT_SHARE = 0.20
+"""The size of a summary relative to the messages that it replaces."""
 LEAST_SUMMARY = 2_000
 TINY_SUMMARY = 120
 """The least summary budget of the strictest pass."""
 SHORT_SUMMARY = 400
 """The summary budget of the strictest pass when there is room; a smaller summary is useless."""
 PASSES = 3
+"""Each pass keeps less than the one before; the last one works without a model."""
 SHRUNK_SHARE = 0.60
 """A shrinking tail fills at most this share of its room; a full one would compact again next turn."""
 

@@ -32,27 +32,27 @@ class GuardedEngine(ContextEngine):
 
     def __init__(self, engine: ContextEngine, name: str) -> None:
         self._engine = engine
-        self._spare = Compressor()
+        self._fallback = Compressor()
         self.title = name
         self.failures = 0
 
     def prepare(self, setup: Setup) -> None:
         """Prepare the engine and its fallback."""
         self.setup = setup
-        self._spare.prepare(setup)
-        self._tell(lambda: self._engine.prepare(setup))
+        self._fallback.prepare(setup)
+        self._notify(lambda: self._engine.prepare(setup))
 
     def should_compress(self, prompt_tokens: int) -> bool:
         """Whether to compress; near the end of the window the fallback decides."""
         wants = self._call(lambda: bool(self._engine.should_compress(prompt_tokens)), default=None)
         if wants is None or prompt_tokens >= self.limits.urgent:
-            return self._spare.should_compress(prompt_tokens)
+            return self._fallback.should_compress(prompt_tokens)
         return wants and self.setup.settings.enabled
 
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether the engine finds something to compress."""
         found = self._call(lambda: bool(self._engine.has_content_to_compress(rows)), default=None)
-        return self._spare.has_content_to_compress(rows) if found is None else found
+        return self._fallback.has_content_to_compress(rows) if found is None else found
 
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
@@ -74,7 +74,7 @@ class GuardedEngine(ContextEngine):
     ) -> Outcome:
         """Return the engine's outcome when it is valid, or else the compressor's."""
 
-        def by(engine: ContextEngine) -> Outcome:
+        def compress_with(engine: ContextEngine) -> Outcome:
             return engine.compress(
                 rows,
                 current_tokens=current_tokens,
@@ -83,42 +83,42 @@ class GuardedEngine(ContextEngine):
                 memory_context=memory_context,
             )
 
-        outcome = self._call(lambda: by(self._engine), default=None)
+        outcome = self._call(lambda: compress_with(self._engine), default=None)
         if outcome is not None:
             fault = find_fault(rows, outcome)
             if not fault:
                 return outcome
             self.failures += 1
             log.warning("context engine %r returned an invalid result: %s", self.title, fault)
-        return by(self._spare)
+        return compress_with(self._fallback)
 
     def update_from_response(self, usage: Usage) -> None:
-        """Tell both engines what was reported."""
+        """Pass the reported usage to both engines."""
         self.last_prompt_tokens = usage.prompt_tokens
-        self._spare.update_from_response(usage)
-        self._tell(lambda: self._engine.update_from_response(usage))
+        self._fallback.update_from_response(usage)
+        self._notify(lambda: self._engine.update_from_response(usage))
 
     def update_model(self, window: Window, model: Completes | None = None) -> None:
-        """Tell both engines of the new window."""
+        """Pass the new window to both engines."""
         super().update_model(window, model)
-        self._spare.update_model(window, model)
-        self._tell(lambda: self._engine.update_model(window, model))
+        self._fallback.update_model(window, model)
+        self._notify(lambda: self._engine.update_model(window, model))
 
     def on_session_start(self, session_id: SessionId, *, state: JSON = None) -> None:
         """Begin the conversation in both engines, each with its own state."""
         self.session_id = session_id
         parts = state if isinstance(state, Mapping) else {}
-        self._spare.on_session_start(session_id, state=parts.get("spare"))
-        self._tell(lambda: self._engine.on_session_start(session_id, state=parts.get("engine")))
+        self._fallback.on_session_start(session_id, state=parts.get("spare"))
+        self._notify(lambda: self._engine.on_session_start(session_id, state=parts.get("engine")))
 
     def on_session_end(self, session_id: SessionId, rows: Sequence[StoredMessage]) -> None:
-        """Tell the engine that the conversation ended."""
-        self._tell(lambda: self._engine.on_session_end(session_id, rows))
+        """End the conversation in the engine."""
+        self._notify(lambda: self._engine.on_session_end(session_id, rows))
 
     def on_session_reset(self) -> None:
         """Reset both engines."""
-        self._spare.on_session_reset()
-        self._tell(self._engine.on_session_reset)
+        self._fallback.on_session_reset()
+        self._notify(self._engine.on_session_reset)
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
         """Return the engine's tools, or none when it fails."""
@@ -132,11 +132,11 @@ class GuardedEngine(ContextEngine):
     def get_status(self) -> Mapping[str, JSON]:
         """Return the common status, updated with the engine's own."""
         own = self._call(lambda: dict(self._engine.get_status()), default=None) or {}
-        return {**self._spare.get_status(), **own, "engine": self.title, "failures": self.failures}
+        return {**self._fallback.get_status(), **own, "engine": self.title, "failures": self.failures}
 
     def state(self) -> JSON:
         """Return the state of both engines."""
-        return {"engine": self._call(self._engine.state, default=None), "spare": self._spare.state()}
+        return {"engine": self._call(self._engine.state, default=None), "spare": self._fallback.state()}
 
     def _call(self, call: Callable[[], T], *, default: T | None) -> T | None:
         try:
@@ -148,7 +148,7 @@ class GuardedEngine(ContextEngine):
             log.warning("context engine %r failed", self.title, exc_info=True)
             return default
 
-    def _tell(self, call: Callable[[], None]) -> None:
+    def _notify(self, call: Callable[[], None]) -> None:
         self._call(call, default=None)
 
 
@@ -235,7 +235,7 @@ def choose_engine(name: str, *, home: Path | None = None) -> Choice:
         log.warning("context engine %r cannot be loaded", name, exc_info=True)
         return _fall_back(f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home)
     if not isinstance(engine, ContextEngine):
-        return _fall_back(f"the context engine {name!r} offers no ContextEngine", home)
+        return _fall_back(f"the context engine {name!r} provides no ContextEngine", home)
     return Choice(GuardedEngine(engine, name))
 
 
@@ -243,7 +243,7 @@ def _fall_back(why: str, home: Path | None) -> Choice:
     names = ", ".join(one.name for one in list_engines(home))
     return Choice(
         BUILT_IN[DEFAULT_ENGINE](),
-        f"{why}; the built-in {DEFAULT_ENGINE} is used instead. There are: {names}. "
+        f"{why}; the built-in {DEFAULT_ENGINE} is used instead. Available: {names}. "
         "Choose one with `kept context use NAME`",
     )
 

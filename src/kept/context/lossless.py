@@ -25,7 +25,7 @@ FRAME_TOKENS = 100
 
 def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list[str]:
     """Write the lines of a leaf over `rows`; a ModelError of an unreachable model is raised."""
-    ruled = [line for row in rows for line in _summary_lines(row)] + gist(rows, redact=brief.redact)
+    extracted = [line for row in rows for line in _summary_lines(row)] + gist(rows, redact=brief.redact)
     if brief.model is not None:
         room = max(400, brief.model.context_length * 9 // 10 - budget - FRAME_TOKENS - brief.count(load_prompt("leaf")))
         parts = split_transcript([row for row in rows if not is_summary(row.message)], room, brief)
@@ -33,10 +33,10 @@ def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list
         lines = [line for answer in answered for line in answer]
         if lines and all(answered):
             return thin(lines, budget, count=brief.count)
-    person = [line for line in ruled if f"- {Role.USER.value}:" in line[:8]]
-    rest = thin([line for line in ruled if line not in set(person)], budget // 2, count=brief.count)
+    person = [line for line in extracted if f"- {Role.USER.value}:" in line[:8]]
+    rest = thin([line for line in extracted if line not in set(person)], budget // 2, count=brief.count)
     chosen = {*thin(person, budget - _total(rest, brief.count), count=brief.count), *rest}
-    return [line for line in dict.fromkeys(ruled) if line in chosen]
+    return [line for line in dict.fromkeys(extracted) if line in chosen]
 
 
 def write_condensed(nodes: Sequence[Node], budget: int, brief: Brief) -> list[str]:
@@ -92,10 +92,13 @@ log = logging.getLogger(__name__)
 HEADING = "## Table of contents"
 HOW_TO = "context_expand opens a node or messages, context_describe lists, context_grep searches them."
 FAN = 6
+"""How many nodes a condensed node covers at most."""
 LEAF_SHARE = 0.06
 """The share of the threshold that one leaf covers."""
 LEAST_LEAF = 800
+"""A leaf covers at least this many tokens, also in a small window."""
 LEAF_TEXT_SHARE = 0.12
+"""The length of a leaf's text relative to the messages that it covers."""
 UNSTORED = SessionId("unstored")
 
 
@@ -129,7 +132,7 @@ class Lossless(SummarisingEngine):
         except (ModelBusy, ModelRefused) as error:
             if not brief.must_end:
                 return Unreachable(error)
-            note = f"the summary model is out of reach ({error.message}); the summary was written by rule"
+            note = f"the summary model is unreachable ({error.message}); the summary was written by rule"
         except ModelError as error:
             note = f"the summary model failed ({error.message}); the summary was written by rule"
         return Written(self._grow(rows, budget, replace(brief, model=None)), by_rule=True, note=note)

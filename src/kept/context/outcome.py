@@ -41,7 +41,7 @@ class Compaction:
     """Which of the three passes succeeded."""
     by_rule: bool = False
     note: str = ""
-    """A note for the user; empty when they have been told already."""
+    """A note for the user; empty when the user has already seen it."""
     in_place: bool = False
     new_session_id: SessionId | None = None
     timestamp: float = 0.0
@@ -89,7 +89,7 @@ class Unchanged:
     messages: tuple[Message, ...]
     reason: Why
     note: str = ""
-    """A note for the user; empty when there is nothing new to tell."""
+    """A note for the user; empty when there is nothing new to report."""
 
     @property
     def saved(self) -> int:

@@ -13,8 +13,10 @@ CLEARED = "[Old tool output cleared to save context space]"
 REPEATED = "[Same output as an earlier call]"
 NO_IMAGE = "[Old image dropped to save context space]"
 LONG_RESULT = 200
+"""Longer tool output is replaced by a one-line description of about this length."""
 LONG_ARGUMENTS = 500
 KEPT_OF_VALUE = 120
+"""Characters that are kept of a long argument."""
 
 
 def prune(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None) -> list[StoredMessage]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
 
 MISSING_RESULT = "[No result: the call did not finish]"
-OPENING = "[The conversation goes on from here]"
+OPENING = "[The conversation continues from here]"
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -63,9 +63,9 @@ def _order_faults(place: int, before: Message | None, message: Message) -> list[
     if message.role is Role.SYSTEM and before is not None and before.role is not Role.SYSTEM:
         found.append(f"{place}: a system message inside the conversation")
     if message.role is Role.ASSISTANT and (before is None or before.role is Role.SYSTEM):
-        found.append(f"{place}: the assistant speaks first")
+        found.append(f"{place}: the first message is the assistant's")
     if before is not None and before.role is message.role and message.role is not Role.SYSTEM:
-        found.append(f"{place}: {message.role.value} speaks twice")
+        found.append(f"{place}: two {message.role.value} messages in a row")
     if message.role is not Role.SYSTEM and is_empty(message):
         found.append(f"{place}: an empty message")
     return found

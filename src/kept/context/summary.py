@@ -24,10 +24,13 @@ from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
 from kept.core.threads import start_job
 
-MOST_PARTS = 64
+MAX_PARTS = 64
+"""A transcript of more parts would take too many model calls; it is summarised by rule."""
 ATTEMPTS = 4
-SMALLEST_ROOM = 400
-LEAST_SECTIONS = 3
+"""Each attempt after an overflow halves the parts."""
+MIN_PART_TOKENS = 400
+MIN_SECTIONS = 3
+"""An answer with fewer sections is not a summary."""
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 
 
@@ -86,7 +89,7 @@ def write_summary(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> W
     except (ModelBusy, ModelRefused) as error:
         if not brief.must_end:
             return Unreachable(error)
-        return summarise_by_rule(material, budget, brief, note=f"the summary model is out of reach ({error.message})")
+        return summarise_by_rule(material, budget, brief, note=f"the summary model is unreachable ({error.message})")
     except ModelError as error:
         return summarise_by_rule(material, budget, brief, note=f"the summary model failed ({error.message})")
     if found is None:
@@ -119,7 +122,7 @@ def _ask_model(material: _Material, budget: int, brief: Brief, model: Completes)
     for attempt in range(ATTEMPTS):
         try:
             return _summarise_parts(
-                material, budget, brief, model, room=max(SMALLEST_ROOM, min(room, whole) >> attempt)
+                material, budget, brief, model, room=max(MIN_PART_TOKENS, min(room, whole) >> attempt)
             )
         except ContextOverflow:
             # the model's window is smaller than declared, so try smaller parts
@@ -130,7 +133,7 @@ def _ask_model(material: _Material, budget: int, brief: Brief, model: Completes)
 def _summarise_parts(material: _Material, budget: int, brief: Brief, model: Completes, *, room: int) -> Sections | None:
     running = material.previous
     parts = split_transcript(material.rows, room, brief)
-    if len(parts) > MOST_PARTS:
+    if len(parts) > MAX_PARTS:
         return None
     for number, part in enumerate(parts, start=1):
         text = _request(part, running, budget, brief, part=f"{number} of {len(parts)}" if len(parts) > 1 else "")
@@ -182,17 +185,17 @@ def _request(part_text: str, running: Sections, budget: int, brief: Brief, part:
     return "\n\n".join(pieces)
 
 
-def _parse_answer(answer: str, brief: Brief, sources_: Sources) -> Sections | None:
+def _parse_answer(answer: str, brief: Brief, sources: Sources) -> Sections | None:
     text = brief.redact(_THINKING.sub("", answer).replace(MARKER, ""))
     sections = parse_sections(text)
-    if len(sections) < LEAST_SECTIONS or not any(sections.values()):
+    if len(sections) < MIN_SECTIONS or not any(sections.values()):
         return None
-    return {name: [sources_.check(line) for line in lines] for name, lines in sections.items()}
+    return {name: [sources.check(line) for line in lines] for name, lines in sections.items()}
 
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 """How often to check whether the caller was cancelled."""
 
 
@@ -209,13 +212,13 @@ class WithDeadline:
         self._seconds = seconds
         self._given_up = given_up
 
-    def complete(self, system: str, load_prompt: str, *, max_output_tokens: int) -> str:
+    def complete(self, system: str, prompt: str, *, max_output_tokens: int) -> str:
         """Return the answer; raise ModelBusy at the deadline, GivenUp when the caller was cancelled."""
         self._check()
-        ask = partial(self._model.complete, system, load_prompt, max_output_tokens=max_output_tokens)
+        ask = partial(self._model.complete, system, prompt, max_output_tokens=max_output_tokens)
         job = start_job(ask, name="kept-summary")
         deadline = time.monotonic() + self._seconds
-        while not job.wait(min(LOOK_SECONDS, deadline - time.monotonic())):
+        while not job.wait(min(POLL_SECONDS, deadline - time.monotonic())):
             self._check()
             if time.monotonic() >= deadline:
                 raise ModelBusy(f"{self.name!r} did not answer within {self._seconds:g} s")

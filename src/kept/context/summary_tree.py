@@ -79,9 +79,10 @@ class NodesInMemory:
 
 
 DEFAULT_TOKENS = 2_000
-MOST_TOKENS = 8_000
-MOST_MATCHES = 50
+MAX_TOKENS = 8_000
+MAX_MATCHES = 50
 AROUND = 120
+"""Characters of context on each side of a match."""
 
 
 def _schema(name: str, description: str, properties: Mapping[str, JSON], required: Sequence[str] = ()) -> ToolSchema:
@@ -113,13 +114,13 @@ SCHEMAS = (
             "message_ids": {"type": "array", "items": {"type": "integer"}, "description": "Messages by id."},
             "max_tokens": {
                 "type": "integer",
-                "description": "At most this many tokens (default 2,000, most 8,000).",
+                "description": "At most this many tokens (default 2,000, maximum 8,000).",
             },
             "from_message": {
                 "type": "integer",
-                "description": "Go on at this message, as `next` of an answer said.",
+                "description": "Continue at this message: `next.from_message` of the previous answer.",
             },
-            "from_char": {"type": "integer", "description": "Go on at this character of it."},
+            "from_char": {"type": "integer", "description": "Continue at this character of it: `next.from_char`."},
         },
     ),
 )
@@ -152,7 +153,7 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
     if not isinstance(pattern, str) or not pattern.strip():
         return _failure("`pattern` must be a text that is not empty", "give the words to look for")
     requested = matcher(pattern)
-    limit = _clamp(arguments.get("limit"), 10, low=1, high=MOST_MATCHES)
+    limit = _clamp(arguments.get("limit"), 10, low=1, high=MAX_MATCHES)
     matches: list[JSON] = []
     count = 0
     for row in _read_messages(setup, sorted(tree.covered())):
@@ -218,7 +219,7 @@ def _expand(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[
         return _failure(
             "give the `node_id` of a node that exists, or `message_ids`", "context_describe lists the nodes"
         )
-    budget = _clamp(arguments.get("max_tokens"), DEFAULT_TOKENS, low=50, high=MOST_TOKENS)
+    budget = _clamp(arguments.get("max_tokens"), DEFAULT_TOKENS, low=50, high=MAX_TOKENS)
     start = _clamp(arguments.get("from_message"), 0, low=0, high=2**62)
     skipped = _clamp(arguments.get("from_char"), 0, low=0, high=2**62)
     shown: list[JSON] = []

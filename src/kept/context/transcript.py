@@ -12,6 +12,7 @@ Redact = Callable[[str], str]
 
 LONGEST = {Role.USER: 4_000, Role.ASSISTANT: 2_400, Role.TOOL: 800, Role.SYSTEM: 800}
 LONGEST_ARGUMENTS = 300
+"""Characters of a message and of a call's arguments in a transcript; people's words get the most room."""
 
 
 def line_of(row: StoredMessage, *, redact: Redact) -> str:

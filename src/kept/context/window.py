@@ -8,6 +8,7 @@ from kept.core.text import JSON
 
 SUMMARY_SHARE = 0.05
 SUMMARY_CEILING = 12_000
+"""A summary takes at most this share of the window, and never more than this many tokens."""
 URGENT_SHARE = 0.85
 """From this share of the window on, a compaction cannot be postponed."""
 
@@ -55,7 +56,8 @@ def limits(window: Window, settings: CompressionSettings) -> Limits:
 
 COOL_DOWNS = (60.0, 300.0, 900.0)
 INEFFECTIVE_SHARE = 0.10
-MOST_INEFFECTIVE = 2
+MAX_INEFFECTIVE = 2
+"""After this many compactions in a row that saved less than that share, automatic ones are paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Backoff:
     @property
     def is_stopped(self) -> bool:
         """Whether automatic compaction is paused because it saved too little."""
-        return self.ineffective >= MOST_INEFFECTIVE
+        return self.ineffective >= MAX_INEFFECTIVE
 
     def is_cooling(self, now: float) -> bool:
         """Whether the cooldown lasts at `now`."""

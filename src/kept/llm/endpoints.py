@@ -74,6 +74,7 @@ def is_loopback(host: str) -> bool:
 
 
 PROBE_SECONDS = 0.2
+"""How long a local server may take to answer when kept looks for one at start-up."""
 WINDOW_SECONDS = 1.0
 
 
@@ -113,14 +114,14 @@ def probe(servers: Iterable[LocalServer] = SERVERS) -> dict[str, list[str] | Non
 
     Servers that do not listen are absent from the result; None stands for one that is not a model server.
     """
-    asked = [server for server in servers if _listens(server.port)]
-    if not asked:
+    listening = [server for server in servers if _listens(server.port)]
+    if not listening:
         return {}
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(len(asked), thread_name_prefix="kept-probe") as pool:
-        answers = pool.map(models_at, [server.base_url for server in asked])
-        return {server.provider: answer for server, answer in zip(asked, answers, strict=True)}
+    with ThreadPoolExecutor(len(listening), thread_name_prefix="kept-probe") as pool:
+        answers = pool.map(models_at, [server.base_url for server in listening])
+        return {server.provider: answer for server, answer in zip(listening, answers, strict=True)}
 
 
 def _listens(port: int) -> bool:
@@ -133,7 +134,7 @@ def _listens(port: int) -> bool:
 
 
 def window_at(provider: str, base_url: str, model: str) -> int | None:
-    """Return the context window that a local server gives `model`, or None if it does not say."""
+    """Return the context window that a local server gives `model`, or None if the server does not report it."""
     if provider not in _WINDOWS:
         return None
     path, read = _WINDOWS[provider]
@@ -142,7 +143,7 @@ def window_at(provider: str, base_url: str, model: str) -> int | None:
 
 
 def _llamacpp(answer: Any, model: str) -> int | None:  # noqa: ARG001 - all readers share one signature
-    return _whole(_at(answer, "default_generation_settings", "n_ctx"))
+    return _positive_int(_at(answer, "default_generation_settings", "n_ctx"))
 
 
 def _ollama(answer: Any, model: str) -> int | None:
@@ -155,7 +156,7 @@ def _lmstudio(answer: Any, model: str) -> int | None:
 
 def _of_model(listed: Any, key: str, model: str, *, field: str) -> int | None:
     rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
-    return next((_whole(row.get(field)) for row in rows if row.get(key) == model), None)
+    return next((_positive_int(row.get(field)) for row in rows if row.get(key) == model), None)
 
 
 def _at(value: Any, *keys: str) -> Any:
@@ -164,7 +165,7 @@ def _at(value: Any, *keys: str) -> Any:
     return value
 
 
-def _whole(value: Any) -> int | None:
+def _positive_int(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -260,7 +261,7 @@ def parse_name(name: str) -> ModelName:
     if family is not None and "/" not in name:
         return ModelName(family, name)
     known = ", ".join([*VENDORS, LOCAL, EXTRACTIVE])
-    raise UsageError(f"{name!r} names no model", f"write PROVIDER/NAME with one of {known}; see `kept model list`")
+    raise UsageError(f"{name!r} is not a model name", f"write PROVIDER/NAME with one of {known}; see `kept model list`")
 
 
 def endpoint_of(provider: str, environment: Mapping[str, str], *, base_url: str | None = None) -> Endpoint:
@@ -274,7 +275,7 @@ def endpoint_of(provider: str, environment: Mapping[str, str], *, base_url: str 
     endpoint = Endpoint(provider, url, key or NO_KEY, vendor.key_variable)
     if not endpoint.is_address:
         where = "model.base_url" if base_url else vendor.url_variable
-        raise UsageError(f"{url!r} is no address of a server", f"set {where} to one like https://host/v1")
+        raise UsageError(f"{url!r} is not the address of a server", f"set {where} to one like https://host/v1")
     if vendor.key_variable is not None and not key and not endpoint.is_loopback:
         raise missing_key(provider, vendor.key_variable)
     return endpoint

@@ -62,13 +62,13 @@ def as_error(failure: Failure, endpoint: Endpoint, *, model: str) -> ModelError:
     said = one_line(failure.message, secret=endpoint.api_key)
     if _is_overflow(failure, status):
         return ContextOverflow(
-            f"the request is larger than the window of {model!r}: {said}", "shorten the talk with `/compress`"
+            f"the request is larger than the window of {model!r}: {said}", "shorten the conversation with `/compress`"
         )
     if status == 402 or failure.kinds & _NO_CREDIT_KINDS or "credit balance is too low" in failure.message:
         return ModelRefused(f"the account at {endpoint.shown_url} has no credit left: {said}", "check its billing page")
     if status is None or status in {408, 429} or status >= 500:
         asked = failure.retry_after_seconds
-        wish = "" if asked is None else f"; it asks to wait {asked:g} s"
+        wish = "" if asked is None else f"; it requests a wait of {asked:g} s"
         return ModelBusy(
             f"{endpoint.provider} at {endpoint.shown_url} is busy or failing{_shown(status)}: {said}{wish}",
             "try again later, or choose another model with `kept model set`",
@@ -118,13 +118,13 @@ def unreachable_error(endpoint: Endpoint, *, reason: str) -> ModelBusy:
 
 def timeout_error(endpoint: Endpoint, *, seconds: float) -> ModelBusy:
     """Return the error for a server that sent nothing in time."""
-    return ModelBusy(f"{endpoint.shown_url} was silent for {seconds:g} s", "try again, or raise `model.timeout`")
+    return ModelBusy(f"{endpoint.shown_url} sent nothing for {seconds:g} s", "try again, or raise `model.timeout`")
 
 
 def interrupted_error(endpoint: Endpoint, *, reason: str) -> ModelBusy:
     """Return the error for an incomplete answer."""
     return ModelBusy(
-        f"the answer of {endpoint.shown_url} broke off ({one_line(reason, secret=endpoint.api_key)})",
+        f"the answer of {endpoint.shown_url} was cut off ({one_line(reason, secret=endpoint.api_key)})",
         "send the message again",
     )
 

@@ -37,6 +37,7 @@ _KNOWN_HOSTS = {"api.anthropic.com": "Anthropic", "openrouter.ai": "OpenRouter"}
 
 Probe = Callable[[], Mapping[str, list[str] | None]]
 LISTING_SECONDS = 1.0
+"""How long an endpoint may take to list its models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _offer_by_key(vendor: Vendor, environment: Mapping[str, str]) -> Offer:
 
 
 def default_model(vendor: Vendor, environment: Mapping[str, str], base_url: str | None = None) -> str:
-    """Return the model to use at `vendor`; an endpoint that is not the vendor's own is asked for its list."""
+    """Return the model to use at `vendor`; at an endpoint other than the vendor's, the first that it lists."""
     endpoint = endpoint_of(vendor.name, environment, base_url=base_url)
     if endpoint.base_url == vendor.base_url or vendor.api == "anthropic":
         return vendor.default_model
@@ -199,7 +200,7 @@ class Models:
     def choice(self, name: str | None = None) -> Choice:
         """Return the model to use; `name` overrides the settings."""
         if name is not None:
-            return Choice(str(parse_name(name)).removesuffix("/"), "it was asked for")
+            return Choice(str(parse_name(name)).removesuffix("/"), "requested by name")
         return choose(self._settings, self._environment, probe_servers=self._probe)
 
     def offers(self) -> Iterator[Offer]:
@@ -223,10 +224,10 @@ class Models:
 
         Reports its calls to `sink`, so that usage is counted for the conversation that caused them.
         """
-        model = self.dedicated(task, main, sink=sink) or main
+        model = self.task_model(task, main, sink=sink) or main
         return None if model is None else AuxiliaryModel(model, task=task, sink=sink or self._sink)
 
-    def dedicated(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> ChatModel | None:
+    def task_model(self, task: str, main: ChatModel | None, *, sink: EventSink | None = None) -> ChatModel | None:
         """Return the model that the settings name for `task`, or None if the main model is used."""
         wanted: AuxiliaryTask = getattr(self._auxiliary, task)
         if wanted.provider in {"auto", "main"} and wanted.model is None and wanted.base_url is None:
@@ -313,7 +314,7 @@ class Models:
         known = tokens.known_window(str(wanted))
         if known is not None:
             return known
-        if wanted.provider not in tokens.AT_HOME:
+        if wanted.provider not in tokens.LOCAL_PROVIDERS:
             return tokens.DEFAULT_CONTEXT_LENGTH
         return window_at(wanted.provider, endpoint.base_url, wanted.model) or UNKNOWN_LOCAL_WINDOW
 

@@ -287,8 +287,8 @@ class OpenAIEmbeddings:
         body: dict[str, Any] = {"model": self._model, "input": texts, "encoding_format": "float"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
-        conversation = RequestInfo(self._endpoint, self._model, self._timeout_seconds)
-        with translate_errors(openai, conversation, _Nothing()):
+        info = RequestInfo(self._endpoint, self._model, self._timeout_seconds)
+        with translate_errors(openai, info, _Nothing()):
             answer = self._client.post("/embeddings", content=as_bytes(body), options=JSON_BODY, cast_to=object)
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]

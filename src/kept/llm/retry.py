@@ -82,26 +82,26 @@ class RetryingModel:
         """Send `request` to the first model that is not in cooldown, retry, then use the next model."""
         ready = [model for model in self._models if self._cooldown_until.get(model.name, 0.0) <= self._now()]
         first, *others = ready or self._models
-        turn = _Attempt(first)
+        current = _Attempt(first)
         while True:
             shown = False
-            stream = turn.model.stream(request)
+            stream = current.model.stream(request)
             try:
                 async for delta in stream:
                     shown = shown or isinstance(delta, TextDelta)
                     yield delta
                 return  # noqa: TRY300 - an `else` clause would hide where the loop ends
             except ModelBusy as error:
-                following = self._next_attempt(turn, others, error)
+                following = self._next_attempt(current, others, error)
                 if following is None:
                     raise
-                turn = following
+                current = following
             finally:
                 await close(stream)
             if shown:
                 yield Restarted()
-            if turn.wait_seconds:
-                await self._sleep(turn.wait_seconds)
+            if current.wait_seconds:
+                await self._sleep(current.wait_seconds)
 
     def _next_attempt(self, failed: _Attempt, others: list[ChatModel], error: ModelBusy) -> _Attempt | None:
         """Return the next attempt and announce it, or None if nothing is left to try."""

@@ -101,7 +101,7 @@ _prepared: set[tuple[str, bool]] = set()
 
 
 async def load_sdk(module: str, endpoint: Endpoint) -> ModuleType:
-    """Return an SDK; its slow import and the certificates are loaded in a thread, so that the event loop runs on."""
+    """Return an SDK; a thread imports it and loads the certificates, so that the event loop is not blocked."""
     key = (module, _is_plain(endpoint))
     if key not in _prepared:
         await anyio.to_thread.run_sync(_prepare, *key, abandon_on_cancel=True)
@@ -152,36 +152,36 @@ def calls_so_far(request: ChatRequest) -> int:
 
 
 @contextmanager
-def translate_errors(sdk: ModuleType, conversation: RequestInfo, answer: _HasContent) -> Iterator[None]:
+def translate_errors(sdk: ModuleType, request: RequestInfo, answer: _HasContent) -> Iterator[None]:
     """Turn the SDK's errors into ModelErrors."""
     import httpx2
 
     try:
         yield
     except (sdk.APIError, httpx2.HTTPError) as error:
-        raise _to_model_error(error, conversation, started=not answer.is_empty) from error
+        raise _to_model_error(error, request, started=not answer.is_empty) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         # a server that does not follow the protocol can cause any of these
-        log.warning("unreadable answer from %s", conversation.endpoint.shown_url, exc_info=True)
-        raise interrupted_error(conversation.endpoint, reason=f"unreadable: {type(error).__name__}") from error
+        log.warning("unreadable answer from %s", request.endpoint.shown_url, exc_info=True)
+        raise interrupted_error(request.endpoint, reason=f"unreadable: {type(error).__name__}") from error
 
 
-def _to_model_error(error: Any, conversation: RequestInfo, *, started: bool) -> ModelError:
+def _to_model_error(error: Any, request: RequestInfo, *, started: bool) -> ModelError:
     import httpx2
 
-    endpoint = conversation.endpoint
+    endpoint = request.endpoint
     causes = (error, error.__cause__)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
         return unreachable_error(endpoint, reason="no connection in time")
     if any(isinstance(cause, httpx2.TimeoutException) for cause in causes):
-        return timeout_error(endpoint, seconds=conversation.timeout_seconds)
+        return timeout_error(endpoint, seconds=request.timeout_seconds)
     if any(isinstance(cause, httpx2.HTTPError) for cause in causes):
         closed = any(isinstance(cause, httpx2.RemoteProtocolError) for cause in causes)
         reason = str(error.__cause__ or error) or type(error).__name__
         if closed and started:
             reason = "the connection was closed before its end"
         return interrupted_error(endpoint, reason=reason) if started else unreachable_error(endpoint, reason=reason)
-    return as_error(_failure(error), endpoint, model=conversation.model)
+    return as_error(_failure(error), endpoint, model=request.model)
 
 
 def _failure(error: Any) -> Failure:

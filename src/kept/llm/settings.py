@@ -11,15 +11,15 @@ class ModelSettings:
     """The `model:` section."""
 
     default: str | None = None
-    """The model to use, as `provider/name`; null takes the first that a key or a local server offers."""
+    """The model to use, as `provider/name`; null uses the first that a key or a local server makes available."""
     fallbacks: list[str] = field(default_factory=list)
-    """Models to try, in order, when the one before is overloaded or out of reach."""
+    """Models to try, in order, when the previous one is overloaded or unreachable."""
     base_url: str | None = None
-    """The address of the endpoint of `model.default`; null takes the provider's variable or its usual one."""
+    """The address of the endpoint of `model.default`; null uses the provider's environment variable or its default address."""
     local_path: str | None = None
     """A GGUF file that is used when no key is set and no local server answers."""
     context_length: Annotated[int, Above(0)] | None = None
-    """The context window of the model in tokens; null takes the known one."""
+    """The context window of the model in tokens; null uses the known size."""
     max_output_tokens: Annotated[int, Above(0)] | None = None
     """The longest answer in tokens; null leaves it to the endpoint (16,000 where one must be named)."""
     temperature: Annotated[float, Between(0.0, 2.0)] | None = None
@@ -43,9 +43,9 @@ class AuxiliaryTask:
     provider: Literal["auto", "main", "openai", "anthropic", "openrouter", "local"] = "auto"
     """The provider for this task; `auto` and `main` use the main model."""
     model: str | None = None
-    """The model's name at that provider; null takes the provider's usual one."""
+    """The model's name at that provider; null uses the provider's default."""
     base_url: str | None = None
-    """The address of the endpoint; null takes the provider's."""
+    """The address of the endpoint; null uses the provider's."""
     timeout: Annotated[float, Above(0)] = 120.0
     """Seconds of silence after which the task fails."""
 

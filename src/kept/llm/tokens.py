@@ -17,6 +17,7 @@ from kept.core.tools import ToolSchema
 MAX_CACHED = 8_192
 """How many counts are cached."""
 IMAGE_TOKENS = 1_600
+"""The upper limit of what vendors charge for one image."""
 MESSAGE_TOKENS = 4
 """Overhead of one message: its role and delimiters."""
 TOOL_TOKENS = 8
@@ -110,6 +111,7 @@ class Calibration:
 
     LEAST = 0.4
     MOST = 3.0
+    """Reports outside these bounds are wrong, for example counts without cached tokens."""
 
     def learn(self, *, estimated: int, reported: int) -> "Calibration":
         """Return the calibration after one report; endpoints that report nothing change nothing."""
@@ -147,7 +149,7 @@ def _exact(model: str) -> Callable[[str], int]:
 
 DEFAULT_CONTEXT_LENGTH = 128_000
 """Assumed for unknown models; `model.context_length` overrides it."""
-AT_HOME = ("local", "ollama", "lmstudio", "llamacpp", "scripted", "extractive")
+LOCAL_PROVIDERS = ("local", "ollama", "lmstudio", "llamacpp", "scripted", "extractive")
 """Providers on this machine, which are free."""
 HOUR_WRITE_FACTOR = 2.0
 """Price of writing to the one-hour cache, as a multiple of the input price."""
@@ -194,7 +196,7 @@ def price_of(name: str, overrides: Mapping[str, Mapping[str, float]] | None = No
     for key in (name, name.partition("/")[2]):
         if overrides and key in overrides:
             return _price(overrides[key])
-    if name.partition("/")[0] in AT_HOME:
+    if name.partition("/")[0] in LOCAL_PROVIDERS:
         return FREE
     known = _table()["models"].get(plain_name(name))
     return None if known is None else _price(known)

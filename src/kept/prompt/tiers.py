@@ -71,7 +71,7 @@ def guidance(name: str) -> str:
 
 Ttl = Literal["5m", "1h"]
 
-MOST_MARKERS = 4
+MAX_MARKERS = 4
 """The API's limit for one request."""
 _UNMARKABLE = {"thinking", "redacted_thinking"}
 
@@ -87,15 +87,15 @@ def apply_cache_markers(
     """
     marker = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
     marked = [dict(message) for message in messages]
-    able = [message for message in marked if _able(message, native)]
+    able = [message for message in marked if _can_carry_marker(message, native)]
     system = [message for message in able if message["role"] == "system"]
     others = [message for message in able if message["role"] != "system"]
-    for message in (*system[:1], *others[1 - MOST_MARKERS :]):
+    for message in (*system[:1], *others[1 - MAX_MARKERS :]):
         message["content"] = _with_marker(message["content"], marker)
     return marked
 
 
-def _able(message: Mapping[str, Any], native: bool) -> bool:
+def _can_carry_marker(message: Mapping[str, Any], native: bool) -> bool:
     content = message.get("content")
     if not content or (message["role"] == "tool" and not native):
         return False

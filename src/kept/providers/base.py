@@ -55,7 +55,7 @@ class MemoryProvider:
         raise NotImplementedError
 
     def is_available(self) -> bool:
-        """Tell whether it is configured and installed. Must be fast and not use the network."""
+        """Return whether it is configured and installed. Must be fast and not use the network."""
         raise NotImplementedError
 
     def initialize(self, session_id: str, **context: Any) -> None:

@@ -1,6 +1,6 @@
 """A provider's own settings: the file `<home>/<provider>.json`, and the questions and answers of setup.
 
-Asking a person is the command line's part.
+The command line asks the questions.
 """
 
 import json
@@ -76,6 +76,7 @@ def save_values(home: Path, provider: str, values: Mapping[str, JSON]) -> None:
 
 
 TEST_SECONDS = 15.0
+"""How long the test at the end of setup may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,10 @@ class Field:
     """Where to get it."""
     required: bool = False
     when: Mapping[str, JSON] | None = None
-    """Answers to earlier questions that are required for this one to be asked."""
+    """The question applies only with these answers to earlier ones."""
 
-    def is_asked(self, answers: Mapping[str, JSON]) -> bool:
-        """Tell whether the question is asked after `answers`."""
+    def applies(self, answers: Mapping[str, JSON]) -> bool:
+        """Whether the question applies after the earlier `answers`."""
         return self.when is None or all(answers.get(key) == value for key, value in self.when.items())
 
 
@@ -121,7 +122,7 @@ def resolve_answers(
     values: dict[str, JSON] = {}
     secrets: dict[str, str] = {}
     for field in fields:
-        if not field.is_asked(values):
+        if not field.applies(values):
             continue
         answer = _convert(field, given.get(field.key))
         if isinstance(answer, Refused):
@@ -148,13 +149,11 @@ def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret:
     if hasattr(provider, "save_config"):
         call_hook(provider, "save_config", (dict(answers.values), str(home)), {})
     else:
-        from kept.providers.config import save_values
-
         save_values(home, provider.name, answers.values)
 
 
 def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | None:
-    """Start the provider, ask it something and shut it down; return None if that worked."""
+    """Start the provider, recall once and shut it down; return None if that worked."""
 
     def attempt() -> str | None:
         if not provider.is_available():

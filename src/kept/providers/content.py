@@ -132,7 +132,7 @@ def tool_schemas(provider: str, declared: object) -> Iterator[ToolSchema]:
 
 
 def is_search(schema: ToolSchema) -> bool:
-    """Tell whether a tool only searches, so that `memory_recall` can replace it."""
+    """Whether a tool only searches, so that `memory_recall` can replace it."""
     return _SEARCHES.search(schema.name) is not None
 
 

@@ -43,7 +43,7 @@ class Breaker:
         return self._health
 
     def is_open(self, now: float) -> bool:
-        """Tell whether the provider is paused."""
+        """Whether the provider is paused."""
         return now < self._health.paused_until
 
     def record_success(self, now: float) -> None:
@@ -114,7 +114,7 @@ class GuardedProvider:
         self._hanging: dict[str, Job[object]] = {}
 
     def offers(self, hook: str) -> bool:
-        """Tell whether calling `hook` can have any effect."""
+        """Whether calling `hook` can have any effect."""
         return hook in REQUIRED_HOOKS or overrides(self.provider, hook)
 
     def begin(self, hook: str, *args: Any, session_id: str, expects: type = object, **keywords: Any) -> PendingCall:

@@ -22,7 +22,7 @@ def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapp
 
 
 def overrides(provider: object, hook: str) -> bool:
-    """Tell whether `provider` has its own `hook`, not only the empty one of the base class."""
+    """Whether `provider` overrides `hook`, which does nothing in the base class."""
     own = getattr(type(provider), hook, None)
     inherited = getattr(MemoryProvider, hook, None)
     return hook in getattr(provider, "__dict__", {}) or (own is not None and own is not inherited)

@@ -35,6 +35,7 @@ from kept.storage.files import make_folder
 log = logging.getLogger(__name__)
 
 _MAX_BLOCK_CHARS = 8_000
+"""How much of one provider's text the system prompt takes."""
 
 Switch = Literal["new", "reset", "resume", "branch", "compression"]
 """Why a conversation continues under another id, or after a compaction in place under the same one."""
@@ -62,7 +63,7 @@ class ProviderManager:
         self._settings = settings
         self._registry = Registry(settings)
         self.writes = Writes(self._registry, self._outbox, context=context)
-        """Everything that providers are told through the outbox."""
+        """The writes to providers, which go through the outbox."""
         self._is_started = False
         self._is_shut_down = False
 
@@ -72,7 +73,7 @@ class ProviderManager:
         external = [each for each in taken if each != BUILTIN]
         if name in taken or (name != BUILTIN and external and not self._context.several):
             self._warn(
-                f"the memory provider {name!r} was not registered beside {external}",
+                f"the memory provider {name!r} was not registered in addition to {external}",
                 "one external provider is used at a time; memory.provider may list several to use together",
             )
             return False
@@ -101,7 +102,7 @@ class ProviderManager:
         for each in self._registry:
             if each.problem:
                 problem = f"the memory provider {each.name!r} is not in use: {each.problem}"
-                self._warn(problem, "`kept providers status` says more")
+                self._warn(problem, "see `kept providers status`")
         self.writes.mirror()
         self.writes.wake()
 
@@ -140,7 +141,7 @@ class ProviderManager:
 
     def system_prompt_block(self) -> str:
         """Return the providers' text for the system prompt."""
-        texts = _texts(self._registry.ask_all("system_prompt_block", expects=str))
+        texts = _texts(self._registry.call_all("system_prompt_block", expects=str))
         # cut before the fence is removed: the search for it must not read megabytes
         blocks = [unwrap(text[: 4 * _MAX_BLOCK_CHARS]).strip()[:_MAX_BLOCK_CHARS] for text in texts]
         return "\n\n".join(block for block in blocks if block)
@@ -155,10 +156,10 @@ class ProviderManager:
 
     def pre_compress(self, messages: Messages) -> str:
         """Let every provider save what matters before a compaction; return their text for the summary."""
-        return self._merge(_texts(self._registry.ask_all("on_pre_compress", clean_messages(messages), expects=str)))
+        return self._merge(_texts(self._registry.call_all("on_pre_compress", clean_messages(messages), expects=str)))
 
     def switch_session(self, new_id: str, reason: Switch, *, parent: str | None = None) -> None:
-        """Tell the providers that the conversation continues under `new_id`.
+        """Notify the providers that the conversation continues under `new_id`.
 
         The parent is the session that is left, unless given. For a session that ends or is compacted into
         a child, call `writes.queue_session_end` first.
@@ -167,7 +168,7 @@ class ProviderManager:
         self._registry.enter_session(new_id)
         if left != new_id:
             self.writes.wait_for(left, seconds=self._settings.switch_wait_seconds)
-        self._registry.ask_all(
+        self._registry.call_all(
             "on_session_switch",
             new_id,
             parent_session_id=left if parent is None else parent,
@@ -186,7 +187,7 @@ class ProviderManager:
         for each in reversed(list(self._registry)):
             each.worker.stop()
             if each.guard.ready:
-                each.ask("shutdown", timeout_seconds=max(1.0, self._settings.switch_wait_seconds))
+                each.call("shutdown", timeout_seconds=max(1.0, self._settings.switch_wait_seconds))
         self._audit.flush()
 
     def close(self) -> None:
@@ -199,7 +200,7 @@ class ProviderManager:
         query = arguments.get("query")
         if not isinstance(query, str) or not query.strip():
             return failure("give `query`: what to look for, in plain words")
-        outcomes = self._registry.ask_all("prefetch", query, session_id=context.session_id or None, expects=str)
+        outcomes = self._registry.call_all("prefetch", query, session_id=context.session_id or None, expects=str)
         failed = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
         return {"success": True, "recalled": self._merge(_texts(outcomes)), **({"failed": failed} if failed else {})}
 

@@ -117,7 +117,7 @@ class Outbox:
         self._enforce_limit(unit, provider)
 
     def add(self, provider: str, writes: Sequence[Write]) -> None:
-        """Add `writes` in a unit of work of their own, or in the one that is open on this thread."""
+        """Add `writes` in a new unit of work, or in the one that is open on this thread."""
         with self._database.writing() as unit:
             self.enqueue(unit, provider, writes)
 

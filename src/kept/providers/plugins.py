@@ -45,7 +45,7 @@ class Found:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder of its files; None if only an import could tell."""
+        """Return the folder of its files; None if it is known only after an import."""
         match self.kind:
             case "bundled":
                 return resource_path("kept.providers", self.name)
@@ -85,7 +85,7 @@ def _folders(plugins: Path) -> Iterator[Found]:
 
 
 def _is_provider(module: Path) -> bool:
-    """Tell from its source text whether a module defines a memory provider."""
+    """Whether the source text of a module mentions a memory provider; the module is not imported."""
     try:
         with module.open("rb") as file:
             return _MARKS.search(file.read(_MAX_SCANNED_BYTES).decode("utf-8", "replace")) is not None
@@ -245,7 +245,7 @@ class _Context:
         self.provider = provider
 
     def __getattr__(self, name: str) -> object:
-        # plugins also register commands, hooks and tools here; everything but the memory is ignored
+        # plugins also register commands, hooks and tools here; everything except the memory provider is ignored
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *_args, **_keywords: None
@@ -293,7 +293,7 @@ def _legacy_module() -> Iterator[None]:
 
 T = TypeVar("T")
 COMMAND_SECONDS = 120.0
-_LOOK = "see `kept providers status`"
+_SEE_STATUS = "see `kept providers status`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,30 +310,32 @@ class OfferedCommand:
 
 
 def find_commands(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> list[OfferedCommand]:
-    """Return the commands of the named providers, without starting these."""
+    """Return the commands of the named providers, without starting the providers."""
     found: list[OfferedCommand] = []
     for name in names:
         provider = load(name, plugins, environ)
         if overrides(provider, "get_commands"):
-            commands = _run_with_timeout(f"{name}: naming its commands", provider.get_commands)
+            commands = _run_with_timeout(f"{name}: listing its commands", provider.get_commands)
             found += [OfferedCommand(provider, command) for command in commands]
     return found
 
 
-def run_command(asked: OfferedCommand, words: Sequence[str], context: StartContext) -> CommandAnswer:
+def run_command(offered: OfferedCommand, words: Sequence[str], context: StartContext) -> CommandAnswer:
     """Start the provider, run its command with the words after its name, and shut it down."""
 
     def run() -> CommandAnswer:
-        call_hook(asked.provider, "initialize", ("cli",), context.keywords())
+        call_hook(offered.provider, "initialize", ("cli",), context.keywords())
         try:
-            return asked.command.run(words)
+            return offered.command.run(words)
         finally:
-            if hasattr(asked.provider, "shutdown"):
-                asked.provider.shutdown()
+            if hasattr(offered.provider, "shutdown"):
+                offered.provider.shutdown()
 
-    answer = _run_with_timeout(asked.full_name, run)
+    answer = _run_with_timeout(offered.full_name, run)
     if not isinstance(answer, CommandAnswer):
-        raise ProviderError(f"{asked.full_name} did not answer with a CommandAnswer", "tell whoever wrote it")
+        raise ProviderError(
+            f"{offered.full_name} did not answer with a CommandAnswer", "report it to the author of the plugin"
+        )
     return answer
 
 
@@ -341,7 +343,7 @@ def _run_with_timeout(what: str, work: Callable[[], T]) -> T:
     """Run plugin code with a deadline; whatever it raises becomes a one-line ProviderError."""
     job = start_job(work, name="kept-provider-command")
     if not job.wait(COMMAND_SECONDS):
-        raise ProviderError(f"{what} did not end within {COMMAND_SECONDS:g} s", _LOOK)
+        raise ProviderError(f"{what} did not finish within {COMMAND_SECONDS:g} s", _SEE_STATUS)
     if job.error is not None and not isinstance(job.error, KeptError):
-        raise ProviderError(f"{what} failed: {type(job.error).__name__}: {job.error}", _LOOK)
+        raise ProviderError(f"{what} failed: {type(job.error).__name__}: {job.error}", _SEE_STATUS)
     return job.value()

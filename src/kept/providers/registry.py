@@ -26,7 +26,7 @@ _GRACE_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerContext:
-    """Whom the providers of a manager work for, and what the manager uses."""
+    """The user that the providers work for, and what the manager needs."""
 
     start: StartContext
     clock: Clock
@@ -64,7 +64,7 @@ class RegisteredProvider:
         if self._is_declared:
             return
         self._is_declared = True
-        match self.ask("is_available"):
+        match self.call("is_available"):
             case Answered(True):
                 self._is_available = True
                 self.tools = self._fetch_tools()
@@ -79,7 +79,7 @@ class RegisteredProvider:
         if self.problem is None and not self._initialize():
             self.tools = []
 
-    def ask(self, hook: str, *args: object, timeout_seconds: float | None = None) -> Outcome:
+    def call(self, hook: str, *args: object, timeout_seconds: float | None = None) -> Outcome:
         """Call a hook for the current session and wait for it."""
         seconds = self._settings.start_timeout_seconds if timeout_seconds is None else timeout_seconds
         return self.guard.call(hook, *args, session_id=self.session_id, timeout_seconds=seconds)
@@ -111,7 +111,7 @@ class RegisteredProvider:
         return self.guard.ready
 
     def _fetch_tools(self) -> list[Tool]:
-        match self.ask("get_tool_schemas"):
+        match self.call("get_tool_schemas"):
             case Answered(declared):
                 usable = tool_schemas(self.name, declared)
                 return [Tool(schema, partial(self._run_tool, schema.name)) for schema in usable]
@@ -181,7 +181,7 @@ class Registry:
             if not job.wait(deadline - time.monotonic()):
                 each.problem = f"it did not answer within {seconds:g} s"
 
-    def ask_all(
+    def call_all(
         self, hook: str, *args: object, session_id: str | None = None, expects: type = object, **keywords: Any
     ) -> list[Outcome]:
         """Call a hook of all ready providers at once; return the outcomes in order, within the prefetch time-out."""

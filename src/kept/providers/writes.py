@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTurn:
-    """A turn that ended; providers hear of it unless it was interrupted or has no answer."""
+    """A turn that ended; it is reported to providers unless it was interrupted or has no answer."""
 
     session_id: str
     key: str
@@ -33,8 +33,8 @@ class FinishedTurn:
     interrupted: bool = False
 
     @property
-    def counts(self) -> bool:
-        """Whether providers hear of it."""
+    def is_reported(self) -> bool:
+        """Whether it is reported to providers."""
         return not self.interrupted and bool(self.assistant.strip())
 
 
@@ -50,7 +50,7 @@ class Writes:
 
     def queue_turn(self, unit: UnitOfWork, turn: FinishedTurn) -> None:
         """Queue a finished turn in the unit of work that stores it."""
-        if turn.counts:
+        if turn.is_reported:
             payload: Mapping[str, JSON] = {
                 "user": clean_text(turn.user),
                 "assistant": clean_text(turn.assistant),
@@ -60,14 +60,14 @@ class Writes:
             self._queue("sync_turn", turn.session_id, key, payload=payload, unit=unit)
 
     def after_turn(self, turn: FinishedTurn) -> None:
-        """Deliver what the turn queued and, if it counts, warm the next recall; returns at once."""
+        """Deliver what the turn queued and, if it is reported, warm the next recall; returns at once."""
         self.mirror_soon()
         self.wake()
-        if not turn.counts:
+        if not turn.is_reported:
             return
         query = clean_text(turn.user)
         for each in self._registry.ready("queue_prefetch"):
-            self._registry.threads.submit(partial(each.ask, "queue_prefetch", query))
+            self._registry.threads.submit(partial(each.call, "queue_prefetch", query))
 
     def queue_delegation(self, task: str, result: str, *, session_id: str, child_session_id: str) -> None:
         """Queue the result of a sub-agent."""
@@ -175,7 +175,7 @@ def _memory_write(row: LedgerRow, user: UserId) -> Write:
         "before": None if row.before is None else redact(row.before),
     }
     step: Mapping[str, JSON] = {"action": row.action, "target": row.target, "content": redact(content)}
-    # each user has a ledger of their own, so the number alone does not tell their writes apart
+    # each user has a separate ledger, so the ids of two users can be equal
     number = str(row.ledger_id) if user == OWNER else f"{user}:{row.ledger_id}"
     return Write(
         hook="on_memory_write",

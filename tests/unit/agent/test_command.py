@@ -13,7 +13,7 @@ from kept.agent.workspace import Workspace
 
 
 def run(text: str, folder: Path, seconds: float = 20.0) -> workspace.CommandResult:
-    return workspace.run_command(text, folder=folder, seconds=seconds, most_bytes=1_000)
+    return workspace.run_command(text, folder=folder, seconds=seconds, max_bytes=1_000)
 
 
 def test_output_and_exit_code_come_back(tmp_path):

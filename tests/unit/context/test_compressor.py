@@ -174,7 +174,7 @@ def test_close_to_overflow_an_outage_does_not_stop_the_compaction() -> None:
     assert isinstance(outcome, Compaction)
     assert outcome.by_rule
     assert outcome.tokens_after < engine.limits.threshold
-    assert "out of reach" in outcome.note
+    assert "unreachable" in outcome.note
 
 
 def test_a_summary_by_rule_within_a_cool_down_does_not_end_it() -> None:

@@ -46,8 +46,8 @@ def test_the_faults_of_a_list_are_named() -> None:
     found = faults([SAID, SAID, RESULT, CALLING, USER, Message(Role.SYSTEM, "x"), Message(Role.USER, " ")])
 
     assert [one.partition(": ")[2] for one in found] == [
-        "the assistant speaks first",
-        "assistant speaks twice",
+        "the first message is the assistant's",
+        "two assistant messages in a row",
         "a result without its call",
         "call 'a' has no result",
         "a system message inside the conversation",

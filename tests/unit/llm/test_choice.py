@@ -147,7 +147,7 @@ def test_a_local_server_is_asked_for_its_window(provider: str, path: str, answer
 
 @pytest.mark.parametrize("name", ["", "nonsense", "mystery/model", "openai/", "/gpt-4"])
 def test_a_wrong_name_is_one_clear_line(name: str):
-    """A name that names no model says what a name looks like."""
+    """A name that is not a model name says what a name looks like."""
     with pytest.raises(UsageError, match="kept model list"):
         parse_name(name)
 

@@ -34,7 +34,7 @@ class Breaks:
         shown = 0
         async for delta in ScriptedModel([self.says]).stream(request):
             if shown == 2 and self.asked <= self.times:
-                raise ModelBusy("broke off")
+                raise ModelBusy("was cut off")
             shown += 1
             yield delta
 

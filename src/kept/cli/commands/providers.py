@@ -133,7 +133,7 @@ def _configure(caller: Caller, provider: "MemoryProvider", given: dict[str, JSON
 def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]:
     answers: dict[str, JSON] = {}
     for field in fields:
-        if not field.is_asked(answers):
+        if not field.applies(answers):
             continue
         if field.url:
             note(f"  get it at {field.url}")

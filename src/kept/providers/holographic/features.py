@@ -18,14 +18,14 @@ from kept.core.text import stop_words as stop_words_of_question
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _LANGUAGES = ("en", "de", "fr", "es")
-_TELLING_WORDS = (
+_DISTINCTIVE_WORDS = (
     "above after again against all because before below between both down during each else ever few further get gets "
     "getting got long more most off once other own same such then through under until while"
 )
-_TELLING = frozenset(_TELLING_WORDS.split())
-"""Stop words that tell short facts apart ("before the trip", "the same team"): a fact has few other words."""
-_ASKING = frozenset({"know"})
-"""Only in questions a stop word: "do you know …"."""
+_DISTINCTIVE = frozenset(_DISTINCTIVE_WORDS.split())
+"""Stop words that distinguish short facts ("before the trip", "the same team"): a fact has few other words."""
+_QUESTION_STOP_WORDS = frozenset({"know"})
+"""Stop words in questions only: "do you know …"."""
 _NEGATED = re.compile(r"n['’]t$")
 
 _SPEAKER = re.compile(r"^\s*([^\W\d_][\w'’.-]{0,30}(?: [^\W\d_][\w'’.-]{0,30})?):\s+\S")
@@ -61,17 +61,17 @@ def content_words(text: str) -> list[str]:
     return [word for word in every if word not in stop_words()] or every
 
 
-def asking_words(question: str) -> list[str]:
+def question_words(question: str) -> list[str]:
     """Return the distinct words of a question that are not stop words of its language; all if there are no others."""
     every = list(dict.fromkeys(words(question)))
-    stops = stop_words_of_question(every) - _TELLING | _ASKING
+    stops = stop_words_of_question(every) - _DISTINCTIVE | _QUESTION_STOP_WORDS
     return [word for word in every if word not in stops] or every
 
 
 @cache
 def stop_words() -> frozenset[str]:
     """Return the stop words of the languages in which facts are recognised; more would drop names such as Mia."""
-    return frozenset[str]().union(*(stop_words_by_language()[language] for language in _LANGUAGES)) - _TELLING
+    return frozenset[str]().union(*(stop_words_by_language()[language] for language in _LANGUAGES)) - _DISTINCTIVE
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from kept.core.dates import DATE_NAMES, DAY_SECONDS, Span, find_dates
-from kept.providers.holographic.features import asking_words, framing_words
+from kept.providers.holographic.features import framing_words, question_words
 
 MAX_WORDS = 24
 _FRAMING = 0.35
@@ -84,7 +84,7 @@ def read(question: str, now: float) -> Reading:
     """Parse a question; relative dates are resolved from `now`."""
     dates = find_dates(question, now)
     date_words = frozenset(word for _, said in dates for word in _WORD.findall(said))
-    terms = tuple(_term(word, date_words) for word in asking_words(question)[:MAX_WORDS])
+    terms = tuple(_term(word, date_words) for word in question_words(question)[:MAX_WORDS])
     return Reading(terms, tuple(span for span, _ in dates))
 
 
@@ -136,7 +136,7 @@ class Place:
     speaker: str | None = None
     sides: tuple[int, int, int, int] = (0, 0, 0, 0)
     """The terms in the facts of its session before, after, two before and two after it."""
-    leans: bool = False
+    in_conversation: bool = False
     """Whether it is part of a conversation, so that neighbours alone may make it a hit."""
 
 
@@ -196,18 +196,18 @@ class Ranking:
     def score(self, place: Place) -> float:
         """Return the score of a fact; 0 if it is no hit."""
         own = self.own(place.id, place.length)
-        if own == 0.0 and not place.leans:
+        if own == 0.0 and not place.in_conversation:
             return 0.0
-        beside = self._beside(place)
-        if own + beside == 0.0:
+        neighbours = self._neighbour_gain(place)
+        if own + neighbours == 0.0:
             return 0.0
-        around = beside + SESSION * self._session_gain(place.session_id)
+        around = neighbours + SESSION * self._session_gain(place.session_id)
         value = own + around * min(1.0, FALLOFF / place.length)
         if place.speaker in self._names:
             value += SPEAKER * self._total
-        return value + DATE * self._total * self._date(place)
+        return value + DATE * self._total * self._date_match(place)
 
-    def _beside(self, place: Place) -> float:
+    def _neighbour_gain(self, place: Place) -> float:
         """Return the gain from neighbours: each term counts once, for the nearest, and less if the fact contains it."""
         before, after, *far = place.sides
         own = self._question.masks.get(place.id, 0)
@@ -218,7 +218,7 @@ class Ranking:
             taken |= mask
         return total
 
-    def _date(self, place: Place) -> float:
+    def _date_match(self, place: Place) -> float:
         """Return how well a fact matches a date of the question: stored on that day, or naming the date."""
         if not self._question.reading.dates:
             return 0.0

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 _SECONDS_PER_DAY = 86_400
 _CONSIDERED = 100
+"""Facts with the largest share of the question's weight, which are scored with their neighbours."""
 _RERANKED = 80
+"""The best of these, whose word distances and vectors are compared too."""
 _SCANNED = 20_000
+"""Vectors that are compared if no fact contains any of the words."""
 _ALIKE = 0.22
 """The least similarity at which a fact without any common term is a hit."""
 _LEAST_TRUST = 0.01
@@ -181,11 +184,11 @@ def _with_neighbours(ids: Sequence[int]) -> set[int]:
 def _place(fact: Outline, outlines: Mapping[int, Outline], masks: Mapping[int, int]) -> Place:
     """Return the features of a fact, with the terms of its neighbours in the same session."""
     sides = [outlines.get(fact.id + step) for step in (-1, 1, -2, 2)]
-    beside = [
+    neighbours = [
         each if each is not None and fact.session_id and each.session_id == fact.session_id else None for each in sides
     ]
-    before, after, far, farther = (masks.get(each.id, 0) if each is not None else 0 for each in beside)
-    answers = beside[0] is not None and bool(beside[0].asks)
+    before, after, far, farther = (masks.get(each.id, 0) if each is not None else 0 for each in neighbours)
+    answers = neighbours[0] is not None and bool(neighbours[0].asks)
     return Place(
         fact.id,
         fact.length,
@@ -193,7 +196,7 @@ def _place(fact: Outline, outlines: Mapping[int, Outline], masks: Mapping[int, i
         fact.session_id,
         speaker=fact.speaker,
         sides=(before, after, far, farther),
-        leans=fact.speaker is not None or answers,
+        in_conversation=fact.speaker is not None or answers,
     )
 
 
@@ -224,7 +227,9 @@ _MANY = frozenset(
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed)$")
 _NUMBER = re.compile(r"^\d[\d.,:/-]*$")
 _MAX_DIFFERENCE = 5
+"""Two facts with more words of their own than this are about different things."""
 _LEAST_SHARED = 0.5
+"""The share of the shorter fact's words that both must contain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ class FactStore:
     def near(self, pair: tuple[str, str], distance: int) -> set[int]:
         """Return the ids of facts that contain two words with at most `distance` others between them.
 
-        These are ids of all users' facts, because the index knows no users: use them only to filter own ids.
+        The ids are those of all users, because the index has no user column: use them only to filter ids of this user.
         """
         query = f'NEAR("{pair[0]}" "{pair[1]}", {distance})'
         return {int(row[0]) for row in self._read(_SQL.near, pair=query)}

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 
 HELPFUL, UNHELPFUL = 0.05, -0.10
+"""The change of trust by feedback; a wrong fact should disappear faster than a right one rises."""
 ACTIONS = ("add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list")
 MAX_FACT_CHARS = 4_000
 
 _COMPARED = 500
+"""The newest facts among which contradictions are looked for."""
 _NEIGHBOURS = 12
+"""How many similar facts each of them is compared with."""
 _DEFAULT_LIMIT = 10
 _MAX_LIMIT = 100
 
@@ -48,7 +51,7 @@ def schemas() -> list[Mapping[str, JSON]]:
         "limit": {"type": "integer", "description": f"How many, {_DEFAULT_LIMIT} unless given."},
     }
     feedback: Mapping[str, JSON] = {
-        "action": {"type": "string", "enum": ["helpful", "unhelpful"], "description": "How the fact served."},
+        "action": {"type": "string", "enum": ["helpful", "unhelpful"], "description": "Whether the fact was useful."},
         "fact_id": {"type": "integer", "description": "The number that search and list show."},
     }
     return [
