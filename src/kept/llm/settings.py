@@ -15,7 +15,7 @@ class ModelSettings:
     fallbacks: list[str] = field(default_factory=list)
     """Models to try, in order, when the previous one is overloaded or unreachable."""
     base_url: str | None = None
-    """The address of the endpoint of `model.default`; null uses the provider's environment variable or its default address."""
+    """The address of the endpoint of `model.default`; null uses the provider's variable or its default address."""
     local_path: str | None = None
     """A GGUF file that is used when no key is set and no local server answers."""
     context_length: Annotated[int, Above(0)] | None = None
