@@ -239,7 +239,7 @@ import asyncio, sys, threading
 from kept.core.messages import ChatRequest
 from kept.core.messages import Message, Role
 from kept.llm.models import Configured, Models
-from kept.testing.loopback_{module} import {server}
+from kept.testing.loopback_servers import {server}
 
 class Watches:
     def find_spec(self, name, path=None, target=None):
