@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import pkgutil
 import re
 from pathlib import Path
 
@@ -199,6 +200,39 @@ def test_paths_on_a_page_exist(page):
 
     assert len(paths) > 10
     assert sorted(path for path in paths if not _is_in_the_tree(path)) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_paths_from_the_root_exist(page):
+    """Every path that begins with a folder of the repository or with `kept/` is in the tree, on every page."""
+    words = {
+        word.strip(",:;()")
+        for code in _CODE.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+        for word in code.split()
+    }
+    paths = {word for word in words if re.match(r"(?:src|kept|tests|benchmarks)/", word) and _PATH.fullmatch(word)}
+
+    assert sorted(path for path in paths if not (ROOT / path).exists() and not (ROOT / "src" / path).exists()) == []
+
+
+_NAME = re.compile(r"kept(?:\.[A-Za-z_]\w*)+")
+NO_NAMES = {"kept.db", "kept.yaml", "kept.log", "kept.memory_providers", "kept.context_engines"}
+"""Files in a home, and groups of entry points."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_names_of_the_library_exist(page):
+    """Every dotted name of the library on a page can be imported."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    names = {match[0] for code in _CODE.findall(text) if (match := _NAME.match(code))} - NO_NAMES
+
+    assert sorted(name for name in names if not _can_be_imported(name)) == []
+
+
+def _can_be_imported(name):
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
+        return pkgutil.resolve_name(name) is not None
+    return False
 
 
 def _is_in_the_tree(path):
