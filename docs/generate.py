@@ -39,7 +39,10 @@ def commands() -> str:
 
     program: Any = get_command(whole())
     parts = [
-        _head("Commands", "Every command of `kept`. `--home`, `--profile` and `--debug` may stand anywhere."),
+        _head(
+            "Commands",
+            "Every command of `kept`. `--home`, `--profile`, `--as` and `--debug` can be given anywhere in the line.",
+        ),
         _exits(),
         "## kept\n\n" + _parameters(program),
         *_commands("kept", program),
@@ -97,12 +100,13 @@ def _kind(parameter: Any) -> str:
 
 def _exits() -> str:
     rows = [
-        ("0", "it worked"),
+        ("0", "success"),
         ("1", "refused; the reason is on stderr, with `--json` also in the answer"),
-        ("2", "wrong usage, a wrong setting, or nothing has that name"),
+        ("2", "wrong usage, an invalid setting, or an unknown name"),
         ("69", "a model or a provider failed"),
-        ("74", "the disk or a database refused"),
-        ("75", "another process holds what is needed: try again soon"),
+        ("74", "the disk or a database failed"),
+        ("75", "another process is using the data: try again soon"),
+        ("77", "the caller lacks a scope"),
         ("130", "interrupted"),
     ]
     return "## Exit codes\n\n" + _table(("code", "meaning"), rows)
