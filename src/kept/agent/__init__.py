@@ -1,1 +1,1 @@
-"""The loop that uses the tiers: recall, assemble, think and act, settle."""
+"""The agent: the turn loop (recall, call the model, run tools, store) and everything a conversation needs."""

@@ -275,7 +275,7 @@ _COURTESY, _NAMING = (
 )
 """Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
 _MIN_PREFIX: Final = 4
-"""Shorter common prefixes join unrelated words, such as \"car\" and \"care\"."""
+"""The shortest common prefix that makes two words inflections of one, such as “moving” and “moved”."""
 _RELATED: Final = tuple(
     frozenset(words.split())
     for words in (
@@ -376,7 +376,7 @@ def _likeness(one: str, other: str) -> float:
         shared += 1
     shorter, longer = sorted((len(one), len(other)))
     if shared >= _MIN_PREFIX and shared >= shorter - 2 and shared * 2 >= longer:
-        return 0.9
+        return 0.9  # inflections
     if shorter >= 3 and shared == shorter and longer - shorter <= 3:
-        return 0.8
+        return 0.8  # a short word with an ending, such as “dog” and “dogs”
     return 0.5 if any(one in group and other in group for group in _RELATED) else 0.0

@@ -118,9 +118,9 @@ class Record:
             return compaction
         last = self.rows[-1].message
         is_open = last.role is not Role.ASSISTANT or bool(last.tool_calls)
-        asked = next((row.id for row in reversed(self.rows) if row.message.role is Role.USER), None)
+        question = next((row.id for row in reversed(self.rows) if row.message.role is Role.USER), None)
         tail = list(compaction.kept_tail)
-        place = tail.index(asked) if is_open and asked in tail else len(tail)
+        place = tail.index(question) if is_open and question in tail else len(tail)
         return replace(compaction, kept_tail=(*tail[:place], *late, *tail[place:]))
 
     def catch_up(self) -> bool:

@@ -44,19 +44,20 @@ _BACKWARD: Final = re.compile(
 )
 """An order that refers to the previous sentence."""
 _QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
-_ASKED: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
+_QUESTION_ENDING: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
 _QUESTION_WORD: Final = re.compile(
     r"^\s*(?:who|what|when|where|why|how|which|whose|do|does|did|is|are|was|were|can|could|have|has|tell me|show me"
     r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que"
     r"|quoi|quand|o[uù]|comment|pourquoi|quel\w*|sing)\b|[谁吗呢]|什么|哪|怎|为何|几",
     re.IGNORECASE,
 )
-_ASKING_BACK: Final = re.compile(
+_MEMORY_QUESTION: Final = re.compile(
     r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
     r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
     r"|(?:记得|记不记得).*(?:吗|么|[?\uff1f])\s*$|^\s*(?:erinnerst du dich|te acuerdas|tu te souviens)\b",
     _FLAGS,
 )
+"""A question whether something is remembered; not an order to remember it."""
 
 
 _ABBREVIATION: Final = re.compile(
@@ -163,14 +164,14 @@ def is_correction(text: str) -> bool:
 
 def parse_order(text: str) -> Statement | None:
     """Return what the user orders to remember, in their own words, or None."""
-    if _ASKING_BACK.search(text) or _BACKWARD.match(text):
+    if _MEMORY_QUESTION.search(text) or _BACKWARD.match(text):
         return None
     bare = strip_greeting(text)
     for order in _table().orders:
         match = order.pattern.match(bare)
         if match is None or (_QUESTION.search(text) and not order.asks):
             continue
-        fact = _tidy(_ASKED.sub("", match["text"]) if order.asks else match["text"])
+        fact = _tidy(_QUESTION_ENDING.sub("", match["text"]) if order.asks else match["text"])
         if re.search(r"\w", fact):
             target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
             return Statement(Kind.ORDER, fact, target)

@@ -70,9 +70,9 @@ def _shrink_result(message: Message, call: ToolCall | None, seen: set[str]) -> M
 
 def _describe_result(message: Message, call: ToolCall | None) -> str:
     name = message.tool_name or (call.name if call else "tool")
-    asked = _one_line(call.arguments, 60) if call else ""
+    arguments = _one_line(call.arguments, 60) if call else ""
     lines = message.text.count("\n") + 1
-    return f"{_one_line(name, 40)}({asked}): {len(message.text):,} characters, {lines:,} lines"
+    return f"{_one_line(name, 40)}({arguments}): {len(message.text):,} characters, {lines:,} lines"
 
 
 def _one_line(text: str, length: int) -> str:

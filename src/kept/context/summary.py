@@ -118,11 +118,11 @@ def _previous(rows: Sequence[StoredMessage]) -> Sections:
 def _ask_model(material: _Material, budget: int, brief: Brief, model: Completes) -> Sections | None:
     system = load_prompt("summary")
     room = model.context_length * 9 // 10 - brief.count(system) - 2 * budget - _frame_tokens(brief)
-    whole = sum(brief.count(line_of(row, redact=brief.redact)) for row in material.rows)
+    total = sum(brief.count(line_of(row, redact=brief.redact)) for row in material.rows)
     for attempt in range(ATTEMPTS):
         try:
             return _summarise_parts(
-                material, budget, brief, model, room=max(MIN_PART_TOKENS, min(room, whole) >> attempt)
+                material, budget, brief, model, room=max(MIN_PART_TOKENS, min(room, total) >> attempt)
             )
         except ContextOverflow:
             # the model's window is smaller than declared, so try smaller parts

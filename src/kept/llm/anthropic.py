@@ -221,7 +221,7 @@ class Answer:
 
     def response(self, *, model: str, first_call: int) -> ChatResponse:
         """Return the complete answer."""
-        calls = tuple(call.whole(f"call_{number}") for number, call in enumerate(self._calls.values(), first_call))
+        calls = tuple(call.complete(f"call_{number}") for number, call in enumerate(self._calls.values(), first_call))
         thinking = [block for _, block in sorted(self._thinking.items())]
         message = Message(
             Role.ASSISTANT,

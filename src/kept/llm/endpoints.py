@@ -112,7 +112,7 @@ def models_at(base_url: str, *, seconds: float = PROBE_SECONDS, key: str = "") -
 def probe(servers: Iterable[LocalServer] = SERVERS) -> dict[str, list[str] | None]:
     """Query all listening servers concurrently for their models; takes at most 200 ms.
 
-    Servers that do not listen are absent from the result; None stands for one that is not a model server.
+    Servers that do not listen are absent from the result; the value is None for one that is not a model server.
     """
     listening = [server for server in servers if _listens(server.port)]
     if not listening:

@@ -67,10 +67,10 @@ def as_error(failure: Failure, endpoint: Endpoint, *, model: str) -> ModelError:
     if status == 402 or failure.kinds & _NO_CREDIT_KINDS or "credit balance is too low" in failure.message:
         return ModelRefused(f"the account at {endpoint.shown_url} has no credit left: {said}", "check its billing page")
     if status is None or status in {408, 429} or status >= 500:
-        asked = failure.retry_after_seconds
-        wish = "" if asked is None else f"; it requests a wait of {asked:g} s"
+        wait = failure.retry_after_seconds
+        requested = "" if wait is None else f"; it requests a wait of {wait:g} s"
         return ModelBusy(
-            f"{endpoint.provider} at {endpoint.shown_url} is busy or failing{_shown(status)}: {said}{wish}",
+            f"{endpoint.provider} at {endpoint.shown_url} is busy or failing{_shown(status)}: {said}{requested}",
             "try again later, or choose another model with `kept model set`",
             retry_after_seconds=failure.retry_after_seconds,
         )

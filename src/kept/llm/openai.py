@@ -211,7 +211,7 @@ class Answer:
     def _call_of(self, index: int | None, call_id: str, *, name: str) -> PartialCall:
         place = len(self._calls) - (0 if name or not self._calls else 1) if index is None else index
         call = self._by_index.get(place)
-        # some servers number every call 0 and tell them apart by their ids
+        # some servers number every call 0 and distinguish them by their ids
         if call is None or (call_id and call.id and call_id != call.id):
             call = PartialCall(call_id, "")
             self._calls.append(call)
@@ -221,7 +221,7 @@ class Answer:
 
     def response(self, *, model: str, first_call: int) -> ChatResponse:
         """Return the complete answer; calls without an id are numbered from `first_call`."""
-        calls = tuple(call.whole(f"call_{number}") for number, call in enumerate(self._calls, first_call))
+        calls = tuple(call.complete(f"call_{number}") for number, call in enumerate(self._calls, first_call))
         stop = _STOPS.get(self.finish or "", "end")
         if self._refusal:
             stop = "refusal"

@@ -35,9 +35,9 @@ class RetryPolicy:
         """
         if attempt >= self.retries:
             return None
-        asked = error.retry_after_seconds
-        if asked is not None:
-            return None if asked > self.retry_after_limit_seconds else asked
+        requested = error.retry_after_seconds
+        if requested is not None:
+            return None if requested > self.retry_after_limit_seconds else requested
         longest = min(self.longest_seconds, self.first_seconds * 2.0**attempt)
         return longest * (0.5 + jitter / 2)
 

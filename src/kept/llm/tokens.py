@@ -17,7 +17,7 @@ from kept.core.tools import ToolSchema
 MAX_CACHED = 8_192
 """How many counts are cached."""
 IMAGE_TOKENS = 1_600
-"""The upper limit of what vendors charge for one image."""
+"""About what vendors charge for the largest image that they do not scale down."""
 MESSAGE_TOKENS = 4
 """Overhead of one message: its role and delimiters."""
 TOOL_TOKENS = 8

@@ -55,7 +55,7 @@ class PartialCall:
         self.name = name
         self.arguments: list[str] = []
 
-    def whole(self, fallback_id: str) -> ToolCall:
+    def complete(self, fallback_id: str) -> ToolCall:
         """Return the complete call; missing arguments become an empty object."""
         return ToolCall(self.id or fallback_id, self.name, "".join(self.arguments) or "{}")
 

@@ -1,1 +1,1 @@
-"""Tier 4: optional external memories, beside the built-in one and never in its way."""
+"""Tier 4: optional external memories, in addition to built-in memory; their failures never affect it."""

@@ -128,7 +128,7 @@ class RegisteredProvider:
             dict(arguments),
             session_id=context.session_id or self.session_id,
             timeout_seconds=self._settings.tool_timeout_seconds,
-            user_id=self._context.user_id,  # the user it was started for, whoever the tool call names
+            user_id=self._context.user_id,  # the user it was started for, even if the tool call names another
             platform=context.platform,
             kept_home=self._context.kept_home,
             hermes_home=self._context.kept_home,

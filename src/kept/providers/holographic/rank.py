@@ -111,7 +111,7 @@ class Question:
     terms: tuple[Term, ...]
     """The terms that occur in some fact."""
     weights: tuple[float, ...]
-    asked: float
+    full_weight: float
     """The weight of the whole question; terms that occur in no fact count like the rarest term."""
     masks: Mapping[int, int]
     """The terms that each fact contains."""
@@ -157,8 +157,8 @@ def weigh(reading: Reading, postings: Sequence[Mapping[int, str]], *, facts: int
             masks[fact] |= 1 << number
         for session, count in Counter(found.values()).items():
             sessions.setdefault(session, [0] * len(held))[number] = count
-    whole = sum(weights) + unknown * max(weights, default=0.0)
-    return Question(tuple(term for term, _ in held), weights, whole, masks, sessions, reading)
+    full_weight = sum(weights) + unknown * max(weights, default=0.0)
+    return Question(tuple(term for term, _ in held), weights, full_weight, masks, sessions, reading)
 
 
 class Ranking:
@@ -184,7 +184,7 @@ class Ranking:
     def own(self, fact_id: int, length: int) -> float:
         """Return the score of a fact's own terms: raised by coverage, lowered by length."""
         held = self.weight(self._question.masks.get(fact_id, 0))
-        share = held / self._question.asked
+        share = held / self._question.full_weight
         lift = 1.0 + COVERAGE * share**2 + WHOLE * share**8
         norm = 1.0 - LENGTH + LENGTH * length / self._mean_length
         return held * lift * (1.0 + SATURATION) / (1.0 + SATURATION * norm)

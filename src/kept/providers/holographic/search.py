@@ -227,7 +227,7 @@ _MANY = frozenset(
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed)$")
 _NUMBER = re.compile(r"^\d[\d.,:/-]*$")
 _MAX_DIFFERENCE = 5
-"""Two facts with more words of their own than this are about different things."""
+"""If a fact has more words than this that the other lacks, they are about different things."""
 _LEAST_SHARED = 0.5
 """The share of the shorter fact's words that both must contain."""
 

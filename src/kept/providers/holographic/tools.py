@@ -31,7 +31,7 @@ Arguments = Mapping[str, JSON]
 
 
 class BadArgumentsError(Exception):
-    """The model gave unusable arguments; the message tells it what to do."""
+    """The model gave unusable arguments; the message says what to do instead."""
 
 
 def schemas() -> list[Mapping[str, JSON]]:
@@ -234,7 +234,7 @@ def _plain(fact: Fact) -> dict[str, JSON]:
 
 
 def _safe(content: str) -> str:
-    """Return the content with secrets redacted; reject text that attacks whoever reads it later."""
+    """Return the content with secrets redacted; reject text that looks like a prompt injection."""
     if len(content) > MAX_FACT_CHARS:
         raise BadArgumentsError(f"a fact has at most {MAX_FACT_CHARS:,} characters; store several shorter ones")
     verdict = scan(content)
@@ -291,8 +291,8 @@ def commands(fact_store: RunTool) -> list[ProviderCommand]:
 
     def facts(words: Sequence[str]) -> CommandAnswer:
         query = " ".join(words).strip()
-        asked: dict[str, JSON] = {"action": "search", "query": query} if query else {"action": "list"}
-        found = fact_store({**asked, "limit": _COMMAND_LIMIT})
+        action: dict[str, JSON] = {"action": "search", "query": query} if query else {"action": "list"}
+        found = fact_store({**action, "limit": _COMMAND_LIMIT})
         lines = [_line(fact) for fact in found["results"]]
         return CommandAnswer("\n".join(lines) or "no facts", dict(found))
 
