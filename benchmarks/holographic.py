@@ -22,7 +22,7 @@ from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.recall import Pool, filled, locomo, pooled
+from benchmarks.recall import Pool, fill, locomo, pooled
 
 DEPTHS = (1, 5, 10, 20)
 MOST_CHARS = 4_000
@@ -88,7 +88,7 @@ def as_facts(pool: Pool, tally: Tally, home: str) -> None:
 def as_messages(pool: Pool, tally: Tally, home: str) -> None:
     """Store every line as a message and ask every question."""
     database = open_state(Path(home) / "messages.db")
-    filled(SqliteSessionStore(database), pool)
+    fill(SqliteSessionStore(database), pool)
     now = max(item.timestamp for item in pool.said) + 86_400
     for question in pool.questions:
         begun = time.perf_counter()

@@ -110,7 +110,7 @@ def pooled(messages: Path, questions: Path) -> list[Pool]:
     return [Pool(messages.stem, said, asked)]
 
 
-def filled(store: SqliteSessionStore, pool: Pool) -> None:
+def fill(store: SqliteSessionStore, pool: Pool) -> None:
     by_session: dict[str, list[Said]] = {}
     for item in pool.said:
         by_session.setdefault(item.session_id, []).append(item)
@@ -175,7 +175,7 @@ def run(pools: Sequence[Pool], model: str | None = None) -> dict[str, Tally]:
         with tempfile.TemporaryDirectory() as folder:
             database = open_state(Path(folder) / "state.db")
             store = SqliteSessionStore(database)
-            filled(store, pool)
+            fill(store, pool)
             connection = database.connection
             compare(connection, pool)
             embed = _embed(database, model)

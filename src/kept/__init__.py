@@ -38,7 +38,7 @@ _HOMES = {
     "open_providers": "kept.providers.manager:open_providers",
     "sanitize_context": "kept.security.fence:sanitize_context",
 }
-"""Public name → `module:name`; some are called otherwise inside, where their folder says the rest."""
+"""Public name → `module:name`; some have a shorter name inside, where the package gives the context."""
 
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one table serves both the names and their lazy homes

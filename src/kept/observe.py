@@ -84,7 +84,7 @@ class AppLog:
         _used.set(self)
 
     def close(self) -> None:
-        """Stop logging for this app; the log of the last open app takes records until another app is opened."""
+        """Stop logging for this app; later records go to the log that closed last, until another app is opened."""
         if self not in _open:
             return
         _open.remove(self)

@@ -12,10 +12,10 @@ from kept.context.summarising import Compressor
 from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from kept.testing.context_contract import (
     ContextEngineContract,
+    as_stored,
     check_outcome,
     context_after,
-    prepared,
-    stored,
+    prepare_engine,
 )
 
 ENGINES = [Compressor, Lossless]
@@ -64,8 +64,8 @@ any_list = st.lists(any_message(), max_size=40)
 @settings(max_examples=150, deadline=None)
 def test_any_list_gives_a_valid_result_or_comes_back_unchanged(make, messages, force, window) -> None:
     """Whatever is given: valid, not longer, pairs intact, last user message kept, nothing lost."""
-    rows = stored(messages)
-    engine = prepared(make(), rows, context_length=window, overhead_tokens=100)
+    rows = as_stored(messages)
+    engine = prepare_engine(make(), rows, context_length=window, overhead_tokens=100)
 
     outcome = engine.compress(rows, force=force)
 
@@ -77,8 +77,8 @@ def test_any_list_gives_a_valid_result_or_comes_back_unchanged(make, messages, f
 @settings(max_examples=80, deadline=None)
 def test_compacting_comes_to_rest(make, messages) -> None:
     """Repeated compaction reaches a context that it leaves alone, and never grows it."""
-    rows = stored(messages)
-    engine = prepared(make(), rows, context_length=8_000, overhead_tokens=100)
+    rows = as_stored(messages)
+    engine = prepare_engine(make(), rows, context_length=8_000, overhead_tokens=100)
     before = engine.measure(rows).total_of(request_messages(rows))
     for _ in range(6):
         outcome = engine.compress(rows)

@@ -88,11 +88,11 @@ def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
     status = {each.name: each for each in manager.status()}
     assert recalled == "known"
     assert all(isinstance(answer, dict) for answer in answers)
-    assert healthy.told("sync_turn")
-    assert healthy.told("on_memory_write")
-    assert healthy.told("on_delegation")
-    assert healthy.told("on_session_end")
-    assert healthy.told("shutdown")
+    assert healthy.calls_of("sync_turn")
+    assert healthy.calls_of("on_memory_write")
+    assert healthy.calls_of("on_delegation")
+    assert healthy.calls_of("on_session_end")
+    assert healthy.calls_of("shutdown")
     assert "raised" in (status["broken"].health.last_error or "")
     assert status["healthy"].health.last_error is None
 
@@ -110,7 +110,7 @@ def test_a_hang_in_any_hook_delays_by_its_time_out_at_most(bench, released, hook
     _, recalled, _ = a_whole_life(bench, hanging, healthy)
 
     assert recalled == "known"
-    assert healthy.told("sync_turn")
+    assert healthy.calls_of("sync_turn")
     assert time.monotonic() - begun < 45
 
 
@@ -208,8 +208,8 @@ def test_a_provider_that_cannot_start_is_said_loudly_and_loses_nothing(bench):
     assert len(bench.outbox.items()) == 1
     up = RecordingProvider()
     bench.manager(up, session_id="s2")
-    eventually(lambda: up.told("sync_turn"))
-    assert up.told("sync_turn")[0].keywords["session_id"] == "s1"
+    eventually(lambda: up.calls_of("sync_turn"))
+    assert up.calls_of("sync_turn")[0].keywords["session_id"] == "s1"
 
 
 def test_an_unavailable_provider_is_not_initialised(bench):
@@ -218,7 +218,7 @@ def test_an_unavailable_provider_is_not_initialised(bench):
     provider.available = False
     manager = bench.manager(provider)
 
-    assert provider.told("initialize") == []
+    assert provider.calls_of("initialize") == []
     assert "not available" in manager.status()[0].problem
     assert manager.tools() == []
 
@@ -232,8 +232,8 @@ def test_failed_deliveries_are_tried_again_in_order(bench):
     for key in ("1", "2"):
         bench.settle(manager, FinishedTurn(session_id="s1", key=key, user=key, assistant="a"))
 
-    eventually(lambda: len(provider.told("sync_turn")) == 2)
-    assert [call.args[0] for call in provider.told("sync_turn")] == ["1", "2"]
+    eventually(lambda: len(provider.calls_of("sync_turn")) == 2)
+    assert [call.args[0] for call in provider.calls_of("sync_turn")] == ["1", "2"]
     eventually(lambda: bench.outbox.items() == [])
 
 

@@ -72,7 +72,7 @@ def test_secrets_never_reach_the_disk(store):
     assert "Tr0ub4dor" not in "".join(json.dumps(line) for line in store.transfer.export(raw=True))
 
 
-def filled(store):
+def fill(store):
     for number in range(30):
         name = SessionId(f"other{number}")
         store.create(Session(name, "cli", 1.0))
@@ -101,7 +101,7 @@ def filled(store):
 
 def test_a_forgotten_session_leaves_no_byte(store):
     """After forget neither the words, nor pieces of them, nor images, prompts or notes are in any file."""
-    name = filled(store)
+    name = fill(store)
     assert b"quixotopia" in raw(store)
 
     report = store.forgetting.carry_out(store.forgetting.plan_sessions([name]))
@@ -119,7 +119,7 @@ def test_a_forgotten_session_leaves_no_byte(store):
 
 def test_search_results_elsewhere_are_blanked(store):
     """What another session was shown of a forgotten one goes too: the tool's answer and the text that was sent."""
-    name = filled(store)
+    name = fill(store)
     tool = session_search(lambda: store, store.file.settings, clock=SystemClock())
     answer = json.dumps(tool.call({"query": "Quixotopia harvest"}, ToolContext()))
     assert "Blumberwort" in answer
@@ -140,7 +140,7 @@ def test_search_results_elsewhere_are_blanked(store):
 
 def test_forgetting_words_takes_the_messages_that_hold_them(store):
     """Forgetting by words removes those messages, their titles' words and the summaries made since, nothing else."""
-    name = filled(store)
+    name = fill(store)
     store.append(name, [NewMessage(Message(Role.USER, "unrelated parsnips"), 9.0, Origin.PERSON)])
     store.append(name, [NewMessage(Message(Role.USER, "so far: Quixotopia"), 9.0, Origin.SYNTHETIC)])
 
@@ -175,7 +175,7 @@ def test_an_import_does_not_bring_back_what_was_forgotten(store):
 
 def test_a_reader_keeps_the_log_until_the_next_open(store, tmp_path):
     """While someone reads, the bytes may stay in the log; it is said, and the next open finishes it."""
-    name = filled(store)
+    name = fill(store)
     reader = open_state(tmp_path / "state.db")
     reader.connection.execute("BEGIN")
     reader.connection.execute("SELECT count(*) FROM messages").fetchall()

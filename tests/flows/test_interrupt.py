@@ -35,11 +35,11 @@ class Recorder(MemoryProvider):
         with (self.home / "told.jsonl").open("a") as file:
             file.write(json.dumps([hook, *said]) + chr(10))
     def prefetch(self, query, *, session_id=""):
-        self.told("prefetch", query)
+        self.calls_of("prefetch", query)
         if "slow recall" in query: time.sleep(90)
         return "Anna drinks oolong"
-    def queue_prefetch(self, query, *, session_id=""): self.told("queue_prefetch", query)
-    def sync_turn(self, user, assistant, *, session_id="", messages=()): self.told("sync_turn", user, assistant)
+    def queue_prefetch(self, query, *, session_id=""): self.calls_of("queue_prefetch", query)
+    def sync_turn(self, user, assistant, *, session_id="", messages=()): self.calls_of("sync_turn", user, assistant)
 """
 IN_TERMINAL = """
 import fcntl, runpy, termios

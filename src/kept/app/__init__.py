@@ -1,4 +1,4 @@
-"""The open app: settings, parts and lifetimes of one home."""
+"""The open app: settings, components and lifetimes of one home."""
 
 from kept.app.caller import Caller, Scope
 from kept.app.root import App, open_app

@@ -1,6 +1,6 @@
-"""Building an agent: the parts of a conversation, put together from the open app."""
+"""Builds agents from the components of the open app."""
 
-from __future__ import annotations  # most of what is named here is loaded only when an agent is built
+from __future__ import annotations  # most of these types are imported only when an agent is built
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from kept.sessions.ports import Sessions
 
 SKILL_FITS = 0.5
-"""The least share of a question's words that a skill's description must hold to be named."""
+"""A skill is suggested if its description contains at least this share of the question's words."""
 SKILL_WORDS = 2
-"""The fewest words that it must hold: one alone is in many questions that mean something else."""
+"""The minimum number of shared words: a single one occurs in many unrelated questions."""
 
 
 @dataclass(slots=True)
 class AgentEvents:
-    """Where the events of one agent go; each gets the session that the agent is in."""
+    """Reports the events of one agent to its sink and adds the current session to each."""
 
     sink: EventSink
     agent: Agent | None = None
@@ -58,7 +58,7 @@ class AgentBuilder:
         self._closes_managers = False
 
     def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
-        """Open a conversation; the model is the one asked for, the configured one, or none."""
+        """Open a conversation with the named model, the configured one, or none."""
         from kept.agent.agent import Agent
 
         opening = replace(opening, user_id=self._space.user)
@@ -74,13 +74,13 @@ class AgentBuilder:
 
         stop_listening = self._space.listeners.add(record_write)
 
-        def let_go() -> None:
+        def close_parts() -> None:
             stop_listening()
             if providers is not None:
                 providers.close()
                 self._managers.discard(providers)
 
-        agent.when_closed = let_go
+        agent.when_closed = close_parts
         return agent
 
     def _close_managers(self) -> None:
@@ -88,7 +88,7 @@ class AgentBuilder:
             manager.close()
 
     def use_model(self, agent: Agent, model_name: str) -> None:
-        """Let a conversation go on with another model, and all that depends on it."""
+        """Change the model of a conversation, and every component that depends on it."""
         events = AgentEvents(agent.parts.sink, agent)
         model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if agent.opening.incognito else self._space.sessions_or_none()
@@ -115,11 +115,11 @@ class AgentBuilder:
         from kept.llm.tokens import cost_of
 
         settings = self._app.settings
-        gauge, told = Gauge(), events.report_side_task
-        engine = self.engine(model, sessions, count=gauge.count, told=told) if model is not None else None
-        core = [*self._space.core_tools(told), *self._delegation(lambda: parts, opening, told)]
+        gauge, sink = Gauge(), events.report_side_task
+        engine = self.engine(model, sessions, count=gauge.count, sink=sink) if model is not None else None
+        core = [*self._space.core_tools(sink), *self._delegation(lambda: parts, opening, sink)]
         box = build_toolbox(
-            core, self._brought(opening, model, providers, engine), self._app.toolsets(opening.platform)
+            core, self._collect_tools(opening, model, providers, engine), self._app.toolsets(opening.platform)
         )
         memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
@@ -137,7 +137,7 @@ class AgentBuilder:
             assistant=Assistant(
                 self._space.memory,
                 self._space.approvals,
-                look_up=self._looked_up(sessions),
+                look_up=self._make_lookup(sessions),
                 suggest=self._skill_hint,
                 writes=not opening.incognito,
             ),
@@ -151,42 +151,42 @@ class AgentBuilder:
             catalogue=lambda: self._space.skill_tools.catalogue(frozenset(box.tools)),
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._space.skill_tools if settings.skills.enabled else None,
-            reviewer=self._app.models.task_model("review", model, sink=told) if model is not None else None,
-            titler=self._titler(model, told),
+            reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
+            titler=self._titler(model, sink),
             review_tokens_today=lambda: self._review_tokens(sessions),
         )
         return parts
 
-    def _brought(
+    def _collect_tools(
         self,
         opening: Opening,
         model: ChatModel | None,
         *parts: OffersTools | None,
     ) -> list[Tool]:
-        """Return the tools that providers, the engine and MCP servers bring, in this order."""
+        """Return the tools of providers, of the engine and of MCP servers, in this order."""
         toolsets = self._app.toolsets(opening.platform)
-        brought = [tool for part in parts if part is not None for tool in part.tools()]
+        offered = [tool for part in parts if part is not None for tool in part.tools()]
         may_serve = model is not None and (toolsets is None or "mcp" in toolsets)
-        return [*brought, *(self._app.mcp_tools() if may_serve else ())]
+        return [*offered, *(self._app.mcp_tools() if may_serve else ())]
 
-    def _delegation(self, parts: Callable[[], Parts], opening: Opening, told: EventSink) -> list[Tool]:
+    def _delegation(self, parts: Callable[[], Parts], opening: Opening, sink: EventSink) -> list[Tool]:
         from kept.agent.delegate import Delegation
         from kept.agent.parts import Gauge
 
-        def of_child(box: Toolbox) -> Parts:
+        def build_child_parts(box: Toolbox) -> Parts:
             mine, gauge = parts(), Gauge()
             sessions = self._space.sessions_or_none()
-            engine = self.engine(mine.model, sessions, count=gauge.count, told=told) if mine.model else None
+            engine = self.engine(mine.model, sessions, count=gauge.count, sink=sink) if mine.model else None
             return replace(
                 mine, toolbox=box, providers=None, memory=None, engine=engine, gauge=gauge, sink=ignore
             )  # fmt: skip
 
-        def done(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
+        def queue_result(task: str, result: str, child: SessionId, parent: SessionId | None) -> None:
             manager = parts().providers
             if manager is not None:
                 manager.writes.queue_delegation(task, result, session_id=parent or "", child_session_id=child)
 
-        return [Delegation(of_child, lambda: parts().toolbox, done, opening.approve).tool()]
+        return [Delegation(build_child_parts, lambda: parts().toolbox, queue_result, opening.approve).tool()]
 
     def engine(
         self,
@@ -194,19 +194,19 @@ class AgentBuilder:
         sessions: Sessions | None,
         *,
         count: Callable[..., int],
-        told: EventSink | None = None,
+        sink: EventSink | None = None,
     ) -> ContextEngine:
-        """Return the configured context engine; one that cannot be used is said loudly."""
+        """Return the configured context engine; warn if it cannot be used and another one replaces it."""
         from kept.agent.offload import is_cancelled
         from kept.context.engine import Setup
         from kept.context.engines import choose_engine
         from kept.context.window import Window
         from kept.security.secrets import redact
 
-        told = told or self._space.listeners
+        sink = sink or self._space.listeners
         found = choose_engine(self._app.settings.context.engine, home=self._app.home.path)
         if found.warning:
-            told(Warned(found.warning, "`kept context list` shows the engines"))
+            sink(Warned(found.warning, "`kept context list` shows the engines"))
         found.engine.prepare(
             Setup(
                 window=Window(model.context_length),
@@ -214,7 +214,7 @@ class AgentBuilder:
                 clock=self._app.clock,
                 redact=redact,
                 settings=self._app.settings.compression,
-                model=self._app.models.auxiliary("compression", model, sink=told),
+                model=self._app.models.auxiliary("compression", model, sink=sink),
                 nodes=sessions,
                 originals=sessions.messages_by_id if sessions else None,
                 deadline_seconds=self._app.settings.auxiliary.compression.timeout,
@@ -259,7 +259,7 @@ class AgentBuilder:
         )
         if manager is not None:
             self._managers.add(manager)
-            if not self._closes_managers:  # only now, so that they are closed before what they write to
+            if not self._closes_managers:  # registered after the database was opened, so that managers close before it
                 self._closes_managers = True
                 self._app.on_close(self._close_managers)
         return manager
@@ -274,20 +274,20 @@ class AgentBuilder:
         if manager is None:
             return []
 
-        def started(tool: Tool) -> Tool:
+        def start_before_call(tool: Tool) -> Tool:
             def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
                 manager.start_for_tools(context.session_id or "")
                 return tool.call(arguments, context)
 
             return replace(tool, call=call)
 
-        return [started(tool) for tool in manager.tools()]
+        return [start_before_call(tool) for tool in manager.tools()]
 
-    def _titler(self, model: ChatModel | None, told: EventSink) -> Completes | None:
-        """Return who names sessions; without a model set aside for it their first words do, which cost nothing."""
+    def _titler(self, model: ChatModel | None, sink: EventSink) -> Completes | None:
+        """Return the model that names sessions; without a dedicated one, None: the first words are a free title."""
         models = self._app.models
         is_set = model is not None and models.task_model("title", model) is not None
-        return models.auxiliary("title", model, sink=told) if is_set else None
+        return models.auxiliary("title", model, sink=sink) if is_set else None
 
     def _review_tokens(self, sessions: Sessions | None) -> int:
         today = self._app.clock.now().strftime("%Y-%m-%d")
@@ -295,7 +295,7 @@ class AgentBuilder:
         return sum(row.usage.prompt_tokens + row.usage.output_tokens for row in rows if row.task == "review")
 
     def _skill_hint(self, question: str) -> str:
-        """Return the skill that plainly fits what was asked, in one line."""
+        """Return one line that suggests a skill which clearly matches the question; empty if none does."""
         from kept.agent.assistant import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
@@ -310,7 +310,7 @@ class AgentBuilder:
             return ""
         return f"A skill fits: /{best.name} — {best.description}"
 
-    def _looked_up(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
+    def _make_lookup(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
         from kept.agent.assistant import look_up
 
         return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None

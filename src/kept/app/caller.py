@@ -1,4 +1,4 @@
-"""A caller: who asks for an operation, in which session, and where the events of it go."""
+"""A caller: the user and session of an operation, its scopes, and the sink of its events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scope(StrEnum):
     """What a caller may do."""
 
     READ = "read"
-    """Look at what belongs to the user."""
+    """Read the user's data."""
     WRITE = "write"
     """Change it."""
     ADMIN = "admin"
@@ -49,7 +49,7 @@ USER_SCOPES = frozenset({Scope.READ, Scope.WRITE})
 class Caller:
     """One user of an open app. Every operation takes one, and reaches data only through it.
 
-    Used as a context manager, its sink hears the user's events until the end of the block.
+    As a context manager it passes the user's events to its sink until the end of the block.
     """
 
     app: App
@@ -61,7 +61,7 @@ class Caller:
 
     @property
     def user(self) -> UserId:
-        """Return whose data this caller reaches."""
+        """Return the user whose data this caller can use."""
         return self.space.user
 
     @property
@@ -82,7 +82,7 @@ class Caller:
         return Caller(self.app, self.app.space(user), None, self.sink, self.scopes)
 
     def listen(self, sink: EventSink) -> Callable[[], None]:
-        """Let `sink` hear the events of the user, or of the caller's session; call what is returned to stop that."""
+        """Pass the events of the user, or of the caller's session, to `sink`; return the function that stops it."""
         return self.space.listeners.add(sink, session_id=self.session_id)
 
     def __enter__(self) -> Self:
@@ -125,7 +125,7 @@ class UserSpace:
 
     @cached_property
     def approvals(self) -> Approvals:
-        """Memory writes that wait for a person."""
+        """Memory writes that wait for approval."""
         from kept.memory.approval import Approvals
 
         return Approvals(self.home.pending / "memory", self.memory)
@@ -185,7 +185,7 @@ class UserSpace:
         return Audit(self.app.database, user=self.user, clock=self.app.clock)
 
     def tools(self) -> dict[str, Tool]:
-        """Return every tool that the agent has here, by name, in a fixed order."""
+        """Return all tools of the agent by name, in a fixed order."""
         from kept.agent.toolbox import build_toolbox
 
         toolsets = self.app.toolsets("cli")
@@ -193,21 +193,21 @@ class UserSpace:
         return dict(build_toolbox(self.core_tools(), plugins, toolsets).tools)
 
     def core_tools(self, sink: EventSink | None = None) -> list[Tool]:
-        """Return the tools that kept itself brings, in the order in which models see them.
+        """Return the built-in tools, in the order in which models see them.
 
-        `sink` hears of the model calls that a tool makes; without one, everyone who listens to this user does.
+        `sink` receives the events of model calls that a tool makes; the default is all sinks of this user.
         """
         from kept.agent.toolbox import TodoList
         from kept.agent.workspace import Workspace
         from kept.memory.tool import MemoryTool
         from kept.sessions.tool import session_search
 
-        app, told = self.app, sink or self.listeners
+        app, sink = self.app, sink or self.listeners
         search = session_search(
             lambda: self.sessions,
             app.settings.sessions,
             clock=app.clock,
-            auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(sink=told), sink=told),
+            auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(sink=sink), sink=sink),
         )
         return [
             MemoryTool(self.memory, self.approvals).tool(),
@@ -225,8 +225,8 @@ class UserSpace:
         return AgentBuilder(self)
 
     def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
-        """Open a conversation; the model is the one asked for, the configured one, or none.
+        """Open a conversation with the named model, the configured one, or none.
 
-        Its events go to `sink`, or to everyone who listens to this user.
+        Its events go to `sink`; the default is all sinks of this user.
         """
         return self.agents.agent(opening, model_name=model_name, sink=sink)

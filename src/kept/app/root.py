@@ -51,7 +51,7 @@ class App:
         self.environ = environ
         self.clock = clock
         self.sink = sink
-        """Hears what concerns the home as a whole, and the owner's events."""
+        """Receives the events of the home as a whole, and those of the owner."""
         self.folder = Path.cwd()
         self._closing = ExitStack()
         self._spaces: dict[UserId, UserSpace] = {}
@@ -60,7 +60,7 @@ class App:
 
     @property
     def owner(self) -> UserSpace:
-        """The space of the person whose home this is."""
+        """The space of the owner."""
         return self.space(OWNER)
 
     def space(self, user: UserId) -> UserSpace:
@@ -90,7 +90,7 @@ class App:
         return Caller(self, self.space(user), session_id, sink, granted)
 
     def report(self, event: Event, /) -> None:
-        """Hand an event to the sink of this moment: a chat replaces it by its screen."""
+        """Pass an event to the current sink, which a chat replaces by its screen."""
         self.sink(event)
 
     @cached_property
@@ -103,7 +103,7 @@ class App:
         return database
 
     def open_sessions(self, user: UserId, sink: EventSink) -> Sessions:
-        """Open the conversations of one user; what concerns them alone is reported to `sink`."""
+        """Open the conversations of one user; events of this user alone go to `sink`."""
         return self._session_store.for_user(user, sink=sink)
 
     @cached_property
@@ -113,7 +113,7 @@ class App:
         return sessions
 
     def sessions_of(self, profile: str) -> Sessions | None:
-        """Return the owner's conversations in a profile, opened for reading; None where none was ever stored."""
+        """Return the owner's conversations in a profile, opened for reading; None if nothing was ever stored."""
         from kept.storage.sqlite import open_state
 
         home = find_home(str(self.home.root), profile, {})
@@ -142,7 +142,7 @@ class App:
 
     @cached_property
     def models(self) -> Models:
-        """The models that the settings, keys and local servers offer."""
+        """The models available through settings, keys and local servers."""
         from kept.llm.models import Configured, Models
         from kept.prompt.tiers import apply_cache_markers
 
@@ -168,7 +168,7 @@ class App:
         return own if isinstance(own, list) else self.settings.toolsets
 
     def log_to(self, app_log: AppLog) -> None:
-        """Write the records of work with this app to `app_log`, and close it with the app."""
+        """Use `app_log` for this app, and close it with the app."""
         self._log = app_log
         self._closing.callback(app_log.close)
 
@@ -177,7 +177,7 @@ class App:
         self._closing.callback(close)
 
     def close(self) -> None:
-        """Close what was opened, the newest first."""
+        """Close everything that was opened, in reverse order."""
         self._closing.close()
 
 
@@ -190,7 +190,7 @@ def open_app(
     sink: EventSink = ignore,
     debug: bool = False,
 ) -> App:
-    """Open the app on the home that is named, by argument, `$KEPT_HOME` or default."""
+    """Open the app on the home given by the argument, `$KEPT_HOME` or the default."""
     variables = os.environ if environ is None else environ
     place = find_home(home, profile, variables)
     app_log = open_log(place.logs, debug=debug)
@@ -204,40 +204,40 @@ def open_app(
     return app
 
 
-USUAL_MODEL = "text-embedding-3-small"
+DEFAULT_EMBEDDING_MODEL = "text-embedding-3-small"
 _OPENAI = "https://api.openai.com/v1"
 
 
 def open_semantic_search(app: App, database: Database) -> SemanticSearch | None:
-    """Return what searches `database` by meaning, None while vectors are off; no model is loaded yet."""
+    """Return the semantic search over `database`, None while vectors are off; the model is loaded on first use."""
     settings = app.settings.sessions.embeddings
     if settings.provider == "off":
         return None
     from kept.sessions.sqlite.semantic import SemanticSearch
 
-    def served(timeout: float) -> Embeds:
+    def open_served_model(timeout: float) -> Embeds:
         from kept.llm.openai import OpenAIEmbeddings
 
         if find_spec("numpy") is None:
-            raise UsageError("vectors are compared with numpy", "run: pip install 'kept[vectors]'")
+            raise UsageError("semantic search needs numpy", "run: pip install 'kept[vectors]'")
         endpoint = _endpoint(app, settings)
-        model = settings.model or _usual(endpoint)
+        model = settings.model or _default_model(endpoint)
         return OpenAIEmbeddings(
             endpoint, model, timeout_seconds=timeout, dimensions=settings.dimensions, batch=settings.batch
         )
 
-    def local() -> Embeds:
+    def open_local_model() -> Embeds:
         from kept.sessions.embedding.local import local_model
 
         return local_model(settings.model, app.environ)
 
     if settings.provider == "local":
-        return SemanticSearch(database, settings, model=local, sink=app.report)
+        return SemanticSearch(database, settings, model=open_local_model, sink=app.report)
     return SemanticSearch(
         database,
         settings,
-        model=lambda: served(settings.timeout),
-        question=lambda: served(settings.query_timeout),
+        model=lambda: open_served_model(settings.timeout),
+        question=lambda: open_served_model(settings.query_timeout),
         sink=app.report,
     )
 
@@ -257,13 +257,13 @@ def _endpoint(app: App, settings: EmbeddingSettings) -> Endpoint:
     return endpoint
 
 
-def _usual(endpoint: Endpoint) -> str:
+def _default_model(endpoint: Endpoint) -> str:
     if endpoint.host != "api.openai.com":
         raise UsageError(
-            f"which model of {endpoint.shown_url} makes the vectors is not set",
+            f"no embedding model is set for {endpoint.shown_url}",
             "run: kept config set sessions.embeddings.model NAME",
         )
-    return USUAL_MODEL
+    return DEFAULT_EMBEDDING_MODEL
 
 
 _REPAIR = "run `kept sessions repair`: the damaged file is set aside and every readable row is copied to a new one"

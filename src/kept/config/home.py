@@ -1,4 +1,4 @@
-"""The home folder: where everything that belongs to one profile lives, with a folder for each further user."""
+"""The home folder: the paths of one profile, with a folder for each user other than the owner."""
 
 import hashlib
 import re
@@ -22,7 +22,7 @@ _ENDS_IN_HASH = re.compile(rf"-[0-9a-f]{{{_HASH_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder of one profile under its root, as one user sees it; every path is derived when asked for.
+    """The folder of one profile under its root, as one user sees it; every path is computed on access.
 
     Settings, secrets, plugins, logs and the database belong to the profile. Pages, pending writes, skills and
     input history belong to the user: the owner's are in the profile's folder, another user's in `users/<id>`.
@@ -73,12 +73,12 @@ class Home:
 
     @property
     def plugins(self) -> Path:
-        """Return the folder of a person's own plugins."""
+        """Return the folder of the owner's plugins."""
         return self.path / "plugins"
 
     @property
     def chat_history(self) -> Path:
-        """Return the file of what was typed in chats, for the arrow keys."""
+        """Return the file with the input history of chats."""
         return self.own / "chat_history"
 
     @property
@@ -98,7 +98,7 @@ class Home:
 
     @property
     def is_shared(self) -> bool:
-        """Whether another agent keeps its database here; its files are then read, never written."""
+        """Whether another agent has its database here; its files are then read, never written."""
         return (self.path / "kept.yaml").exists() or _is_foreign(self.path / "state.db")
 
     @property
@@ -113,17 +113,17 @@ class Home:
 
     @property
     def foreign_config_file(self) -> Path | None:
-        """Return another agent's settings file, which is read where it helps."""
+        """Return another agent's settings file, from which shared settings are read."""
         theirs = self.path / "config.yaml"
         return theirs if self.is_shared and theirs.exists() else None
 
     def create(self) -> None:
-        """Make the folder, private to the person."""
+        """Create the folder with mode 0700."""
         make_folder(self.path)
 
 
 def _is_foreign(database: Path) -> bool:
-    """Whether an SQLite file has content and not our mark; read off its header, without opening it."""
+    """Whether an SQLite file has content but not our application id; reads the header without opening the database."""
     try:
         with database.open("rb") as file:
             header = file.read(100)
@@ -145,7 +145,7 @@ def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str])
     except RuntimeError as error:
         raise UsageError(f"cannot find the folder {chosen!r}: {error}", "give a full path with --home") from error
     name = profile or environ.get("KEPT_PROFILE") or active_profile(root)
-    home = Home(root, checked_profile(name))
+    home = Home(root, check_profile_name(name))
     if home.profile != DEFAULT_PROFILE and not home.path.is_dir():
         raise NotFound(
             f"there is no profile {name!r}",
@@ -154,7 +154,7 @@ def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str])
     return home
 
 
-def checked_profile(name: str) -> str:
+def check_profile_name(name: str) -> str:
     """Return `name` if it can name a profile."""
     if not _PROFILE_NAME.fullmatch(name):
         raise UsageError(

@@ -22,11 +22,11 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Curated memory: the two pages."""
     sessions: SessionSettings = field(default_factory=SessionSettings)
-    """Past conversations: how they are kept and shown."""
+    """Past conversations: how they are stored and shown."""
     skills: SkillSettings = field(default_factory=SkillSettings)
     """Procedures: where they are found and how they are shown."""
     curator: CuratorSettings = field(default_factory=CuratorSettings)
-    """Tidying of skills that are not used."""
+    """Archiving of unused skills."""
     providers: ProviderSettings = field(default_factory=ProviderSettings)
     """External memories: time-outs, budgets, the outbox."""
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -34,13 +34,13 @@ class Settings:
     auxiliary: AuxiliarySettings = field(default_factory=AuxiliarySettings)
     """Cheaper models for auxiliary tasks."""
     prompt_caching: PromptCachingSettings = field(default_factory=PromptCachingSettings)
-    """Cache markers for endpoints that want them."""
+    """Cache markers for endpoints that use them."""
     context: ContextSettings = field(default_factory=ContextSettings)
     """The engine that keeps a conversation within the window."""
     compression: CompressionSettings = field(default_factory=CompressionSettings)
     """When and how a conversation is compacted."""
     limits: LimitSettings = field(default_factory=LimitSettings)
-    """Where a turn ends by itself."""
+    """Limits that end a turn."""
     review: ReviewSettings = field(default_factory=ReviewSettings)
     """The background review."""
     display: DisplaySettings = field(default_factory=DisplaySettings)

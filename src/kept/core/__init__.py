@@ -1,1 +1,1 @@
-"""Values, events, errors and ports: what every other folder speaks in."""
+"""Values, events, errors and ports: the vocabulary of every other package."""

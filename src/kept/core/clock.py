@@ -1,4 +1,4 @@
-"""The system clock, and timestamps as programs and people write them."""
+"""Clocks, and timestamps as programs and people write them."""
 
 import math
 from dataclasses import dataclass
@@ -68,17 +68,17 @@ def _parse_words(text: str, now: float) -> float | None:
 
 @dataclass(slots=True)
 class FixedClock:
-    """A clock that stands still until it is moved."""
+    """A clock for tests, which only `forward` and `step` move."""
 
     moment: datetime = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
     step: timedelta = timedelta()
-    """How far it moves by itself each time it is asked: with some, no two moments are the same."""
+    """How far each call of `now` moves it; a positive step makes all readings different."""
 
     def now(self) -> datetime:
-        """Return the moment it stands at."""
+        """Return the current time of this clock."""
         self.moment += self.step
         return self.moment
 
     def forward(self, **span: float) -> None:
-        """Move on by `span`, named as `timedelta` names it: `days=3`."""
+        """Move the clock forward; the arguments are those of `timedelta`, like `days=3`."""
         self.moment += timedelta(**span)

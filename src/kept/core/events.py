@@ -1,4 +1,4 @@
-"""What happens while kept works: one closed union of events, and who hears them."""
+"""Events: one closed union of what kept reports while it works, and the sinks that receive them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """What every event carries: whose it is, and the session it happened in, None when it belongs to no session."""
+    """Fields of every event: its user, and its session, or None if it belongs to no session."""
 
     user_id: UserId = OWNER
     session_id: SessionId | None = None
@@ -136,7 +136,7 @@ def ignore(event: Event, /) -> None:
 class Listeners:
     """The sinks of one user's callers. An event of a session reaches only the sinks that listen to that session.
 
-    A sink added without a session hears everything of the user; an event without a session reaches all sinks.
+    A sink added without a session receives all events of the user; an event without a session reaches all sinks.
     """
 
     def __init__(self, user: UserId = OWNER) -> None:
@@ -144,17 +144,17 @@ class Listeners:
         self._sinks: list[tuple[Callable[[Event], None], SessionId | None]] = []
 
     def __call__(self, event: Event, /) -> None:
-        """Mark the event as this user's and hand it to everyone who listens."""
-        told = event if event.user_id == self._user else replace(event, user_id=self._user)
+        """Set the user of the event and pass it to every matching sink."""
+        marked = event if event.user_id == self._user else replace(event, user_id=self._user)
         for sink, session_id in tuple(self._sinks):
-            if session_id is None or told.session_id in {None, session_id}:
-                sink(told)
+            if session_id is None or marked.session_id in {None, session_id}:
+                sink(marked)
 
     def __len__(self) -> int:
         return len(self._sinks)
 
     def add(self, sink: Callable[[Event], None], *, session_id: SessionId | None = None) -> Callable[[], None]:
-        """Let `sink` hear events from now on; call what is returned to stop that."""
+        """Add a sink and return the function that removes it."""
         entry = (sink, session_id)
         self._sinks.append(entry)
 

@@ -1,4 +1,4 @@
-"""Identifiers, and how new ones are made."""
+"""Identifiers and their generation."""
 
 import os
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ LedgerId = NewType("LedgerId", int)
 UserId = NewType("UserId", str)
 
 OWNER = UserId("owner")
-"""The owner of the home; other users exist only behind the gateway."""
+"""The user who owns the home."""
 
 
 def random_hex(count: int) -> str:

@@ -43,7 +43,7 @@ class UnitOfWork(Protocol):
 
 
 class Database(Protocol):
-    """A database that a tier keeps rows in, without knowing its driver."""
+    """A database that a tier stores rows in, without knowing its driver."""
 
     def reading(self) -> AbstractContextManager[UnitOfWork]:
         """Open a unit of work for reads."""
@@ -102,10 +102,10 @@ class OffersTools(Protocol):
 
 
 class SessionStore(Protocol):
-    """Keeps every conversation and finds it again. SQLite now, PostgreSQL behind the same port.
+    """Stores conversations and searches them. SQLite implements it; PostgreSQL can.
 
     A store is opened for one user. Ids of another user's sessions and messages are unknown to it.
-    Every method is one transaction unless a `unit` is handed in. `messages` and `context` never
+    Every method is one transaction unless a `unit` is passed. `messages` and `context` never
     return rewound messages. Unknown ids raise NotFound.
     """
 
@@ -134,7 +134,7 @@ class SessionStore(Protocol):
         ...
 
     def context(self, session_id: SessionId) -> list[StoredMessage]:
-        """Return what the model would be sent: active messages, carried ones of the parent included."""
+        """Return the messages that the model would receive: active ones, with those carried over from the parent."""
         ...
 
     def system_prompt(self, session_id: SessionId) -> str | None:
@@ -191,11 +191,11 @@ class SessionStore(Protocol):
         ...
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
-        """Keep a small fact with the session (cool-downs, counters, calibration)."""
+        """Store a small value with the session (cooldowns, counters, calibration)."""
         ...
 
     def read_note(self, session_id: SessionId, key: str) -> JSON:
-        """Return what `note` kept, or None."""
+        """Return a value stored by `note`, or None."""
         ...
 
     def lease(self, name: str, *, holder: str, seconds: float) -> bool:

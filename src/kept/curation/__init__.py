@@ -1,1 +1,1 @@
-"""What looks after memory and skills over time: the curator, consolidation, their reports."""
+"""Maintenance of skills over time: the curator, backups and consolidation."""

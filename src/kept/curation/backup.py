@@ -130,7 +130,7 @@ class Backups:
 
 
 def _vacate(editor: SkillEditor, name: str, folder: Path) -> None:
-    """Empty the folder that a skill was moved to since the backup; its versions keep the bytes."""
+    """Empty the folder to which a skill was moved after the backup; the version log still has its bytes."""
     editor.place_files(name, folder, files={}, author=Author("rollback"), action="rollback")
 
 

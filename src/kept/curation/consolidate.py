@@ -46,7 +46,7 @@ class Plan:
     """Proposals that failed a check, with the reason."""
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the plan as programs get it: names and reasons, without the texts."""
+        """Return the plan as JSON: names and reasons, without the texts."""
         merges: list[JSON] = [
             {"into": one.into, "from": list(one.sources), "reason": one.reason} for one in self.merges
         ]

@@ -1,4 +1,4 @@
-"""Writes that wait for a person: which ones wait, how they are staged, approved, rejected, and expire."""
+"""Writes that wait for approval: staging, approving, rejecting and expiring them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One write that waits: what it would do, who asked for it, and why it waits."""
+    """One waiting write: its edits, its author, and the reason why it waits."""
 
     id: str
     created: float
@@ -62,7 +62,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A write that a person turned down."""
+    """A write that a person rejected."""
 
     pending: Pending
 
@@ -81,7 +81,7 @@ class Approvals:
     def stage(
         self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
     ) -> Pending:
-        """Keep a write until a person decides; the same write waits only once."""
+        """Store a write until a person decides; an identical one is stored only once."""
         for waiting in self.waiting():
             if waiting.target is target and waiting.edits == tuple(edits):
                 return waiting
@@ -139,7 +139,7 @@ class Approvals:
         return outcome
 
     def reject(self, pending_id: str) -> Rejected | Refused:
-        """Turn a write down and move its text to the archive; it waits until that worked."""
+        """Reject a write and move its text to the archive; if that fails, it keeps waiting."""
         pending = self.find(pending_id)
         return self._archive(pending, "rejected") or Rejected(pending)
 
@@ -208,10 +208,10 @@ class Held:
 def write_memory(
     store: MemoryStore, approvals: Approvals, request: WriteRequest, author: Author
 ) -> Written | Staged | Held | Refused:
-    """Apply edits, or stage them where the settings or the scanner want a person to decide.
+    """Apply edits, or stage them if the settings or the scanner require a person's decision.
 
-    The tool of the agent and every surface that writes for somebody who cannot be asked call this. A person at a
-    terminal is asked instead: there `store.apply` is enough, because its refusal says that the text is held.
+    Called by the agent's tool and by surfaces that cannot ask a person. A terminal asks the person directly: there
+    `store.apply` is enough, because its refusal says that the text is held.
     """
     waits = _needs_approval(store, author.origin)
     apply = store.dry_run if waits else store.apply_all

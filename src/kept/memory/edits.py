@@ -140,7 +140,7 @@ class Change:
     entries: tuple[str, ...]
     steps: tuple[Step, ...]
     message: str = "Done."
-    """What the answer says about it."""
+    """The message for the answer."""
     overflow: tuple[Step, ...] = ()
     """Further steps that only make room on a full page."""
     undoes: tuple[LedgerId, ...] = ()

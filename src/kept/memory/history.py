@@ -1,4 +1,4 @@
-"""The past of the pages: the log of edits, the archive, entry metadata, and a page at an earlier time."""
+"""The history of the pages: the log of edits, the archive, entry metadata, and a page at an earlier time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kept.memory.store import MemoryStore
 
 @dataclass(frozen=True, slots=True)
 class EntryMetadata:
-    """What the ledger knows about a live entry."""
+    """Metadata of a live entry, from the ledger."""
 
     created: float
     changed: float
@@ -117,9 +117,9 @@ class EditLog:
     records: tuple[EditRecord, ...]
     undone: frozenset[LedgerId]
     gaps: tuple[str, ...]
-    """Where pages and ledger disagree, in words."""
+    """Descriptions of the differences between pages and ledger."""
     is_filtered: bool
-    """Whether there are edits that the filters left out."""
+    """Whether the filters removed any edits."""
 
     def as_json(self) -> list[JSON]:
         """Return the edits as `kept memory log --json` prints them."""
@@ -190,7 +190,7 @@ class PageView:
     page: Page | None
     is_enabled: bool = True
     metadata: Mapping[str, EntryMetadata] | None = None
-    """By entry, where it was asked for."""
+    """By entry; empty unless requested."""
     error: Unreadable | None = None
 
     def as_json(self) -> dict[str, JSON]:
@@ -208,7 +208,7 @@ class PageView:
 
 
 def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False) -> PageView:
-    """Return a page with its limit and, where asked for, what the ledger knows about its entries."""
+    """Return a page with its limit and, if requested, the metadata of its entries."""
     try:
         page = store.page(target)
     except Unreadable as error:

@@ -98,7 +98,7 @@ class SqliteLedger:
         return ids
 
     def void(self, write_id: int) -> None:
-        """Take a write out that never reached its page."""
+        """Remove a write that never reached its page."""
         with self._db.writing() as connection:
             connection.execute(SQL.void, (write_id,))
 

@@ -1,4 +1,4 @@
-"""A page: a few entries of text within a character limit, and what edits make of it."""
+"""A page: a few entries of text within a character limit, and the results of edits."""
 
 import hashlib
 import re
@@ -183,7 +183,7 @@ class StoredPage:
     """A page as the storage holds it."""
 
     place: str
-    """Where it is stored, for messages."""
+    """Its location, for messages."""
     target: Target
     raw: bytes
     stamp: int

@@ -1,6 +1,6 @@
-"""What curated memory needs from its storage: the pages of one user, and the ledger of their edits.
+"""The storage ports of curated memory: the pages of one user, and the ledger of their edits.
 
-`files.FilePages` and `ledger.SqliteLedger` implement the two ports; `kept.testing.memory_contract` has the suite
+`writer.FilePages` and `ledger.SqliteLedger` implement the two ports; `kept.testing.memory_contract` has the suite
 that every implementation must pass. An object is built for one user and never returns another user's data.
 """
 
@@ -20,7 +20,7 @@ class Pages(Protocol):
         """Create what the first read or write needs, and remove what killed writers left behind."""
 
     def name(self, target: Target) -> str:
-        """Return what a person knows the page by, such as `MEMORY.md`."""
+        """Return the name of the page for messages, such as `MEMORY.md`."""
 
     def read(self, target: Target) -> StoredPage:
         """Return a page, empty when it does not exist; raises StorageError when it cannot be read."""
@@ -54,7 +54,7 @@ class Ledger(Protocol):
         """Append one write durably and return the ids of its rows, one per step."""
 
     def void(self, write_id: int) -> None:
-        """Take a write out that never reached its page; no method returns its rows again."""
+        """Remove a write that never reached its page; no method returns its rows again."""
 
     def rows(self, target: Target | None = None, *, after: int = 0, limit: int | None = None) -> list[EditRecord]:
         """Return the rows with an id greater than `after`, oldest first."""

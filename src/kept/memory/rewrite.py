@@ -20,7 +20,7 @@ _HEADING = re.compile(r"^\s*#{1,6}\s+")
 def edit_page(
     store: MemoryStore, target: Target, entries: tuple[str, ...], *, before: Page, keep_held: bool = False
 ) -> Outcome | Refused:
-    """Replace the page `before`, as it was handed out, with `entries`; new ones are checked like added ones.
+    """Replace the page, if it still equals `before`, with `entries`; new ones are checked like added ones.
 
     With `keep_held` a person has accepted texts that the scanner holds.
     """

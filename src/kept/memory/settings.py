@@ -11,7 +11,7 @@ DEFAULT_USER_CHAR_LIMIT = 1_375
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """What `memory:` in the configuration may say."""
+    """The section `memory:` of the configuration."""
 
     memory_enabled: bool = True
     """Whether MEMORY.md is in the prompt and can be written."""
@@ -24,15 +24,15 @@ class MemorySettings:
     read_action: bool = False
     """Whether the model's `memory` tool also has `read` and `search`."""
     delta_notice: bool = True
-    """Whether a long session is told, inside a user message, what changed on the pages since it began."""
+    """Whether a user message of a long session lists what changed on the pages since the session began."""
     overflow: Literal["refuse", "archive"] = "refuse"
     """What a write to a full page does: refuse, or move the entry changed longest ago to the archive."""
     write_approval: Literal["off", "background", "all"] = "off"
     """Which writes wait for a person: none, those of the background review, or all of the agent's."""
     pending_days: Annotated[int, Between(1)] = 30
-    """After how many days a waiting write goes to the archive."""
+    """After how many days a waiting write is moved to the archive."""
     lock_timeout_seconds: Annotated[float, Above(0)] = 10.0
-    """How long a write waits for another process before it gives up."""
+    """How many seconds a write waits for another process before it fails."""
     nudge_interval: Annotated[int, Between(0)] = 10
     """After how many user turns the background review looks for facts to keep; 0 turns it off."""
     provider: str | list[str] | None = None

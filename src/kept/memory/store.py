@@ -126,7 +126,7 @@ class MemoryStore:
         try:
             page = self.page(target)
         except Unreadable as error:
-            self.sink(Warned(f"the prompt goes on without this page: {error.message}", error.remedy))
+            self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
         return render(target, page, partial(self.allowed_rules, target))
 
@@ -329,6 +329,7 @@ def _mask(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
 RULE = "═" * 46
 HEADERS = {Target.MEMORY: "MEMORY (your personal notes)", Target.USER: "USER PROFILE (who the user is)"}
 MAX_NOTICE_CHARS = 600
+"""Limit of the notice of later changes, which is added to a user message."""
 MIN_CUT_CHARS = 40
 """A line that would be cut to this length or less says too little to be shown."""
 

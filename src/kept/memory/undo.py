@@ -1,4 +1,4 @@
-"""Undo and restore: new edits that take back earlier ones, or put an archived text back."""
+"""Undo and restore: new edits that reverse earlier ones, or put an archived text back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None)
 
 
 def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
-    """Let the ledger record edits made by hand, so that they count as the newest."""
+    """Record edits made by hand in the ledger, so that they count as the newest."""
     for page in targets(target):
         store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 

@@ -106,7 +106,7 @@ class PageWriter:
             return [], error.message
 
     def _warn(self, trouble: str) -> str:
-        """Warn that the ledger misses this edit; the page is canonical, so the edit itself succeeded."""
+        """Warn that this edit is missing in the ledger; the page is canonical, so the edit itself succeeded."""
         if not trouble:
             return ""
         message = f"the edit is not in the ledger and cannot be undone: {trouble}"
@@ -199,7 +199,7 @@ class FilePages:
     def replace(self, target: Target, text: str, *, expected: StoredPage) -> None:
         """Replace the file durably and verify it by reading it back."""
         path, data = self._path(target), text.encode()
-        # the lock keeps other agents out, but not an editor that knows nothing of it
+        # the lock keeps other agents out, but not a text editor
         if (read_bytes(path) or b"") != expected.raw:
             raise Busy(f"{str(path)!r} was changed by another program at the same moment", "try again")
         self._write(path, data)

@@ -1,4 +1,4 @@
-"""Talking with the agent: which session to continue, and opening the conversation."""
+"""Conversations with the agent: choose a session, open it, report its window and compact it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CURATOR_WAIT_SECONDS = 10.0
-"""How long leaving a conversation waits for the curator; a run that is cut off is repeated next time."""
+"""How long the end of a conversation waits for the curator; an interrupted run is repeated next time."""
 
 
 def choose_session(caller: Caller, name: str | None, *, newest: bool, incognito: bool) -> SessionId | None:
     """Return the session to continue, by id, beginning of an id or title, or the newest; None for a new one."""
     if incognito and (name or newest):
-        raise UsageError("an incognito conversation continues no earlier one", "leave --incognito out, or the session")
+        raise UsageError("an incognito conversation cannot continue an earlier one", "omit --incognito, or the session")
     if name:
         return caller.space.sessions.resolve(name)
     return _find_latest(caller) if newest else None
@@ -75,7 +75,7 @@ def use_model(caller: Caller, agent: Agent, name: str) -> None:
 
 
 def find_history(caller: Caller) -> Path:
-    """Return the file in which a chat keeps what the person typed."""
+    """Return the file with the input history of chats."""
     return caller.space.home.chat_history
 
 
@@ -118,14 +118,14 @@ def _run_curator(caller: Caller, curator: Curator) -> None:
     try:
         report = curator.run_if_due()
     except (KeptError, OSError, ValueError):
-        # a failed run is repeated next time and never an error of the conversation
+        # the next conversation repeats a failed run; this one must not fail with it
         log.warning("the curator could not run", exc_info=True)
         return
     archived = [move.name for move in report.moves if move.becomes == "archived"] if report is not None else []
     if archived:
         caller.space.listeners(
             Warned(
-                f"not used for long, now in the archive: {', '.join(archived)}",
+                f"archived because they were not used for long: {', '.join(archived)}",
                 "kept curator report; undo: rollback",
             )
         )

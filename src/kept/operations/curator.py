@@ -67,7 +67,7 @@ def run(caller: Caller, *, dry_run: bool = False) -> Report:
 
 
 def propose_merges(caller: Caller) -> Plan | Refused:
-    """Let the model propose merges of narrow skills, and store the plan; changes no skill."""
+    """Ask the model for merges of narrow skills and store the plan; changes no skill."""
     from kept.curation.consolidate import propose
 
     curator, models = _writable(caller), caller.app.models

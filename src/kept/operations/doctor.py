@@ -89,7 +89,7 @@ def _memory(folder: Path) -> str:
     try:
         outcome = store.apply(Target.MEMORY, Add(FACT))
         assert not isinstance(outcome, Refused), "a plain fact was refused"
-        assert store.entries(Target.MEMORY) == [FACT], "the page does not hold what was written"
+        assert store.entries(Target.MEMORY) == [FACT], "the page does not contain what was written"
         assert not isinstance(undo(store), Refused), "the edit could not be undone"
         assert store.entries(Target.MEMORY) == [], "the undone edit is still there"
     finally:
@@ -109,7 +109,7 @@ def _sessions(store: Sessions) -> str:
 def _scanner() -> str:
     assert scan(ATTACK).blocked, "an attack passed the scanner"
     assert scan(FACT).verdict == "clean", "a plain fact was held"
-    return "as it should"
+    return "works"
 
 
 def check_writable(home: Path, *inside: Path) -> Check:
@@ -147,7 +147,7 @@ def _page(store: MemoryStore, target: Target) -> str:
 
 
 def check_sessions(findings: Sequence[Finding] | None) -> Iterator[Check]:
-    """Report the findings about the session store; None when nothing was ever stored."""
+    """Return one check per finding in the session store; `findings` is None if nothing was ever stored."""
     if findings is None:
         yield ok_check("sessions", "no conversation is stored yet")
         return
@@ -240,7 +240,7 @@ def _check_providers(caller: Caller) -> Iterator[Check]:
             )
         elif one.condition != "ok":
             state = f"{one.condition}, {waiting}; last error: {one.health.last_error}"
-            yield Check(name, Health.WARNING, state, "`kept providers status` says more")
+            yield Check(name, Health.WARNING, state, "`kept providers status` shows details")
         else:
             yield ok_check(name, f"available, {waiting}")
 

@@ -1,4 +1,4 @@
-"""Forgetting for good: plan, carry out, verify, and leave a report without the content."""
+"""Permanent forgetting in all tiers: plan, carry out, verify, and write a report without the content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ALL_ITEMS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FullForgetPlan:
-    """What would be removed, in every tier; shown to the person before anything is."""
+    """What would be removed in every tier; shown to the person before anything is removed."""
 
     sessions: ForgetPlan
     entries: tuple[tuple[Target, str], ...]
@@ -100,7 +100,7 @@ class Forgetter:
     pages: Path
 
     def plan(self, plan: ForgetPlan, *, everything: bool = False) -> FullForgetPlan:
-        """Extend the session store's plan to the other tiers; `everything` takes all that the user has there."""
+        """Extend the session store's plan to the other tiers; `everything` includes all data of the user there."""
         traced = self._all_entries() if everything else self._traced_entries(plan)
         entries = [
             (target, entry)
@@ -267,7 +267,7 @@ def _propose(caller: Caller, plan: ForgetPlan, *, is_whole_user: bool = False) -
 
 
 def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
-    """Remove what was proposed, everywhere, and leave a report in the home."""
+    """Remove everything in the proposal and write a report to the home."""
     caller.require(Scope.WRITE)
     report = _forgetting(caller).carry_out(proposal.plan)
     outcome = ForgetOutcome(report, _remove_input_history(caller), proposal.copies_not_touched)
@@ -276,7 +276,7 @@ def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
         caller.space.close()
         shutil.rmtree(caller.space.home.own, ignore_errors=True)
         caller.app.forget_space(caller.user)
-        reports = caller.app.home.forget_reports  # the user has no folder any more
+        reports = caller.app.home.forget_reports  # the user's folder is gone
     _write_report(caller, outcome, reports)
     return outcome
 

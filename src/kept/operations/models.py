@@ -1,4 +1,4 @@
-"""Models: which can be used and why, which one is, and whether it answers."""
+"""Models: which are available and why, which one is in use, and whether it answers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from kept.llm.models import Choice, Offer
 
 TEST_TOKENS = 512
-"""Room for one word, and for models that think before they answer."""
+"""Enough for one word after the reasoning of a model that thinks first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
-    """Every way to a model, and the one in use."""
+    """All available models, and the one in use."""
 
     choice: Choice
     fallbacks: tuple[str, ...]
@@ -94,7 +94,7 @@ class ModelTest:
     prompt_caching: str
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the answer and what it took."""
+        """Return the answer with its time, tokens and cost."""
         usage = self.response.usage
         return {
             "model": self.response.model,

@@ -1,6 +1,6 @@
 """The two pages of curated memory: read, edit, undo, approve, repair, import and export.
 
-The work and its results stand in the memory tier, which the `memory` tool uses as well; an operation adds the caller.
+The logic is in the memory tier, which the `memory` tool uses too; an operation adds the caller and its scopes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def render_snapshot(caller: Caller, target: Target | None = None) -> Snapshot:
 def edit_entry(
     caller: Caller, edit: Edit, target: Target = Target.MEMORY, *, allow: frozenset[str] = frozenset()
 ) -> Outcome | Refused:
-    """Add, replace or remove one entry; `allow` names scanner rules that the person lets pass."""
+    """Add, replace or remove one entry; `allow` names scanner rules that the person permits."""
     return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
 
 
@@ -87,7 +87,7 @@ def read_log(
 
 
 def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> EditRecord:
-    """Return one edit; raises NotFound for an unknown id, UsageError where it is on another page."""
+    """Return one edit; raises NotFound for an unknown id, UsageError if it is on another page."""
     from kept.memory.history import History
 
     return History(caller.space.memory).row(ledger_id, target)
@@ -140,7 +140,7 @@ def approve(caller: Caller, pending_id: str) -> Outcome | Refused:
 
 
 def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
-    """Turn a waiting write down; its text goes to the archive."""
+    """Reject a waiting write; its text goes to the archive."""
     caller.require(Scope.WRITE)
     return caller.space.approvals.reject(pending_id)
 
@@ -160,7 +160,7 @@ def repair_page(caller: Caller, target: Target, proposal: Proposal) -> Repaired 
 
 
 def read_page(caller: Caller, target: Target) -> Page:
-    """Return one page; raises Unreadable where it cannot be read."""
+    """Return one page; raises Unreadable if it cannot be read."""
     return caller.space.memory.page(target)
 
 

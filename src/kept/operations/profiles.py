@@ -1,4 +1,4 @@
-"""Profiles: separate homes under one root, created, copied, renamed, exported and deleted."""
+"""Profiles, which are separate homes under one root: create, copy, rename, export, delete; and their settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kept.config.home import DEFAULT_PROFILE, Home, active_profile, checked_profile, choose_profile
+from kept.config.home import DEFAULT_PROFILE, Home, active_profile, check_profile_name, choose_profile
 from kept.core.errors import NotFound, UsageError
 from kept.storage.files import explain_errors, make_folder
 from kept.storage.maintenance import copy_file
@@ -27,7 +27,7 @@ _LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.(clone|
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile and what is true of it now."""
+    """A profile and its state."""
 
     name: str
     path: Path
@@ -111,7 +111,7 @@ def delete_profile(root: Path, name: str) -> Profile:
 
 def find_profile(root: Path, name: str) -> Home:
     """Return the home of a profile; raises NotFound."""
-    home = Home(root, checked_profile(name))
+    home = Home(root, check_profile_name(name))
     if not home.path.is_dir():
         raise NotFound(f"there is no profile {name!r}", "`kept profile list` shows all")
     return home
@@ -125,14 +125,14 @@ def find_deletable(root: Path, name: str) -> Home:
 
 
 def _new_home(root: Path, name: str) -> Home:
-    home = Home(root, checked_profile(name))
+    home = Home(root, check_profile_name(name))
     if name == DEFAULT_PROFILE or home.path.exists():
         raise UsageError(f"the profile {name!r} exists already", "choose another name, or delete it first")
     return home
 
 
 def _copy(source: Path, target: Path) -> Path:
-    """Copy a profile without its secrets; databases are copied whole even while another process writes."""
+    """Copy a profile without its secrets; databases are copied consistently even while another process writes."""
 
     def find_left_out(folder: str, names: list[str]) -> set[str]:
         own = {name for name in names if _LEFT_OUT.search(name)}
@@ -144,7 +144,7 @@ def _copy(source: Path, target: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SettingsView:
-    """The asked-for settings by name: value and origin."""
+    """The requested settings by name: value and origin."""
 
     rows: Mapping[str, tuple[JSON, str]]
 

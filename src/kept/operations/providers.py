@@ -1,4 +1,4 @@
-"""External memories: set one up, try it, see how it is, look after its outbox."""
+"""External memories: set up, test and monitor providers, and manage the outbox."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kept.providers.status import ChosenStatus, Status
 
 BUILT_IN = "builtin"
-"""The name that means: no external memory."""
+"""The name for no external memory."""
 
 
 def find_providers(caller: Caller) -> dict[str, Found]:
@@ -34,7 +34,7 @@ def find_providers(caller: Caller) -> dict[str, Found]:
 
 
 def open_provider(caller: Caller, name: str) -> MemoryProvider:
-    """Load one provider; raises where it is unknown or broken."""
+    """Load one provider; raises if it is unknown or broken."""
     from kept.providers.plugins import load
 
     return load(name, caller.app.home.plugins, caller.app.environ)
@@ -60,7 +60,7 @@ def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, J
 
 
 def run_own_setup(caller: Caller, provider: MemoryProvider) -> bool:
-    """Let a provider with a set-up of its own ask its questions; False when it has none."""
+    """Run the provider's own set-up dialogue; return False if it has none."""
     from kept.providers.hooks import call_hook
 
     if not callable(getattr(provider, "post_setup", None)):
@@ -96,7 +96,7 @@ def switch_off(caller: Caller) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProvidersStatus:
-    """How the built-in pages and the providers of this home are."""
+    """The state of the built-in pages and of the providers in use."""
 
     pages: Mapping[Target, tuple[bool, int]]
     """Whether each page is switched on, and how many entries it has."""
@@ -115,14 +115,14 @@ class ProvidersStatus:
 
 
 def report_status(caller: Caller) -> ProvidersStatus:
-    """Return what is in use, what it needs, how it is, and what waits for it."""
+    """Return the providers in use with their requirements, health and queued writes."""
     memory = caller.space.memory
     pages = {page: (memory.is_enabled(page), len(memory.page(page).entries)) for page in Target}
     return ProvidersStatus(pages, report_providers(caller))
 
 
 def report_providers(caller: Caller) -> Status:
-    """Return how the providers are, without the pages."""
+    """Return the state of the providers, without the pages."""
     from kept.providers.manager import chosen_names
     from kept.providers.status import status_of
 
@@ -178,7 +178,7 @@ def retry_command(item: Item) -> str:
 
 
 def drop_command(item: Item) -> str:
-    """Return the command that gives a queued write up."""
+    """Return the command that drops a queued write."""
     return f"kept providers outbox drop --id {item.id}"
 
 
@@ -238,7 +238,7 @@ def retry_outbox(caller: Caller, *, provider: str | None = None, item_id: int | 
 
 
 def drop_outbox(caller: Caller, *, provider: str | None = None, item_id: int | None = None) -> int:
-    """Give queued writes up; return how many."""
+    """Drop queued writes; return how many."""
     caller.require(Scope.WRITE)
     return caller.space.outbox.drop(provider=provider, item_id=item_id)
 

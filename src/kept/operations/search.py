@@ -37,12 +37,12 @@ class Filters:
     project: str | None = None
     session: str | None = None
     profiles: tuple[str, ...] | None = None
-    """Search these profiles, which are only read, instead of the open home."""
+    """Search these profiles, read-only, instead of the open home."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileHits:
-    """What one profile holds for the question."""
+    """The hits in one profile."""
 
     profile: str
     """Empty for the open home."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """Sessions in the order to show them; untitled ones with the beginning of what was said."""
+    """Sessions in the order to show them; untitled ones with their first words."""
 
     sessions: tuple[Session, ...]
     previews: dict[SessionId, str]
@@ -75,7 +75,7 @@ def show_session(caller: Caller, name: str, *, first: int | None = None, last: i
 
 @dataclass(frozen=True, slots=True)
 class ProviderCalls:
-    """The calls that external memories received in a session, never any text."""
+    """The calls to external memories in a session, without any text."""
 
     session_id: SessionId
     calls: tuple[CallRecord, ...]
@@ -98,7 +98,7 @@ class ProviderCalls:
 
 
 def list_provider_calls(caller: Caller, name: str) -> ProviderCalls:
-    """Return what external memories were asked and told in a session."""
+    """Return the calls to external memories in a session."""
     session_id = caller.space.sessions.resolve(name)
     return ProviderCalls(session_id, tuple(caller.space.audit.of_session(session_id)))
 
@@ -112,7 +112,7 @@ class Window:
 
     @property
     def session_id(self) -> SessionId:
-        """Return the session that they are from."""
+        """Return the session of the messages."""
         return self.messages[0].session_id
 
     def as_json(self) -> dict[str, JSON]:
@@ -179,7 +179,7 @@ class Deleted:
 
 
 def resolve_sessions(caller: Caller, names: Sequence[str]) -> list[SessionId]:
-    """Return the ids that a person means by ids, beginnings of ids or titles; raises for what fits none."""
+    """Return the ids that a person means by ids, beginnings of ids or titles; raises if one matches nothing."""
     return [caller.space.sessions.resolve(name) for name in names]
 
 
@@ -220,7 +220,7 @@ def _find_in_trash(trashed: Sequence[Session], name: str) -> SessionId:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import took in, and how many messages wait for their vectors."""
+    """The result of an import, and how many messages wait for their vectors."""
 
     report: ImportReport
     vectors_waiting: int
@@ -237,7 +237,7 @@ class Imported:
 
 
 def import_sessions(caller: Caller, lines: Iterable[bytes], *, source: str, total: int | None = None) -> Imported:
-    """Take conversations in; lines that are stored already add nothing, bad ones are reported and skipped."""
+    """Import conversations; lines that are already stored add nothing, bad ones are reported and skipped."""
     from kept.operations.upkeep import count_waiting_vectors
 
     caller.require(Scope.WRITE)
@@ -254,7 +254,7 @@ def export_sessions(caller: Caller, names: Sequence[str] = (), *, raw: bool = Fa
 
 
 def session_json(session: Session) -> dict[str, JSON]:
-    """Return a session as programs get it."""
+    """Return a session as JSON."""
     return {
         "session_id": session.id,
         "title": session.title,
@@ -274,7 +274,7 @@ def session_json(session: Session) -> dict[str, JSON]:
 
 
 def message_json(message: StoredMessage) -> dict[str, JSON]:
-    """Return a message as programs get it; the text that was sent to the model is never in it."""
+    """Return a message as JSON, without the text that was sent to the model."""
     return {
         "id": message.id,
         "session_id": message.session_id,

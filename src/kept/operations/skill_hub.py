@@ -1,4 +1,4 @@
-"""Skills of other people: browse sources, fetch, install, update, remove and audit."""
+"""Skills from other sources: browse, fetch, install, update, remove and audit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def prepare(caller: Caller, source: str, *, skill: str | None = None) -> Prepare
 
 
 def install(caller: Caller, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
-    """Install a prepared skill that a person agreed to; `force` takes a dangerous one from a local source."""
+    """Install a prepared skill that a person agreed to; `force` accepts a dangerous one from a local source."""
     return _writable(caller).install(prepared, category=category, force=force)
 
 

@@ -95,7 +95,7 @@ def invoke_skill(
 ) -> str | Refused | None:
     """Return the text that puts a skill into one turn, and count a use; None when there is no such skill.
 
-    `runs` tells whether a model will follow it: only then the turn's outcome counts for the skill.
+    `runs` is whether a model will follow it: only then does the turn's outcome count for the skill.
     """
     tools = caller.space.skill_tools
     if tools.library.skill(name) is None:
@@ -104,7 +104,7 @@ def invoke_skill(
 
 
 def draft_skill(name: str, description: str | None = None) -> str:
-    """Return the text with which a person begins a new skill."""
+    """Return a template for a new skill."""
     from kept.skills.document import compose
 
     return compose(name, description or _DRAFT_DESCRIPTION, f"# {name}\n\n## Steps\n\n1. \n\n## Check\n\n- ")
@@ -123,7 +123,7 @@ def create_skill(
 
 
 def read_skill_text(caller: Caller, name: str) -> str | Refused:
-    """Return the SKILL.md of a skill as it is stored, broken ones of the user's own too."""
+    """Return the SKILL.md of a skill as stored, including broken ones of the user."""
     from kept.skills.paths import MAIN
 
     folder = _find_folder(caller, name)
@@ -160,12 +160,12 @@ def delete_skill(caller: Caller, name: str) -> Changed | Refused:
 
 
 def purge_skill(caller: Caller, name: str) -> Changed | Refused:
-    """Remove a skill with all its versions for good."""
+    """Remove a skill and all its versions permanently."""
     return _writable(caller).purge(name)
 
 
 def trust_project(caller: Caller, folder: Path, *, trusted: bool = True) -> Path:
-    """Use the skills that a project brings, or stop using them; return the project's resolved folder."""
+    """Use the skills of a project, or stop using them; return the project's resolved folder."""
     from kept.skills.roots import set_trust
 
     caller.require(Scope.WRITE)
@@ -245,7 +245,7 @@ def undo_change(caller: Caller, name: str, number: int | None = None) -> Changed
 
 @dataclass(frozen=True, slots=True)
 class SkillStats:
-    """How turns with each version of skills went, and how often the skills were used."""
+    """The outcomes of turns by skill version, and how often the skills were used."""
 
     stats: tuple[Stats, ...]
     usage: Mapping[str, Use]
@@ -264,7 +264,7 @@ def _stats_json(one: Stats) -> dict[str, JSON]:
 
 
 def measure_skills(caller: Caller, name: str | None = None) -> SkillStats:
-    """Return how turns with one skill or all went, by version."""
+    """Return the outcomes of turns by version, for one skill or all."""
     library = caller.space.skill_tools.library
     found = library.outcomes.stats(min_uses=library.settings.flag_min_uses)
     return SkillStats(tuple(one for skill, one in found.items() if name in {None, skill}), library.usage.read())
@@ -298,13 +298,13 @@ def list_pending(caller: Caller) -> PendingSkillChanges:
 
 
 def approve(caller: Caller, pending_id: str) -> Changed | Refused:
-    """Make a change that waits."""
+    """Apply a waiting change."""
     return caller.space.skill_tools.pending.approve(pending_id, _writable(caller))
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedChange:
-    """A change that was turned down."""
+    """A rejected change."""
 
     change: PendingChange
 
@@ -314,7 +314,7 @@ class RejectedChange:
 
 
 def reject(caller: Caller, pending_id: str) -> RejectedChange | Refused:
-    """Turn a change that waits down."""
+    """Reject a waiting change."""
     caller.require(Scope.WRITE)
     rejected = caller.space.skill_tools.pending.reject(pending_id)
     return rejected if isinstance(rejected, Refused) else RejectedChange(rejected)

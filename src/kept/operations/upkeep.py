@@ -1,4 +1,4 @@
-"""Looking after the session store: prune, statistics, search index, vectors, repair."""
+"""Maintenance of the session store: prune, statistics, search index, vectors, repair."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What a prune moved to the trash, and what left the trash for good."""
+    """What a prune moved to the trash, and what it removed from the trash permanently."""
 
     plan: PrunePlan
     deleted: tuple[SessionId, ...]
@@ -65,7 +65,7 @@ def plan_prune(
 ) -> PrunePlan:
     """Return the idle sessions; without any condition those older than `sessions.retention_days`."""
     if math.isnan(days or 0.0) or math.isnan(max_megabytes or 0.0):
-        raise UsageError("nan is not a number to compare with", "write it like --days 90 or --max-mb 500")
+        raise UsageError("nan is not a valid number", "write it like --days 90 or --max-mb 500")
     is_asked = days is not None or max_megabytes is not None or source is not None
     idle = days if is_asked else caller.app.settings.sessions.retention_days
     if not is_asked and idle is None:
@@ -83,7 +83,7 @@ def prune(caller: Caller, plan: PrunePlan, *, empty_trash: bool = False) -> Prun
 
 
 def sweep_trash(caller: Caller) -> None:
-    """Remove what was in the trash for too long; a store that cannot be written is left alone."""
+    """Remove what was in the trash for too long; does nothing if the store cannot be written."""
     try:
         caller.space.sessions.upkeep.sweep()
     except StorageError:
@@ -209,7 +209,7 @@ def repair_sessions(caller: Caller) -> Repaired | Refused:
 
 
 def _rebuild_vectors(caller: Caller) -> list[str]:
-    """Make the vectors that a repair could not copy; if the model does not answer they are left for later."""
+    """Make the vectors that a repair could not copy; if the model does not answer, they stay missing."""
     waiting = count_waiting_vectors(caller)
     if not waiting or caller.app.semantic_search is None:
         return []

@@ -1,4 +1,4 @@
-"""Tokens and money: what the model calls of one user took."""
+"""Tokens and cost of one user's model calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report_usage(caller: Caller, *, by: By = "day", days: int | None = None, ses
 
 
 def sum_sessions(caller: Caller, session_ids: Sequence[str]) -> Total | None:
-    """Return what all sessions of one conversation took, None when nothing is counted."""
+    """Return the usage of all sessions of one conversation, None if nothing was counted."""
     store = caller.space.sessions
     rows = [row for one in session_ids for row in store.usage(session_id=SessionId(one))]
     return next(iter(sum_usage(rows, lambda _row: "all")), None)

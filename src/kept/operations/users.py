@@ -1,4 +1,4 @@
-"""The users of a home: list, create, export and forget them."""
+"""The users of a home: list, create and export them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _CARD = "user.json"
-"""The file in a user's folder that holds the id as it was given: the folder's name may be a shortened form."""
+"""The file in a user's folder that holds the original id, because the name of the folder may be a shortened form."""
 _MOST_CHARACTERS = 200
 _ALL = 1_000_000_000
 
@@ -50,7 +50,7 @@ class User:
 def list_users(caller: Caller) -> list[User]:
     """Return the owner and everyone who has a folder or a conversation here, by id."""
     caller.require(Scope.ADMIN)
-    created = _created(caller)
+    created = _read_cards(caller)
     stored = caller.space.sessions.users() if caller.app.home.database.exists() else []
     others = sorted({*created, *stored} - {OWNER})
     return [
@@ -63,8 +63,8 @@ def _count_sessions(caller: Caller, user: UserId) -> int:
     return len(caller.app.space(user).sessions.recent(limit=_ALL, archived=True))
 
 
-def _created(caller: Caller) -> dict[UserId, str]:
-    """Return the users who have a folder, with the time it was made."""
+def _read_cards(caller: Caller) -> dict[UserId, str]:
+    """Return the users who have a folder, with its creation time."""
     found: dict[UserId, str] = {}
     users = caller.app.home.users
     for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
@@ -84,7 +84,7 @@ def require_user(caller: Caller, user_id: str) -> None:
 
 
 def create_user(caller: Caller, user_id: str) -> User | Refused:
-    """Make a user with a folder of their own; one who exists already is refused."""
+    """Create a user with a folder of their own; refused if the user exists."""
     caller.require(Scope.ADMIN)
     user = check_user_id(user_id)
     home = caller.app.home.for_user(user)
@@ -97,7 +97,7 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
 
 
 def check_user_id(text: str) -> UserId:
-    """Return the id, or raise UsageError for one that cannot be kept."""
+    """Return the id, or raise UsageError for an invalid one."""
     if not text.strip() or len(text) > _MOST_CHARACTERS or any(ord(each) < 32 for each in text):
         raise UsageError(
             f"{text[:40]!r} cannot be a user id", f"use 1 to {_MOST_CHARACTERS} printable characters, like alice"
@@ -115,12 +115,12 @@ class UserExport:
 
 
 def export_user(caller: Caller) -> UserExport:
-    """Return everything of the caller's user: conversations, pages, edits, pending writes; NotFound for nothing."""
+    """Return the caller's conversations, pages, edits and pending writes; raises NotFound if there are none."""
     space = caller.space
     lines = export_lines(space.sessions, space.memory, space.approvals)
     first = next(lines, None)
     if first is None:
-        raise NotFound(f"nothing of a user {caller.user!r} is kept here", "`kept user list` shows the users")
+        raise NotFound(f"no data of the user {caller.user!r} is stored here", "`kept user list` shows the users")
     counts: Counter[str] = Counter()
 
     def count() -> Iterator[dict[str, JSON]]:

@@ -94,7 +94,7 @@ class Changed:
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the change as programs get it."""
+        """Return the change as JSON."""
         return {
             "success": True,
             "name": self.name,

@@ -140,7 +140,7 @@ class SkillEditor:
             return refused
         after, data = _merge_files(basis, result)
         if after == dict(present.files):
-            return Changed(change.name, _action_of(change), 0, "", "Nothing changed: the text is already so.")
+            return Changed(change.name, _action_of(change), 0, "", "Nothing changed: the skill already has this text.")
         version = Version(_action_of(change), self._relative(place), present.files, after)
         return self._commit(change.name, version, data={**present.data, **data}, author=author, message=result.message)
 

@@ -191,13 +191,13 @@ def steering(text: str) -> Iterator[tuple[Threat, int]]:
     if not suspected:
         return
     located: set[str] = set()
-    told: set[str] = set()
+    reported: set[str] = set()
     for number, line in enumerate(text.split("\n"), 1):
         for found in scan(line, scope=Scope.SKILL).findings if line.strip() else ():
             if found.rule in suspected:
                 located.add(found.rule)
-                if found.rule not in told and not _warns(line, found):
-                    told.add(found.rule)
+                if found.rule not in reported and not _warns(line, found):
+                    reported.add(found.rule)
                     yield found, number
     yield from ((found, 0) for rule, found in suspected.items() if rule not in located)
 

@@ -55,7 +55,7 @@ class Skill:
     name: str
     category: str
     where: str
-    """The folder as text: a thousand Path objects would take a fifth of a catalogue's time budget."""
+    """The folder as text: creating a thousand Path objects would take a fifth of the time allowed for a catalogue."""
     root: Root
     facts: Facts
 

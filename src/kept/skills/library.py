@@ -1,4 +1,4 @@
-"""The library of skills: all roots read together; the first root with a name wins."""
+"""The library of skills, read from all roots (the first root with a name wins), and its catalogue for the prompt."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

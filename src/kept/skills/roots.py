@@ -127,7 +127,7 @@ def trusted_projects(home: Path) -> tuple[str, ...]:
     try:
         listed = json.loads(raw) if raw else []
     except ValueError:
-        return ()  # an unreadable list trusts nobody
+        return ()  # if the list cannot be read, no project is trusted
     return tuple(item for item in listed if isinstance(item, str)) if isinstance(listed, list) else ()
 
 

@@ -8,7 +8,7 @@ from kept.core.settings import Above, Between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSettings:
-    """What `skills:` in the configuration may say."""
+    """The section `skills:` of the configuration."""
 
     enabled: bool = True
     """Whether the agent has skills: their catalogue in the prompt and their tools."""
@@ -27,35 +27,35 @@ class SkillSettings:
     versions_kept: Annotated[int, Between(2)] = 100
     """How many versions of each skill are kept for `kept skills log`, `diff` and `undo`."""
     similar_threshold: Annotated[float, Between(0, 1)] = 0.55
-    """How alike a new skill may be to one that exists before the agent is told to patch that one."""
+    """How similar (0 to 1) a new skill may be to an existing one; above that, the agent must patch the existing one."""
     flag_min_uses: Annotated[int, Between(1)] = 3
-    """How often two versions must have been used before their failure rates are compared."""
+    """How many uses two versions need before their failure rates are compared."""
     creation_nudge_interval: Annotated[int, Between(0)] = 10
     """After how many tool iterations the background review looks for procedures to keep; 0 turns it off."""
     pinned_by_schedule: list[str] = field(default_factory=list)
     """Skills that an embedder's scheduler needs; the curator never touches them."""
     trusted_sources: list[str] = field(default_factory=list)
-    """Hub sources that, with all below them, count as trusted instead of community."""
+    """Hub sources that count as trusted instead of community, including everything below them."""
     hub_sources: list[str] = field(default_factory=list)
     """Hub sources that `kept skills search` and `browse` look through when none is named."""
     github_url: str = "https://github.com"
     """Where `owner/repo/path` is fetched from: GitHub, or the address of a GitHub Enterprise server."""
     hub_timeout_seconds: Annotated[float, Above(0)] = 30.0
-    """How long a hub source may be silent; a whole answer may take four times as long, a git clone six times."""
+    """How many seconds a hub source may send nothing; a response may take four times as long, a git clone six times."""
     lock_timeout_seconds: Annotated[float, Above(0)] = 10.0
-    """How long a change waits for another process before it gives up."""
+    """How many seconds a change waits for another process before it fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorSettings:
-    """What `curator:` in the configuration may say."""
+    """The section `curator:` of the configuration."""
 
     enabled: bool = True
-    """Whether the curator runs by itself when it is due and nobody is at work."""
+    """Whether the curator runs automatically when it is due and no session is active."""
     interval_days: Annotated[float, Above(0)] = 7.0
-    """How many days lie between two runs."""
+    """How many days pass between two automatic runs."""
     idle_hours: Annotated[float, Between(0)] = 2.0
-    """How many hours nothing may have happened before it runs by itself."""
+    """How many hours without activity must pass before an automatic run."""
     stale_days: Annotated[float, Above(0)] = 30.0
     """After how many days without use a skill is stale."""
     archive_days: Annotated[float, Above(0)] = 90.0

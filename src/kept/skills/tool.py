@@ -1,4 +1,4 @@
-"""The three skill tools of the agent, and the reading of their arguments."""
+"""The three skill tools of the agent, and the parsing of their arguments."""
 
 import json
 import logging
@@ -278,7 +278,7 @@ class SkillTools:
         rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
         waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
         remedy = (
-            f"tell the person: `kept skills approve {waiting_id}` makes the change, `reject` drops it; go on without it"
+            f"tell the person: `kept skills approve {waiting_id}` applies it, `reject` drops it; continue without it"
         )
         answer = Refused(why.reason, why.error, remedy, why.detail).as_json()
         flag = "held" if why.reason is Reason.HELD else "staged"

@@ -1,4 +1,4 @@
-"""How often each skill was used, and how the turns went: counters in one file, outcomes in another."""
+"""Usage of skills: counters in one file, the outcomes of turns in another."""
 
 import json
 import logging

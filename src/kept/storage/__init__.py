@@ -1,1 +1,1 @@
-"""Files, locks and databases: where bytes meet the disk."""
+"""Files, locks and databases."""

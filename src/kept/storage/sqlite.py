@@ -306,7 +306,7 @@ def state_migrations() -> tuple[Migration, ...]:
 def open_state(
     path: Path, durability: Durability = "normal", *, read_only: bool = False, sink: EventSink | None = None
 ) -> Database:
-    """Open the shared database, or `kept.db` beside it where `path` belongs to another program.
+    """Open the shared database, or `kept.db` next to it if `path` belongs to another program.
 
     Never writes the foreign file. Warns once, when `kept.db` is created.
     """

@@ -1,1 +1,1 @@
-"""What tests of kept, and of its plugins, stand on."""
+"""Contract suites and test doubles for kept and its plugins."""

@@ -26,8 +26,8 @@ def count_by_length(message: Message) -> int:
     return 4 + (len(message.text) + called) // 4 + images * IMAGE_TOKENS
 
 
-def stored(messages: Sequence[Message], *, first_id: int = 1) -> list[StoredMessage]:
-    """Return `messages` as a store would give them, with ids in order."""
+def as_stored(messages: Sequence[Message], *, first_id: int = 1) -> list[StoredMessage]:
+    """Return `messages` as a store returns them, with ids in order."""
     origins = {Role.USER: Origin.PERSON, Role.ASSISTANT: Origin.MODEL, Role.TOOL: Origin.TOOL}
     return [
         StoredMessage(
@@ -41,7 +41,7 @@ def stored(messages: Sequence[Message], *, first_id: int = 1) -> list[StoredMess
     ]
 
 
-def prepared(
+def prepare_engine(
     engine: ContextEngine,
     rows: Sequence[StoredMessage] = (),
     *,
@@ -67,7 +67,7 @@ def prepared(
 
 
 def context_after(rows: Sequence[StoredMessage], outcome: Outcome) -> list[StoredMessage]:
-    """Return what a store would give as the context once `outcome` was stored."""
+    """Return the context that a store returns after storing `outcome`."""
     match outcome:
         case Unchanged():
             return list(rows)
@@ -92,11 +92,11 @@ def conversation(turns: int, *, words: int = 60, with_tools: bool = True) -> lis
             text = f"line {turn} of the file\n" * words
             messages.append(Message(Role.TOOL, text, tool_call_id=call.id, tool_name="read_file"))
         messages.append(Message(Role.ASSISTANT, f"answer {turn}: " + "the parser reads tokens " * (words // 4)))
-    return stored(messages)
+    return as_stored(messages)
 
 
 def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome: Outcome) -> None:
-    """Assert what holds for every outcome on every input."""
+    """Assert the invariants of every outcome."""
     match outcome:
         case Unchanged(messages=messages):
             assert len(messages) == len(rows), "an unchanged context is the one that was given"
@@ -117,7 +117,7 @@ def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome:
 
 
 def faults_of_context(rows: Sequence[StoredMessage], outcome: Outcome) -> list[str]:
-    """Return the faults of the request that the stored outcome gives."""
+    """Return the problems in the request built from the stored outcome."""
     from kept.context.repair import request_messages
 
     return faults(request_messages(context_after(rows, outcome)))
@@ -152,7 +152,7 @@ class ContextEngineContract:
     def test_a_long_conversation_gets_shorter_and_stays_valid(self) -> None:
         """Above the threshold the request shrinks below it, in an order that every API accepts."""
         rows = conversation(60)
-        engine = prepared(self.engine(), rows)
+        engine = prepare_engine(self.engine(), rows)
 
         outcome = engine.compress(rows)
 
@@ -163,7 +163,7 @@ class ContextEngineContract:
     def test_a_forced_compaction_covers_messages(self) -> None:
         """A forced compaction works below the threshold too."""
         rows = conversation(30, words=20)
-        engine = prepared(self.engine(), rows, context_length=200_000)
+        engine = prepare_engine(self.engine(), rows, context_length=200_000)
 
         outcome = engine.compress(rows, force=True)
 
@@ -173,7 +173,7 @@ class ContextEngineContract:
     def test_nothing_to_do_changes_nothing(self) -> None:
         """A short conversation stays unchanged, however often it is compressed."""
         rows = conversation(2, words=10)
-        engine = prepared(self.engine(), rows)
+        engine = prepare_engine(self.engine(), rows)
 
         outcomes = [engine.compress(rows) for _ in range(2)]
 
@@ -183,7 +183,7 @@ class ContextEngineContract:
     def test_a_compacted_context_is_not_compacted_again(self) -> None:
         """The result of a compaction needs no second one."""
         rows = conversation(60)
-        engine = prepared(self.engine(), rows)
+        engine = prepare_engine(self.engine(), rows)
         first = engine.compress(rows)
 
         second = engine.compress(context_after(rows, first))
@@ -208,8 +208,8 @@ class ContextEngineContract:
         ]
         for messages in lists:
             for force in (False, True):
-                rows = stored(messages)
-                engine = prepared(self.engine(), rows)
+                rows = as_stored(messages)
+                engine = prepare_engine(self.engine(), rows)
                 check_outcome(engine, rows, engine.compress(rows, force=force))
 
     def test_one_long_turn_shrinks_around_its_question(self) -> None:
@@ -220,8 +220,8 @@ class ContextEngineContract:
             messages.append(Message(Role.ASSISTANT, f"step {step}", tool_calls=(call,)))
             output = f"output of step {step} " * 40
             messages.append(Message(Role.TOOL, output, tool_call_id=call.id, tool_name="terminal"))
-        rows = stored(messages)
-        engine = prepared(self.engine(), rows)
+        rows = as_stored(messages)
+        engine = prepare_engine(self.engine(), rows)
 
         outcome = engine.compress(rows)
 
@@ -231,8 +231,8 @@ class ContextEngineContract:
 
     def test_the_state_survives_a_restart(self) -> None:
         """The value of `state` can be passed to another process."""
-        engine = prepared(self.engine())
-        other = prepared(self.engine())
+        engine = prepare_engine(self.engine())
+        other = prepare_engine(self.engine())
 
         other.on_session_start(SessionId("contract"), state=engine.state())
 
@@ -242,7 +242,7 @@ class ContextEngineContract:
         """A tool never raises for invalid arguments."""
         from kept.core.tools import ToolContext
 
-        engine = prepared(self.engine())
+        engine = prepare_engine(self.engine())
         for tool in engine.tools():
             assert dumps(tool.schema.parameters), "the schema can be sent"
             for arguments in ({}, {"pattern": 3}, {"node_id": "x", "message_ids": "y"}, {"max_tokens": -5}):
@@ -252,7 +252,7 @@ class ContextEngineContract:
         """With `compression.enabled: false` only `force` compacts."""
         rows = conversation(60)
         settings = replace(CompressionSettings(), enabled=False)
-        engine = prepared(self.engine(), rows, settings=settings)
+        engine = prepare_engine(self.engine(), rows, settings=settings)
 
         outcomes = engine.compress(rows), engine.compress(rows, force=True)
 

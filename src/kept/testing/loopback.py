@@ -1,4 +1,4 @@
-"""A real HTTP server on 127.0.0.1 that answers model requests from a script and keeps what it got."""
+"""A real HTTP server on 127.0.0.1 that answers model requests from a script and records them."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ class Status:
     code: int
     message: str = ""
     kind: str | None = None
-    """The vendor's word for it; None takes the usual one for the code."""
+    """The vendor's error type; None means the usual one for the code."""
     retry_after: str | None = None
 
 
@@ -88,7 +88,7 @@ class Dialect(Protocol):
         ...
 
     def complaint(self, received: Received) -> str | None:
-        """Return what the vendor would refuse about the request, or None."""
+        """Return the vendor's error for an invalid request, or None."""
         ...
 
     def events(self, says: Says, *, model: str) -> list[bytes]:
@@ -108,7 +108,7 @@ class Dialect(Protocol):
         ...
 
     def instantly(self, path: str, body: Mapping[str, Any]) -> bytes | None:
-        """Return the answer of a path that no script is needed for, or None."""
+        """Return the answer for a path that needs no script, or None."""
         ...
 
     def models(self, names: Iterable[str]) -> bytes:
@@ -117,10 +117,10 @@ class Dialect(Protocol):
 
 
 class Loopback:
-    """The server; a context manager. Steps are taken in order, or computed from each request.
+    """The server; a context manager. Steps are used in order, or computed from each request.
 
-    `cut` splits the bytes of an answer into HTTP chunks; None sends one event per chunk. A script
-    that is over is answered with status 400, which is never retried, so that a test notices.
+    `cut` splits the bytes of an answer into HTTP chunks; None sends one event per chunk. After the
+    last step it answers with status 400, which is never retried, so that a test notices.
     """
 
     def __init__(self, dialect: Dialect, script: Script, *, models: tuple[str, ...] = ("loopback-model",)) -> None:
@@ -158,7 +158,7 @@ class Loopback:
         self._server.shutdown()
         self._server.server_close()
 
-    def taken(self, received: Received) -> Step:
+    def next_step(self, received: Received) -> Step:
         """Record a request and return the step that answers it."""
         with self._lock:
             self.requests.append(received)
@@ -169,10 +169,10 @@ class Loopback:
             if callable(self._script):
                 step = self._script(received.body)
             else:
-                step = next(self._script, Status(400, "the script of the loopback server is over"))
-            return self._numbered(Says(step) if isinstance(step, str) else step)
+                step = next(self._script, Status(400, "the script of the loopback server has ended"))
+            return self._with_ids(Says(step) if isinstance(step, str) else step)
 
-    def _numbered(self, step: Step) -> Step:
+    def _with_ids(self, step: Step) -> Step:
         match step:
             case Says():
                 said = with_ids(step, self._calls)
@@ -188,7 +188,7 @@ class _Server(ThreadingHTTPServer):
     loopback: Loopback
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients that hang up are what these servers are for."""
+        """Print nothing: these servers are for tests of clients that hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(Status(404, f"no such path: {self.path}"))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self._answer(loopback.taken(Received(self.path, headers, json.loads(raw), raw)), json.loads(raw))
+        self._answer(loopback.next_step(Received(self.path, headers, json.loads(raw), raw)), json.loads(raw))
 
     def _answer(self, step: Step, body: dict[str, Any]) -> None:
         dialect = self.server.loopback.dialect

@@ -1,4 +1,4 @@
-"""A loopback server that speaks OpenAI's chat completions."""
+"""Loopback servers for OpenAI's chat completions and Anthropic's messages API."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +41,7 @@ class OpenAIDialect:
         return headers.get("authorization", "").removeprefix("Bearer ") or None
 
     def complaint(self, received: Received) -> str | None:
-        """Return what the API refuses: unpaired calls and results, arguments that are no text."""
+        """Return the API's error for unpaired calls and results, or arguments that are not text."""
         waiting: list[str] = []
         for place, message in enumerate(received.body.get("messages") or []):
             if message["role"] == "tool":
@@ -53,11 +53,11 @@ class OpenAIDialect:
                 waiting.remove(message["tool_call_id"])
                 continue
             if waiting:
-                return _unanswered(waiting)
+                return _unanswered_error(waiting)
             waiting = [call["id"] for call in message.get("tool_calls") or ()]
             if any(not isinstance(call["function"]["arguments"], str) for call in message.get("tool_calls") or ()):
                 return f"Invalid type for 'messages[{place}].tool_calls[0].function.arguments'."
-        return _unanswered(waiting) if waiting else None
+        return _unanswered_error(waiting) if waiting else None
 
     def events(self, says: Says, *, model: str) -> list[bytes]:
         """Return the chunks, the usage chunk and the end mark."""
@@ -87,7 +87,7 @@ class OpenAIDialect:
         return Status(400, words, kind="context_length_exceeded")
 
     def instantly(self, path: str, body: Mapping[str, Any]) -> bytes | None:
-        """Return embeddings: texts with the same letters get near vectors. The last row comes first."""
+        """Return embeddings, similar for texts with the same letters, in reverse order: clients must use `index`."""
         if path != "/v1/embeddings":
             return None
         rows = [
@@ -103,7 +103,7 @@ class OpenAIDialect:
         return json.dumps({"object": "list", "data": listed}).encode()
 
 
-def _unanswered(ids: list[str]) -> str:
+def _unanswered_error(ids: list[str]) -> str:
     return (
         "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
         f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(ids)}"
@@ -192,7 +192,7 @@ class AnthropicDialect:
         return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ") or None
 
     def complaint(self, received: Received) -> str | None:
-        """Return what the API refuses: missing fields, blank text, misplaced markers, unpaired calls."""
+        """Return the API's error for missing fields, blank text, misplaced markers or unpaired calls."""
         body = received.body
         if "anthropic-version" not in received.headers:
             return "anthropic-version: header is required"

@@ -265,7 +265,7 @@ def add(
 
 
 def _error(act: Callable[[], object]) -> KeptError | None:
-    """Return what an act raises."""
+    """Return the exception that `act` raises."""
     try:
         act()
     except KeptError as error:

@@ -1,4 +1,4 @@
-"""The contract of every memory provider: one suite, run against each implementation."""
+"""The contract suite of memory providers, a bench that runs their manager, and a provider that records its calls."""
 
 import json
 import threading
@@ -93,7 +93,7 @@ class Bench:
 
 
 def eventually(fact: Callable[[], object], *, seconds: float = 10.0) -> None:
-    """Wait until `fact()` is true."""
+    """Wait until `fact()` is true, or fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not fact():
         if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ Fault = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HookCall:
     """One call as the provider saw it."""
 
     hook: str
@@ -124,7 +124,7 @@ class RecordingProvider(MemoryProvider):
         self.recalled = recalled
         self.available = True
         self.tool_names = tools
-        self.calls: list[Told] = []
+        self.calls: list[HookCall] = []
         self.faults: dict[str, Fault] = {}
         self._guard = threading.Lock()
 
@@ -133,7 +133,7 @@ class RecordingProvider(MemoryProvider):
         """Return the name it was given."""
         return self._name
 
-    def told(self, hook: str) -> list[Told]:
+    def calls_of(self, hook: str) -> list[HookCall]:
         """Return the calls of one hook."""
         with self._guard:
             return [call for call in self.calls if call.hook == hook]
@@ -229,7 +229,7 @@ class RecordingProvider(MemoryProvider):
             if answer is not None:
                 return answer
         with self._guard:
-            self.calls.append(Told(hook, args, keywords))
+            self.calls.append(HookCall(hook, args, keywords))
         return default
 
 
@@ -237,7 +237,7 @@ MESSAGES = [{"role": "user", "content": "I live in Graz."}, {"role": "assistant"
 
 
 class ProviderContract:
-    """Inherit from it and return a new provider from `provider`; supply yourself what it needs (a server, keys)."""
+    """Inherit from it and return a new provider from `provider`; the subclass supplies its server, keys, …."""
 
     mirrors = True
     """Whether the back end mirrors writes to the pages."""
@@ -250,7 +250,7 @@ class ProviderContract:
         """Tell whether the back end contains `text`; only called if `mirrors` is true."""
         raise NotImplementedError
 
-    def started(self, home: Path, **context: Any) -> MemoryProvider:
+    def start(self, home: Path, **context: Any) -> MemoryProvider:
         """Return a provider that runs in `home`."""
         provider = self.provider()
         keywords = {**StartContext(kept_home=str(home)).keywords(), **context}
@@ -266,7 +266,7 @@ class ProviderContract:
 
     def test_its_tools_have_usable_schemas(self, tmp_path: Path) -> None:
         """Every declared tool passes the manager's check and has a unique name."""
-        provider = self.started(tmp_path)
+        provider = self.start(tmp_path)
         declared = list(provider.get_tool_schemas())
         usable = list(tool_schemas(provider.name, declared))
 
@@ -277,7 +277,7 @@ class ProviderContract:
 
     def test_bad_arguments_are_answered_with_json(self, tmp_path: Path) -> None:
         """Whatever arguments a model invents, a tool answers with an object and does not raise."""
-        provider = self.started(tmp_path)
+        provider = self.start(tmp_path)
         for schema in tool_schemas(provider.name, provider.get_tool_schemas()):
             for arguments in ({}, {"action": None}, {"action": "search", "query": []}, {"query": "x" * 10_000}):
                 answer = json.loads(provider.handle_tool_call(schema.name, arguments, session_id="contract"))
@@ -286,7 +286,7 @@ class ProviderContract:
 
     def test_every_hook_can_be_called(self, tmp_path: Path) -> None:
         """With the arguments of the port, in the order of a session's life."""
-        provider = self.started(tmp_path)
+        provider = self.start(tmp_path)
 
         assert isinstance(provider.system_prompt_block(), str)
         provider.on_turn_start(1, "hello", session_id="contract", platform="cli")
@@ -305,7 +305,7 @@ class ProviderContract:
         """Add, replace and remove reach the backend; the same ledger id changes nothing the second time."""
         if not self.mirrors:
             return
-        provider = self.started(tmp_path)
+        provider = self.start(tmp_path)
         add: Any = {"ledger_id": 1, "before": None, "user_id": "owner"}
         replace: Any = {"ledger_id": 2, "before": "Prefers oolong tea", "user_id": "owner"}
         remove: Any = {"ledger_id": 3, "before": "Prefers sencha tea", "user_id": "owner"}
@@ -324,7 +324,7 @@ class ProviderContract:
         """A scheduled run leaves no trace."""
         if not self.mirrors:
             return
-        provider = self.started(tmp_path, agent_context="cron")
+        provider = self.start(tmp_path, agent_context="cron")
         provider.on_memory_write("add", "user", "Prefers oolong tea", {"ledger_id": 1})
 
         assert not self.known(provider, "Prefers oolong tea")
@@ -332,14 +332,14 @@ class ProviderContract:
 
     def test_hooks_run_from_several_threads(self, tmp_path: Path) -> None:
         """The manager calls recall, tools and writes at once."""
-        provider = self.started(tmp_path)
+        provider = self.start(tmp_path)
         errors: list[BaseException] = []
 
         def busy(number: int) -> None:
             try:
                 for round_ in range(5):
-                    told: Any = {"ledger_id": number * 100 + round_, "before": None}
-                    provider.on_memory_write("add", "memory", f"Fact {number} {round_} about tea", told)
+                    metadata: Any = {"ledger_id": number * 100 + round_, "before": None}
+                    provider.on_memory_write("add", "memory", f"Fact {number} {round_} about tea", metadata)
                     provider.prefetch("tea", session_id="contract")
             except BaseException as error:  # noqa: BLE001 - handed to the test's own thread
                 errors.append(error)

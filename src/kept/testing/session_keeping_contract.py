@@ -1,4 +1,4 @@
-"""The contract of every session store for keepers: archive, trash, prune, forget, count and mend."""
+"""The contract of every session store for maintenance: archive, trash, prune, forget, usage and repair."""
 
 from datetime import UTC, datetime
 
@@ -16,17 +16,17 @@ DAY_SECONDS = 86_400.0
 
 
 def talk(store: Sessions, name: str, *words: str, source: str = "cli", days_ago: float = 0.0) -> list[MessageId]:
-    """Store a session of a person's words, said so many days before now."""
+    """Store a session with user messages from that many days ago."""
     at = NOW.timestamp() - days_ago * DAY_SECONDS
     store.create(session(name, source=source, started=at))
     return store.append(SessionId(name), [said(text, at=at) for text in words])
 
 
 class KeepingContract(SessionStoreContract):
-    """What holds for whole conversations: hidden, thrown away, removed, forgotten, measured."""
+    """Archive, trash, prune, forget and statistics of whole conversations."""
 
     def test_an_archived_conversation_is_found_but_not_listed(self) -> None:
-        """Archiving hides a conversation, with its whole chain, from lists; search finds it; undo shows it again."""
+        """Archiving hides a conversation and its chain from lists, not from search; undo shows it again."""
         store = self.store()
         ids = talk(store, "a", "first okapi", "second okapi")
         store.compact(
@@ -41,7 +41,7 @@ class KeepingContract(SessionStoreContract):
         assert isinstance(refusal(lambda: store.upkeep.archive(SessionId("nobody"))), NotFound)
 
     def test_a_deleted_conversation_can_be_restored(self) -> None:
-        """What is in the trash is nowhere to be seen until it is restored."""
+        """A deleted conversation is in no list and no search until it is restored."""
         store = self.store()
         talk(store, "a", "hidden okapi")
         name = SessionId("a")
@@ -58,7 +58,7 @@ class KeepingContract(SessionStoreContract):
         assert isinstance(refusal(lambda: store.upkeep.restore(name)), NotFound)
 
     def test_the_trash_empties_itself_after_its_days(self) -> None:
-        """Thirty days after a delete the session is removed for good; its id may be used again."""
+        """Thirty days after a delete the session is removed permanently; its id may be used again."""
         clock = FixedClock(NOW)
         store = self.store(clock=clock)
         talk(store, "a", "hidden okapi")
@@ -93,23 +93,23 @@ class KeepingContract(SessionStoreContract):
         assert found is not None
         assert found.message_count == 3
 
-    def test_prune_takes_the_idle(self) -> None:
-        """Prune takes what was idle for so many days, of a source, or the oldest until the rest fits."""
+    def test_prune_selects_idle_sessions(self) -> None:
+        """Prune selects sessions by idle days, by source, or the oldest ones until the rest fits."""
         store = self.store(clock=FixedClock(NOW))
         for number in range(5):
             talk(store, f"s{number}", "x" * 1_000, source="web" if number % 2 else "cli", days_ago=number * 10)
 
-        def pruned(days: float | None = None, source: str | None = None, most_bytes: int | None = None) -> list[str]:
+        def prune(days: float | None = None, source: str | None = None, most_bytes: int | None = None) -> list[str]:
             found = store.upkeep.prunable(days=days, source=source, most_bytes=most_bytes)
             assert found.text_bytes == 1_000 * len(found.sessions)
             return [one.id for one in found.sessions]
 
-        assert pruned(days=15) == ["s4", "s3", "s2"]
-        assert pruned(days=15, source="web") == ["s3"]
-        assert pruned(most_bytes=3_500) == ["s4", "s3"]
+        assert prune(days=15) == ["s4", "s3", "s2"]
+        assert prune(days=15, source="web") == ["s3"]
+        assert prune(most_bytes=3_500) == ["s4", "s3"]
 
     def test_forgetting_a_session_is_final(self) -> None:
-        """Nothing finds it; what a branch carried of it goes, and the branch's summaries of it are blanked."""
+        """Nothing finds it; a branch loses the messages that it carried, and its summaries of them are blanked."""
         store = self.store()
         ids = talk(store, "a", "one okapi", "two okapi")
         store.branch(SessionId("a"), at=None, new=session("side"))
@@ -126,7 +126,7 @@ class KeepingContract(SessionStoreContract):
         assert store.forgetting.plan_sessions([SessionId("a")]).is_empty
 
     def test_forgetting_words_takes_only_the_messages_that_hold_them(self) -> None:
-        """The very words are taken in any case, with the title that shows them; the rest of the session stays."""
+        """Messages and titles with the words, in any letter case, are removed; the rest of the session stays."""
         store = self.store()
         talk(store, "a", "The Quixotopia harvest", "parsnips")
         store.rename(SessionId("a"), "On Quixotopia")
@@ -141,7 +141,7 @@ class KeepingContract(SessionStoreContract):
         assert (found.title, found.message_count) == (None, 1)
 
     def test_forgetting_a_user_leaves_the_others(self) -> None:
-        """Every session of that user goes, also from the trash, and no other."""
+        """Every session of that user is removed, also from the trash, and no other."""
         store = self.store()
         ann, bob = store.for_user(UserId("ann")), store.for_user(UserId("bob"))
         for own, name in ((ann, "a"), (bob, "b"), (ann, "c")):
@@ -191,7 +191,7 @@ class KeepingContract(SessionStoreContract):
 
     def test_nodes_come_back_in_order(self) -> None:
         """The lossless engine's nodes keep their depth, text and children, each under its session."""
-        store, name, ids = self.filled(2)
+        store, name, ids = self.open_filled(2)
 
         leaf = store.add_node(name, depth=0, text="a leaf", children=ids)
         top = store.add_node(name, depth=1, text="the top", children=[leaf])
@@ -200,7 +200,7 @@ class KeepingContract(SessionStoreContract):
         assert store.nodes(SessionId("nobody")) == []
 
     def test_statistics_count_what_is_there(self) -> None:
-        """Sessions, messages, bytes of text, growth by month and the biggest sessions are told."""
+        """Sessions, messages, bytes of text, growth by month and the biggest sessions are reported."""
         store = self.store(clock=FixedClock(NOW))
         talk(store, "a", "x" * 500)
         talk(store, "b", "y")
@@ -213,9 +213,9 @@ class KeepingContract(SessionStoreContract):
         assert found["growth"] == [{"month": "2026-06", "messages": 3, "text_bytes": 502}]
         assert found["biggest"] == [{"session_id": "a", "title": None, "messages": 1, "text_bytes": 500}]
 
-    def test_a_store_that_is_well_stays_so(self) -> None:
-        """Nothing is found wrong; an index built anew and an optimised store find what they found before."""
-        store, _, ids = self.filled(4)
+    def test_maintenance_leaves_an_intact_store_unchanged(self) -> None:
+        """The check finds nothing; after a rebuild of the index and an optimisation, searches give the same results."""
+        store, _, ids = self.open_filled(4)
 
         def found() -> list[MessageId]:
             return [hit.message_id for hit in store.search(SearchRequest("word2")).messages]

@@ -1,4 +1,4 @@
-"""The contract of every session store for readers: what is found, shown and named of past conversations."""
+"""The contract of every session store for reading, searching, importing and exporting conversations."""
 
 from collections.abc import Mapping
 
@@ -16,11 +16,11 @@ UNKNOWN = (MessageId(0), MessageId(-1), MessageId(10**30), MessageId(999_999))
 
 
 class ReadingContract(SessionStoreContract):
-    """What holds for whoever reads: windows, edges, previews, links, names."""
+    """Reading: windows, edges, previews, links, names, search."""
 
-    def test_a_message_is_shown_unless_it_was_taken_back_or_thrown_away(self) -> None:
-        """One message comes back as the session has it; unknown, rewound and trashed ones are None."""
-        store, name, ids = self.filled(3)
+    def test_a_message_is_returned_unless_it_was_rewound_or_deleted(self) -> None:
+        """A message is returned as its session has it; unknown, rewound and trashed ones are None."""
+        store, name, ids = self.open_filled(3)
 
         assert [store.message(number) for number in ids] == store.messages(name)
         assert [store.message(number) for number in UNKNOWN] == [None] * len(UNKNOWN)
@@ -31,8 +31,8 @@ class ReadingContract(SessionStoreContract):
         assert isinstance(refusal(lambda: store.window(ids[0], before=1, after=1)), NotFound)
 
     def test_messages_come_by_their_ids_in_order(self) -> None:
-        """Whatever the order they are asked in, those that can be shown come in order of their ids."""
-        store, name, ids = self.filled(4)
+        """Visible messages are returned in order of their ids, whatever the order of the request."""
+        store, name, ids = self.open_filled(4)
         store.create(session("gone"))
         gone = store.append(SessionId("gone"), [said("hidden")])
         store.rewind(name, ids[3])
@@ -45,7 +45,7 @@ class ReadingContract(SessionStoreContract):
 
     def test_edges_are_the_first_and_the_last_own_messages(self) -> None:
         """Both ends come in order and overlap in a short session; rewound and carried messages are in neither."""
-        store, name, ids = self.filled(6)
+        store, name, ids = self.open_filled(6)
         store.rewind(name, ids[5])
 
         first, last = store.edges(name, first=2, last=2)
@@ -59,8 +59,8 @@ class ReadingContract(SessionStoreContract):
         assert texts(store.edges(child, first=9, last=0)[0]) == ["so far"]
 
     def test_messages_before_one_are_counted_in_its_session(self) -> None:
-        """Only what the session itself shows counts, whatever stands between in other sessions."""
-        store, name, ids = self.filled(3)
+        """Only visible messages of the session count, not those of other sessions in between."""
+        store, name, ids = self.open_filled(3)
         store.create(session("other"))
         store.append(SessionId("other"), [said("between")])
         (later,) = store.append(name, [said("word3")])
@@ -71,8 +71,8 @@ class ReadingContract(SessionStoreContract):
         assert store.count_before(name, again) == 1
 
     def test_the_ids_of_the_context_are_those_of_its_messages(self) -> None:
-        """Carried messages, the summary and own ones are named in the order in which the model is sent them."""
-        store, name, ids = self.filled(5)
+        """Carried messages, the summary and own messages, in the order in which the model receives them."""
+        store, name, ids = self.open_filled(5)
         child = store.compact(
             name, Summarised(Message(Role.USER, "so far"), ids[1:3], ids[:1], ids[3:], False, SessionId("child"))
         )
@@ -83,7 +83,7 @@ class ReadingContract(SessionStoreContract):
         assert texts(store.messages_by_id(store.context_ids(child)[:1])) == ["word0"]
 
     def test_a_preview_is_what_the_person_first_said(self) -> None:
-        """Neither the assistant nor a summary is previewed; without a person's word it is empty."""
+        """The preview is a user's message, never the assistant's or a summary; without one it is empty."""
         store = self.store()
         store.create(session("a"))
         name = SessionId("a")
@@ -97,8 +97,8 @@ class ReadingContract(SessionStoreContract):
         assert store.preview(name) == ""
 
     def test_the_links_lead_through_a_conversation(self) -> None:
-        """Compressions and branches are one conversation, a delegate is not; an unknown id stands alone."""
-        store, name, ids = self.filled(4)
+        """Compressions and branches are one conversation, a delegate is not; an unknown id is linked to nothing."""
+        store, name, ids = self.open_filled(4)
         child = store.compact(
             name, Summarised(Message(Role.USER, "so far"), ids[:2], [], ids[2:], False, SessionId("child"))
         )
@@ -112,8 +112,8 @@ class ReadingContract(SessionStoreContract):
         assert links.root(SessionId("helper")) == "helper"
         assert links.family(SessionId("nobody")) == ["nobody"]
 
-    def test_archived_sessions_are_listed_when_they_are_asked_for(self) -> None:
-        """A list leaves archived conversations out; with them it keeps its order."""
+    def test_archived_sessions_are_listed_on_request(self) -> None:
+        """A list omits archived conversations unless requested; the order stays the same."""
         store = self.store()
         for moment, name in enumerate(("a", "b", "c")):
             store.create(session(name))
@@ -124,7 +124,7 @@ class ReadingContract(SessionStoreContract):
         assert [one.id for one in store.recent(limit=5, archived=True)] == ["c", "b", "a"]
 
     def test_a_session_is_named_by_id_title_or_beginning(self) -> None:
-        """People may say the title or the beginning of an id; what is not clear is refused."""
+        """A title or the beginning of an id is enough; an ambiguous name is refused."""
         store = self.store()
         for name in ("20260101_aaa", "20260102_bbb"):
             store.create(session(name))
@@ -136,8 +136,8 @@ class ReadingContract(SessionStoreContract):
         for name in ("nothing", ""):
             assert isinstance(refusal(lambda name=name: store.resolve(name)), NotFound)  # type: ignore[misc] # bound early
 
-    def test_a_search_holds_its_filters(self) -> None:
-        """Sources, roles, sessions and moments narrow what is found; what the context shows is left out."""
+    def test_a_search_applies_its_filters(self) -> None:
+        """Sources, roles, sessions and dates filter the hits; messages of the context are excluded."""
         store = self.store()
         for name, source in (("a", "cli"), ("b", "web")):
             store.create(session(name, source=source))
@@ -156,8 +156,8 @@ class ReadingContract(SessionStoreContract):
         assert {hit.message_id for hit in roles} == {ids[1], ids[1] + 2}
 
     def test_any_query_is_answered(self) -> None:
-        """No text is an error, however it is written; what nobody said gives an empty answer that abstains."""
-        store, _, _ = self.filled(3)
+        """No query raises; one without any match gives an empty answer that abstains."""
+        store, _, _ = self.open_filled(3)
 
         for query in ("", " ", '"', "AND OR NOT", "((", "*", "a\x00b", "\ud800", "x" * 10_000, "日本", "-- ; DROP"):
             store.search(SearchRequest(query))
@@ -166,17 +166,17 @@ class ReadingContract(SessionStoreContract):
 
 
 def lines(*values: Mapping[str, JSON]) -> list[bytes]:
-    """Return lines of a person's words, as a file holds them."""
+    """Return user messages as lines of an import file."""
     return [dumps({"role": "user", "timestamp": 1, **value}).encode() for value in values]
 
 
-def imported(store: Sessions, given: list[bytes]) -> ImportReport:
-    """Take lines in."""
+def import_lines(store: Sessions, given: list[bytes]) -> ImportReport:
+    """Import lines."""
     return store.transfer.import_lines(given, source="import:test")
 
 
-def exported(store: Sessions, *, raw: bool = False) -> list[bytes]:
-    """Return everything as the lines of a file."""
+def export_lines(store: Sessions, *, raw: bool = False) -> list[bytes]:
+    """Export everything as lines."""
     return [dumps(line).encode() for line in store.transfer.export(raw=raw)]
 
 
@@ -206,16 +206,16 @@ def conversation(store: Sessions) -> None:
 
 
 def without_ids(store: Sessions) -> list[dict[str, JSON]]:
-    """Return what is exported, without the ids that each store gives."""
+    """Return exported lines without the ids that each store assigns."""
     own = {"id", "carried", "context_from"}
     return [{key: value for key, value in line.items() if key not in own} for line in store.transfer.export(raw=True)]
 
 
 class TransferContract(SessionStoreContract):
-    """What holds for conversations on their way out and in."""
+    """Export and import of conversations."""
 
     def test_a_second_import_adds_nothing(self) -> None:
-        """Lines are known by their external id, or else by place, role and content; equal lines of a file all count."""
+        """Lines are identified by external id, else by position, role and content; equal lines of a file all count."""
         store = self.store()
         given = lines(
             {"session_id": "a", "content": "yes"},
@@ -225,8 +225,8 @@ class TransferContract(SessionStoreContract):
             {"session_id": "b", "content": "changed", "external_id": "e1"},
         )
 
-        first = imported(store, given)
-        second = imported(store, given)
+        first = import_lines(store, given)
+        second = import_lines(store, given)
 
         assert (first.messages, first.sessions, first.known) == (4, 2, 1)
         assert (second.messages, second.sessions, second.known) == (0, 0, 5)
@@ -242,43 +242,43 @@ class TransferContract(SessionStoreContract):
             {"session_id": "a", "content": text, "timestamp": place} for place, text in enumerate(words)
         ]
         given = lines(*said_once)
-        imported(store, given[:3])
+        import_lines(store, given[:3])
 
-        report = imported(store, given)
+        report = import_lines(store, given)
 
         assert (report.known, report.messages) == (3, 2)
         assert texts(store.messages(SessionId("a"))) == words
 
     def test_bad_lines_are_numbered(self) -> None:
-        """A bad line is reported by its number and skipped; blank lines and a byte-order mark are nothing."""
+        """A bad line is reported by its number and skipped; blank lines and a byte-order mark are ignored."""
         store = self.store()
         good, also_good = lines({"session_id": "a", "content": "ok"}, {"session_id": "a", "content": "two"})
         given = [b"\xef\xbb\xbf" + good, b"", b"nonsense", *lines({"content": "x"}), also_good]
 
-        report = imported(store, given)
+        report = import_lines(store, given)
 
         assert report.messages == 2
         assert [number for number, _ in report.problems] == [3, 4]
 
-    def test_progress_is_told(self) -> None:
-        """A long import tells how far it is, and that it is done."""
-        heard: list[Event] = []
-        store = self.store(sink=heard.append)
+    def test_progress_is_reported(self) -> None:
+        """A long import reports its progress and its end."""
+        events: list[Event] = []
+        store = self.store(sink=events.append)
         given = lines(*({"session_id": "a", "content": f"m{place}"} for place in range(2_500)))
 
         store.transfer.import_lines(given, source="import:test", total=2_500)
 
-        told = [(event.done, event.total) for event in heard if isinstance(event, Progressed)]
-        assert len(told) > 1
-        assert told == sorted(told)
-        assert told[-1] == (2_500, 2_500)
+        progress = [(event.done, event.total) for event in events if isinstance(event, Progressed)]
+        assert len(progress) > 1
+        assert progress == sorted(progress)
+        assert progress[-1] == (2_500, 2_500)
 
     def test_export_and_import_lose_nothing(self) -> None:
-        """What is exported and imported elsewhere is the same: messages, lineage, contexts, notes, prompts."""
+        """An export imported into another store is the same: messages, lineage, contexts, notes, prompts."""
         store, other = self.store(), self.store()
         conversation(store)
 
-        report = imported(other, exported(store, raw=True))
+        report = import_lines(other, export_lines(store, raw=True))
 
         assert report.bad == 0
         assert without_ids(other) == without_ids(store)
@@ -287,11 +287,11 @@ class TransferContract(SessionStoreContract):
             assert other.session(name) == store.session(name)
         assert other.system_prompt(SessionId("first")) == "p"
         assert other.read_note(SessionId("second"), "streak") == 2
-        again = imported(other, exported(store))
+        again = import_lines(other, export_lines(store))
         assert (again.messages, again.sessions) == (0, 0)
 
     def test_what_was_sent_is_exported_only_raw(self) -> None:
-        """`api_content` and the prompt are in no export but a raw one; each session begins with its own line."""
+        """Only a raw export contains `api_content` and the prompt; each session begins with its own line."""
         store = self.store()
         conversation(store)
 
@@ -306,19 +306,19 @@ class TransferContract(SessionStoreContract):
         assert [line.get("content") for line in side][1:] == ["aside"]
 
     def test_rewound_messages_are_not_exported(self) -> None:
-        """What was taken back is in no export, and importing that export back adds nothing."""
-        store, name, ids = self.filled(3)
+        """No export contains rewound messages, and importing that export again adds nothing."""
+        store, name, ids = self.open_filled(3)
         store.rewind(name, ids[1])
         store.append(name, [said("anew")])
 
-        given = exported(store)
-        report = imported(store, given)
+        given = export_lines(store)
+        report = import_lines(store, given)
 
         assert [line.get("content") for line in store.transfer.export()][1:] == ["word0", "anew"]
         assert (report.messages, report.known) == (0, 2)
 
     def test_an_import_does_not_bring_back_what_was_forgotten(self) -> None:
-        """A forgotten session or message stays away, whatever file brings it again."""
+        """A forgotten session or message is not imported again from any file."""
         store = self.store()
         given = lines(
             {"session_id": "gone", "content": "hidden pangolin"},
@@ -326,11 +326,11 @@ class TransferContract(SessionStoreContract):
             {"session_id": "kept", "content": "hidden pangolin too", "external_id": "x1"},
             {"session_id": "kept", "content": "hidden pangolin again"},
         )
-        imported(store, given)
+        import_lines(store, given)
         store.forgetting.carry_out(store.forgetting.plan_sessions([SessionId("gone")]))
         store.forgetting.carry_out(store.forgetting.plan_query("hidden pangolin"))
 
-        report = imported(store, given)
+        report = import_lines(store, given)
 
         assert (report.messages, report.known, report.forgotten) == (0, 1, 3)
         assert texts(store.messages(SessionId("kept"))) == ["open pelican"]

@@ -26,12 +26,12 @@ from kept.sessions.ports import Sessions
 
 START = 1_750_000_000.0
 KEY = "sk-ant-" + "api03-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA"
-"""A credential of a known shape, put together here so that no scanner finds it in this file."""
+"""A credential of a known pattern, concatenated so that secret scanners do not report this file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summarised:
-    """A compaction as an engine hands it to the store."""
+    """A compaction as an engine passes it to the store."""
 
     summary: Message
     covered: Sequence[MessageId]
@@ -54,7 +54,7 @@ def said(text: str, role: Role = Role.USER, *, at: float = START, **fields: obje
 
 
 def texts(messages: Sequence[StoredMessage]) -> list[str]:
-    """Return what was said, in order."""
+    """Return the texts of messages, in order."""
     return [message.message.text for message in messages]
 
 
@@ -68,13 +68,13 @@ def refusal(act: Callable[[], object]) -> KeptError:
 
 
 class SessionStoreContract:
-    """What holds for every session store; a test class gives `store` and inherits the facts."""
+    """Inherit from it and return a new store from `store`."""
 
     def store(self, *, clock: Clock | None = None, sink: EventSink = ignore) -> Sessions:
         """Return a new, empty store; a second call gives another one."""
         raise NotImplementedError
 
-    def filled(self, count: int = 6, name: str = "talk") -> tuple[Sessions, SessionId, list[MessageId]]:
+    def open_filled(self, count: int = 6, name: str = "talk") -> tuple[Sessions, SessionId, list[MessageId]]:
         """Return a store with one session of `count` messages: `word0`, `word1`, …."""
         store = self.store()
         store.create(session(name))
@@ -114,7 +114,7 @@ class SessionStoreContract:
         assert store.messages(SessionId("a"))[0].message.content == parts
 
     def test_any_text_can_be_stored(self) -> None:
-        """NUL bytes, emoji and every script are kept; lone surrogates become a mark, nothing raises."""
+        """NUL bytes, emoji and every script are kept; lone surrogates are replaced, and nothing raises."""
         store = self.store()
         store.create(session("a"))
         odd = ["a\x00b", "👩‍👩‍👧 été 日本語", "\ud800 alone", "\ud83d\ude00", "x" * 3_000_000, ""]
@@ -140,7 +140,7 @@ class SessionStoreContract:
         assert KEY not in repr(store.session(SessionId("a")))
 
     def test_an_unknown_session_is_named(self) -> None:
-        """Whatever is asked of an id that no session has, the error names it."""
+        """Every call with an unknown id raises an error that names it."""
         store = self.store()
         nobody = SessionId("nobody")
 
@@ -159,7 +159,7 @@ class SessionStoreContract:
 
     def test_an_id_is_used_once(self) -> None:
         """A second session with the same id is refused."""
-        store, name, _ = self.filled()
+        store, name, _ = self.open_filled()
 
         assert isinstance(refusal(lambda: store.create(session(name))), UsageError)
 
@@ -168,7 +168,7 @@ class SessionStoreContract:
         store = self.store()
         given = session(
             "a",
-            user_id="u",  # the store's own user is what counts
+            user_id="u",  # the user of the store takes precedence
             project="/p",
             model="m",
             title="T",
@@ -202,7 +202,7 @@ class SessionStoreContract:
 
     def test_the_first_end_wins(self) -> None:
         """A session ends once; reopening takes the end back."""
-        store, name, _ = self.filled()
+        store, name, _ = self.open_filled()
 
         store.end(name, "quit")
         store.end(name, "crash")
@@ -216,8 +216,8 @@ class SessionStoreContract:
         assert (reopened.ended, reopened.end_reason) == (None, None)
 
     def test_rewinding_hides_and_restoring_brings_back(self) -> None:
-        """What was taken back is in no list, no context, no window and no search; restore brings the last run back."""
-        store, name, ids = self.filled()
+        """Rewound messages are in no list, context, window or search; restore brings the last rewind back."""
+        store, name, ids = self.open_filled()
 
         assert store.rewind(name, ids[4]) == 2
         assert store.rewind(name, ids[3]) == 1
@@ -233,8 +233,8 @@ class SessionStoreContract:
         assert store.search(SearchRequest("word4")).messages
 
     def test_windows_stay_in_their_session(self) -> None:
-        """A window shows the neighbours in the session, whatever else was appended between."""
-        store, name, first = self.filled(3, "a")
+        """A window shows the neighbours in the session, even if other sessions were appended in between."""
+        store, name, first = self.open_filled(3, "a")
         store.create(session("b"))
         store.append(SessionId("b"), [said("between")])
         second = store.append(name, [said("word3"), said("word4")])
@@ -256,7 +256,7 @@ class SessionStoreContract:
 
     def test_notes_leases_and_usage(self) -> None:
         """Small facts come back; a lease has one holder; calls are counted."""
-        store, name, _ = self.filled()
+        store, name, _ = self.open_filled()
 
         store.note(name, "cooldown", {"until": 5, "why": ["x"]})
         assert store.read_note(name, "cooldown") == {"until": 5, "why": ["x"]}
@@ -273,11 +273,11 @@ class SessionStoreContract:
 
 
 class LineageContract(SessionStoreContract):
-    """What holds for compactions and branches."""
+    """Compactions and branches."""
 
     def test_compaction_into_a_child_copies_nothing(self) -> None:
         """The child's context is head, summary, tail; the rows stay the parent's, and the covered ones are found."""
-        store, name, ids = self.filled(8)
+        store, name, ids = self.open_filled(8)
         store.rename(name, "Plan")
 
         child = store.compact(
@@ -299,8 +299,8 @@ class LineageContract(SessionStoreContract):
         assert ended.end_reason == "compression"
 
     def test_compaction_in_place_keeps_the_id(self) -> None:
-        """In place the session goes on under its id, the summary standing between head and tail."""
-        store, name, _ = self.filled(8)
+        """In place the session keeps its id, with the summary between head and tail."""
+        store, name, _ = self.open_filled(8)
 
         for turn in range(2):
             summary = Message(Role.USER, f"summary{turn}")
@@ -315,8 +315,8 @@ class LineageContract(SessionStoreContract):
         assert len(store.messages(name)) == 12
 
     def test_a_second_compaction_reaches_the_parents_rows(self) -> None:
-        """A child compacts rows that it carries; they are marked where they stand, and the chain has one tip."""
-        store, name, ids = self.filled(4)
+        """A child compacts rows that it carries; they are marked in the parent, and the chain has one tip."""
+        store, name, ids = self.open_filled(4)
         first = store.compact(name, Summarised(Message(Role.USER, "s1"), ids[:2], [], ids[2:], False, SessionId("b")))
         carried = [message.id for message in store.context(first)]
         second = store.compact(
@@ -328,8 +328,8 @@ class LineageContract(SessionStoreContract):
         assert store.tip(name) == "c"
 
     def test_undo_reaches_behind_a_compaction(self) -> None:
-        """Taking back a carried message hides it everywhere; restoring brings it back to the context."""
-        store, name, ids = self.filled(6)
+        """Rewinding a carried message hides it everywhere; restoring returns it to the context."""
+        store, name, ids = self.open_filled(6)
         child = store.compact(name, Summarised(Message(Role.USER, "s"), ids[:3], [], ids[3:], False, SessionId("b")))
 
         assert store.rewind(child, ids[4]) == 2
@@ -338,9 +338,9 @@ class LineageContract(SessionStoreContract):
         assert store.restore_rewound(child) == 2
         assert texts(store.context(child)) == ["s", "word3", "word4", "word5"]
 
-    def test_a_branch_lives_its_own_life(self) -> None:
-        """A branch carries the context up to a message; undo and compaction on one side leave the other alone."""
-        store, name, ids = self.filled(5)
+    def test_a_branch_is_independent(self) -> None:
+        """A branch carries the context up to a message; undo and compaction in one do not change the other."""
+        store, name, ids = self.open_filled(5)
         store.branch(name, at=ids[2], new=session("branch"))
         branch = SessionId("branch")
         store.append(branch, [said("aside")])
@@ -359,7 +359,7 @@ class LineageContract(SessionStoreContract):
 
     def test_a_branch_can_begin_at_a_compacted_message(self) -> None:
         """Branching at a message that a summary covers brings the original messages back."""
-        store, name, ids = self.filled(6)
+        store, name, ids = self.open_filled(6)
         store.compact(name, Summarised(Message(Role.USER, "s"), ids[1:4], ids[:1], ids[4:], True, None))
 
         store.branch(name, at=ids[2], new=session("branch"))

@@ -1,4 +1,4 @@
-"""The contract of every session store for several users of one database: none sees or changes another's."""
+"""The contract of every session store for several users of one database: no user sees or changes another's data."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ PROMPT = "You help with parsnips."
 
 
 class UserContract(SessionStoreContract):
-    """What holds between users; every method of the port, called by one with the ids of another."""
+    """Every method of the port, called by one user with the ids of another."""
 
     def both(self) -> tuple[Sessions, Sessions, list[MessageId]]:
         """Return the stores of Ann and Bob on one database, and the ids of Ann's four messages."""
@@ -35,7 +35,7 @@ class UserContract(SessionStoreContract):
         return ann, bob, ids
 
     def test_a_view_is_of_one_user(self) -> None:
-        """A store says whose it is, gives the view of another user, and names every user that has a session."""
+        """A store has one user, opens a store for another user, and lists every user with a session."""
         store = self.store()
         ann = store.for_user(ANN)
         ann.create(session("a", user_id="bob"))
@@ -104,7 +104,7 @@ class UserContract(SessionStoreContract):
     def test_a_refused_call_changes_nothing(self) -> None:
         """After every attempt of another user, a session is as it was, down to its last line."""
         ann, bob, ids = self.both()
-        before = exported(ann)
+        before = export_lines(ann)
 
         for act in attempts(bob, ids):
             try:
@@ -112,7 +112,7 @@ class UserContract(SessionStoreContract):
             except NotFound:
                 continue
 
-        assert exported(ann) == before
+        assert export_lines(ann) == before
         assert [one.id for one in ann.recent(limit=5)] == [ANNS]
         assert ann.upkeep.trash() == []
 
@@ -200,7 +200,7 @@ class UserContract(SessionStoreContract):
         assert [(row.session_id, row.usage.input_tokens) for row in bob.usage()] == [(ANNS, 1)]
 
     def test_pruning_and_statistics_look_at_own_sessions(self) -> None:
-        """What is idle, how much text there is, and which sessions are big: of one's own."""
+        """Idle sessions, text sizes and the biggest sessions are those of the store's user."""
         clock = FixedClock(NOW)
         store = self.store(clock=clock)
         ann, bob = store.for_user(ANN), store.for_user(BOB)
@@ -218,7 +218,7 @@ class UserContract(SessionStoreContract):
         assert found["biggest"] == [{"session_id": BOBS, "title": None, "messages": 1, "text_bytes": 10}]
 
     def test_emptying_the_trash_leaves_that_of_others(self) -> None:
-        """`days` is about one's own sessions; those of others leave with the retention time, unreported."""
+        """`days` is about one's own sessions; those of others are removed after the retention time and not reported."""
         clock = FixedClock(NOW)
         store = self.store(clock=clock)
         ann, bob = store.for_user(ANN), store.for_user(BOB)
@@ -233,21 +233,21 @@ class UserContract(SessionStoreContract):
         assert ann.upkeep.trash() == []
 
     def test_forgetting_words_leaves_what_others_said(self) -> None:
-        """Messages, titles, notes, nodes, prompts and quotations of another user stay, though they hold the words."""
+        """Messages, titles, notes, nodes, prompts and quotations of another user stay, with or without the words."""
         ann, bob, ids = self.both()
         words = "PARSNIPS"
         ann.append(ANNS, [said("parsnips are mine"), quotation("parsnips", BOBS)])
         ann.rename(ANNS, "On parsnips")
         ann.note(ANNS, "wish", "parsnips")
         ann.add_node(ANNS, depth=0, text="of parsnips", children=ids)
-        before = exported(ann)
+        before = export_lines(ann)
         nodes = ann.nodes(ANNS)
 
         plan = bob.forgetting.plan_query(words)
         bob.forgetting.carry_out(plan)
 
         assert (plan.message_count, plan.titles, plan.nodes, plan.citing) == (1, (), (), ())
-        assert (exported(ann), ann.nodes(ANNS), ann.system_prompt(ANNS)) == (before, nodes, PROMPT)
+        assert (export_lines(ann), ann.nodes(ANNS), ann.system_prompt(ANNS)) == (before, nodes, PROMPT)
         assert bob.system_prompt(BOBS) is None
         assert texts(bob.messages(BOBS)) == ["and their harvest"]
 
@@ -255,30 +255,30 @@ class UserContract(SessionStoreContract):
         """A plan takes own sessions only, and another user's messages that name one are left as they are."""
         ann, bob, _ = self.both()
         ann.append(ANNS, [quotation("it is in", BOBS)])
-        before = exported(ann)
+        before = export_lines(ann)
 
         plan = bob.forgetting.plan_sessions([ANNS, BOBS])
         bob.forgetting.carry_out(plan)
 
         assert (plan.sessions, plan.citing) == ((BOBS,), ())
-        assert (exported(ann), ann.system_prompt(ANNS)) == (before, PROMPT)
-        assert exported(bob) == []
+        assert (export_lines(ann), ann.system_prompt(ANNS)) == (before, PROMPT)
+        assert export_lines(bob) == []
 
     def test_anothers_plan_cannot_be_carried_out(self) -> None:
-        """Whatever a plan names, only what belongs to the user of the store goes."""
+        """Whatever a plan names, only data of the store's user is removed."""
         ann, bob, ids = self.both()
         ann.rename(ANNS, "On okapis")
         ann.append(ANNS, [NewMessage(Message(Role.USER, "so far"), START, Origin.SYNTHETIC)])
         ann.append(ANNS, [said("what was it?", api_content="what was it? (recalled: a quiet okapi)")])
         ann.add_node(ANNS, depth=0, text="an okapi", children=ids)
-        before, nodes = exported(ann), ann.nodes(ANNS)
+        before, nodes = export_lines(ann), ann.nodes(ANNS)
 
         plan = ann.forgetting.plan_query("okapi")
         assert all((plan.messages, plan.summaries, plan.citing, plan.nodes, plan.titles))
         for each in (ann.forgetting.plan_everything(), plan):
             bob.forgetting.carry_out(each)
 
-        assert (exported(ann), ann.nodes(ANNS)) == (before, nodes)
+        assert (export_lines(ann), ann.nodes(ANNS)) == (before, nodes)
 
     def test_forgotten_entries_leave_others_prompts_and_answers(self) -> None:
         """Entries of one user's pages are scrubbed from that user's prompts and answers."""
@@ -287,11 +287,11 @@ class UserContract(SessionStoreContract):
             own.append(name, [said('"parsnips"\n  — MEMORY.md', Role.ASSISTANT)])
             own.note(name, "wish", "parsnips")
         ann.create(session("a2"), system_prompt="Parsnips, again.")
-        before = exported(ann)
+        before = export_lines(ann)
 
         assert bob.forgetting.scrub_entries(["parsnips"]) == 1
 
-        assert (exported(ann), ann.system_prompt(ANNS)) == (before, PROMPT)
+        assert (export_lines(ann), ann.system_prompt(ANNS)) == (before, PROMPT)
         assert (bob.system_prompt(BOBS), bob.read_note(BOBS, "wish")) == (None, None)
         assert texts(bob.messages(BOBS))[-1] == BLANK
 
@@ -303,18 +303,18 @@ class UserContract(SessionStoreContract):
         assert {line["session_id"] for line in ann.transfer.export()} == {ANNS}
 
     def test_an_import_is_ones_own(self) -> None:
-        """A user takes all lines as their own; those of a session that somebody else has are bad lines."""
+        """All imported lines belong to the user; lines of a session of somebody else are bad lines."""
         ann, bob, _ = self.both()
         others = self.store().for_user(UserId("cid"))
         others.create(session("c"))
         others.append(SessionId("c"), [said("a third voice")])
-        before = exported(ann)
+        before = export_lines(ann)
 
-        report = bob.transfer.import_lines([*exported(ann), *exported(others)], source="import:test")
+        report = bob.transfer.import_lines([*export_lines(ann), *export_lines(others)], source="import:test")
 
         assert (report.sessions, report.messages, report.bad) == (1, 1, 5)
         assert [number for number, _ in report.problems] == [1, 2, 3, 4, 5]
-        assert exported(ann) == before
+        assert export_lines(ann) == before
         found = bob.session(SessionId("c"))
         assert found is not None
         assert found.user_id == BOB
@@ -322,7 +322,7 @@ class UserContract(SessionStoreContract):
     def test_the_owner_restores_everybody(self) -> None:
         """The owner's store keeps the users that the lines name; a session that is there stays its user's."""
         ann, bob, _ = self.both()
-        lines = [*exported(ann), *exported(bob)]
+        lines = [*export_lines(ann), *export_lines(bob)]
         restored = self.store()
 
         first = restored.transfer.import_lines(lines, source="import:test")
@@ -337,9 +337,9 @@ class UserContract(SessionStoreContract):
         assert texts(restored.for_user(ANN).messages(ANNS)) == texts(ann.messages(ANNS))
 
     def test_what_one_user_forgot_another_may_import(self) -> None:
-        """Forgotten sessions and messages stay away from the user who forgot them, and from nobody else."""
+        """Forgotten sessions and messages are refused for the user who forgot them, and for nobody else."""
         ann, bob, _ = self.both()
-        lines = exported(ann)
+        lines = export_lines(ann)
         ann.forgetting.carry_out(ann.forgetting.plan_query("word3"))
         part = ann.transfer.import_lines(lines, source="import:test")
         ann.forgetting.carry_out(ann.forgetting.plan_everything())
@@ -358,7 +358,7 @@ class UserContract(SessionStoreContract):
         assert ann.for_user(UserId("cid")).upkeep.check() == []
 
 
-def exported(store: Sessions) -> list[bytes]:
+def export_lines(store: Sessions) -> list[bytes]:
     """Return everything of the user as lines, with what was sent to the model."""
     return [dumps(line).encode() for line in store.transfer.export(raw=True)]
 

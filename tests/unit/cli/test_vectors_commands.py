@@ -128,7 +128,7 @@ def test_vectors_are_off_until_they_are_asked_for(run, talk):
     assert refused.code == 2
     assert "kept config set sessions.embeddings.provider local" in refused.err
     assert run("sessions", "search", "hound").err == ""
-    assert "off: search goes by words" in run("doctor", "--offline").out
+    assert "off: search uses words only" in run("doctor", "--offline").out
 
 
 def test_a_wrong_model_is_named_by_embed_and_costs_a_search_nothing_but_the_meaning(kept):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.config.home import Home, active_profile, checked_profile, choose_profile, find_home
+from kept.config.home import Home, active_profile, check_profile_name, choose_profile, find_home
 from kept.core.errors import NotFound, UsageError
 from kept.storage.connections import Migration
 from kept.storage.files import APPLICATION_ID
@@ -33,21 +33,21 @@ def test_a_path_that_cannot_be_is_refused(path):
 @pytest.mark.parametrize("name", ["a", "0", "work", "a-b_c", "x" * 64])
 def test_names_that_a_profile_may_have(name):
     """Lowercase letters, digits, - and _."""
-    assert checked_profile(name) == name
+    assert check_profile_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "_a", "a b", "a/b", "..", "x" * 65, "work\n", "é", "a\0"])
 def test_names_that_a_profile_may_not_have(name):
     """The error says what is allowed."""
     with pytest.raises(UsageError, match="1 to 64"):
-        checked_profile(name)
+        check_profile_name(name)
 
 
 @given(st.text(max_size=70))
 def test_no_name_leaves_the_profiles_folder(name):
     """Whatever is accepted is one plain folder name."""
     try:
-        checked_profile(name)
+        check_profile_name(name)
     except UsageError:
         return
     assert "/" not in name

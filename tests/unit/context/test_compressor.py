@@ -14,7 +14,7 @@ from kept.context.window import Backoff, Window, load_backoff, needs_hygiene
 from kept.core.clock import FixedClock
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError
 from kept.core.messages import Message, Role, Usage
-from kept.testing.context_contract import check_outcome, context_after, conversation, prepared, stored
+from kept.testing.context_contract import as_stored, check_outcome, context_after, conversation, prepare_engine
 
 GOOD = "## Goal\n- the parser [#1]\n## Progress\n- lots [#5]\n## Next Steps\n- more [#9]\n"
 
@@ -38,7 +38,7 @@ class Model:
 
 
 def with_model(model: Model, *, context_length: int = 16_000, **more: object) -> Compressor:
-    engine = prepared(Compressor(), context_length=context_length)
+    engine = prepare_engine(Compressor(), context_length=context_length)
     assert isinstance(engine, Compressor)
     engine.setup = replace(engine.setup, model=model, **more)
     return engine
@@ -217,7 +217,10 @@ def test_a_model_that_crashes_is_an_error_of_the_model() -> None:
 def test_two_poor_compactions_stop_further_ones_until_a_reading_falls() -> None:
     """What saves under a tenth is not repeated; a real reading below the threshold lifts it."""
     engine = with_model(Model())
-    rows = [*conversation(10, words=5, with_tools=False), *stored([Message(Role.USER, "word " * 10_000)], first_id=50)]
+    rows = [
+        *conversation(10, words=5, with_tools=False),
+        *as_stored([Message(Role.USER, "word " * 10_000)], first_id=50),
+    ]
     outcomes = [engine.compress(rows) for _ in range(3)]
 
     assert isinstance(outcomes[2], Unchanged)
@@ -246,7 +249,7 @@ def test_a_reported_size_scales_the_estimate() -> None:
 @pytest.mark.parametrize(("window", "overhead"), [(8_000, 2_500), (16_000, 5_000), (32_000, 8_000), (200_000, 12_000)])
 def test_hundreds_of_turns_never_overflow(window: int, overhead: int) -> None:
     """Each compaction ends below the threshold, however small the window."""
-    engine = prepared(Compressor(), context_length=window, overhead_tokens=overhead)
+    engine = prepare_engine(Compressor(), context_length=window, overhead_tokens=overhead)
     rows: list = []
     compactions = 0
     for row in conversation(400, words=40):
@@ -269,14 +272,14 @@ def test_hundreds_of_turns_never_overflow(window: int, overhead: int) -> None:
 
 def test_what_cannot_fit_is_named_with_its_sizes() -> None:
     """The error says how large the fixed part and the message are."""
-    engine = prepared(Compressor(), context_length=8_000, overhead_tokens=3_000)
+    engine = prepare_engine(Compressor(), context_length=8_000, overhead_tokens=3_000)
 
-    error = engine.overflow(stored([Message(Role.USER, "word " * 10_000)]))
+    error = engine.overflow(as_stored([Message(Role.USER, "word " * 10_000)]))
 
     assert isinstance(error, ContextOverflow)
     assert "3,000" in str(error)
     assert "12,504" in str(error)
-    assert engine.overflow(stored([Message(Role.USER, "hello")])) is None
+    assert engine.overflow(as_stored([Message(Role.USER, "hello")])) is None
 
 
 def test_a_preview_asks_no_model() -> None:

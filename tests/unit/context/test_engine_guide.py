@@ -8,7 +8,7 @@ import pytest
 from kept.context.engine import ContextEngine
 from kept.context.engines import GuardedEngine, choose_engine
 from kept.context.outcome import Compaction
-from kept.testing.context_contract import ContextEngineContract, conversation, prepared
+from kept.testing.context_contract import ContextEngineContract, conversation, prepare_engine
 
 GUIDE = Path(__file__).parents[3] / "docs" / "writing-a-context-engine.md"
 EXAMPLE = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)[0]
@@ -28,7 +28,7 @@ def test_the_example_runs_as_a_plugin(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text(EXAMPLE)
     rows = conversation(60)
 
-    engine = prepared(choose_engine("brief", home=tmp_path).engine, rows)
+    engine = prepare_engine(choose_engine("brief", home=tmp_path).engine, rows)
     outcome = engine.compress(rows, force=True)
 
     assert isinstance(engine, GuardedEngine)

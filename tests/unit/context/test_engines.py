@@ -13,7 +13,7 @@ from kept.context.summarising import Compressor
 from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.core.tools import ToolContext
-from kept.testing.context_contract import ContextEngineContract, check_outcome, conversation, prepared
+from kept.testing.context_contract import ContextEngineContract, check_outcome, conversation, prepare_engine
 
 SUBCLASS = """
 from kept.context.summarising import Compressor
@@ -77,7 +77,7 @@ def test_a_plugin_works_when_it_is_named(home: Path, name: str) -> None:
     """By its one subclass, or by what it registers."""
     found = choose_engine(name, home=home)
     rows = conversation(60)
-    engine = prepared(found.engine, rows)
+    engine = prepare_engine(found.engine, rows)
 
     outcome = engine.compress(rows, force=True)
 
@@ -118,20 +118,20 @@ def test_an_unknown_or_failing_engine_falls_back_loudly(home: Path, name: str, s
 def test_an_unsound_result_is_replaced(home: Path) -> None:
     """A plugin that loses messages does not lose them for us."""
     rows = conversation(60)
-    engine = prepared(choose_engine("lying", home=home).engine, rows)
+    engine = prepare_engine(choose_engine("lying", home=home).engine, rows)
 
     outcome = engine.compress(rows, force=True)
 
     assert isinstance(engine, GuardedEngine)
     assert engine.failures == 1
     assert isinstance(outcome, Compaction)
-    check_outcome(prepared(Compressor(), rows), rows, outcome)
+    check_outcome(prepare_engine(Compressor(), rows), rows, outcome)
 
 
 def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
     """The conversation goes on with the compressor."""
     rows = conversation(60)
-    engine = prepared(choose_engine("crashing", home=home).engine, rows)
+    engine = prepare_engine(choose_engine("crashing", home=home).engine, rows)
     engine.update_from_response(Usage(input_tokens=10))
     engine.update_model(replace(engine.setup.window, context_length=20_000))
     engine.on_session_end(SessionId("contract"), rows)

@@ -13,7 +13,7 @@ from kept.core.errors import ModelBusy, ModelError, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Message, Role, StoredMessage
 from kept.core.tools import ToolContext
-from kept.testing.context_contract import check_outcome, context_after, conversation, prepared, stored
+from kept.testing.context_contract import as_stored, check_outcome, context_after, conversation, prepare_engine
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Model:
 
 
 def engine_for(rows: list[StoredMessage], model: Model | None = None) -> Lossless:
-    engine = prepared(Lossless(), rows)
+    engine = prepare_engine(Lossless(), rows)
     assert isinstance(engine, Lossless)
     engine.setup = replace(engine.setup, model=model)
     return engine
@@ -110,7 +110,7 @@ def test_an_outage_changes_nothing_and_what_was_written_is_used_later() -> None:
 def test_a_summary_of_another_engine_is_taken_over() -> None:
     """A change of engine loses no line of the record."""
     old = Message(Role.USER, summary_text("## Goal\n- the secret plan is plan B [#7]", covered=()))
-    rows = [*stored([old], first_id=1), *(replace(row, id=row.id + 10) for row in conversation(60))]
+    rows = [*as_stored([old], first_id=1), *(replace(row, id=row.id + 10) for row in conversation(60))]
     engine = engine_for(rows)
 
     engine.compress(rows)
@@ -126,7 +126,7 @@ def test_a_store_that_refuses_does_not_stop_the_compaction() -> None:
             raise StorageError("disk full")
 
     old = Message(Role.USER, summary_text(f"{HEADING}\n### node 1\n- the plan is plan B [#7]", covered=()))
-    rows = [*stored([old], first_id=1), *(replace(row, id=row.id + 10) for row in conversation(60))]
+    rows = [*as_stored([old], first_id=1), *(replace(row, id=row.id + 10) for row in conversation(60))]
     engine = engine_for(rows)
     engine.setup = replace(engine.setup, nodes=Full())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kept.context.prune import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
 from kept.core.ids import MessageId
 from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
-from kept.testing.context_contract import conversation, stored
+from kept.testing.context_contract import as_stored, conversation
 
 
 def tool(text: str, call_id: str = "a") -> Message:
@@ -22,7 +22,7 @@ def calling(arguments: str, call_id: str = "a") -> Message:
 
 def test_a_long_result_becomes_the_placeholder_and_one_line() -> None:
     """Results over 200 characters keep the name, the arguments and the size."""
-    rows = stored([calling('{"path": "a.py"}'), tool("x\n" * 101), Message(Role.USER, "next")])
+    rows = as_stored([calling('{"path": "a.py"}'), tool("x\n" * 101), Message(Role.USER, "next")])
 
     text = prune(rows, head=0, through=MessageId(2))[1].message.text
 
@@ -31,7 +31,7 @@ def test_a_long_result_becomes_the_placeholder_and_one_line() -> None:
 
 def test_200_characters_stay() -> None:
     """The limit is more than 200 characters."""
-    rows = stored([calling("{}"), tool("x" * 200)])
+    rows = as_stored([calling("{}"), tool("x" * 200)])
 
     assert prune(rows, head=0, through=MessageId(2)) == rows
 
@@ -39,7 +39,7 @@ def test_200_characters_stay() -> None:
 def test_identical_results_are_kept_once() -> None:
     """The second of two equal short results refers to the first."""
     same = "nothing to commit, working tree clean, branch main"
-    rows = stored([calling("{}", "a"), tool(same, "a"), calling("{}", "b"), tool(same, "b")])
+    rows = as_stored([calling("{}", "a"), tool(same, "a"), calling("{}", "b"), tool(same, "b")])
 
     small = prune(rows, head=0, through=MessageId(4))
 
@@ -48,7 +48,7 @@ def test_identical_results_are_kept_once() -> None:
 
 def test_long_arguments_stay_valid_json() -> None:
     """A long value is cut inside its JSON; keys and short values stay."""
-    rows = stored([calling(json.dumps({"path": "a.py", "edits": [{"text": "é" * 5_000}]}))])
+    rows = as_stored([calling(json.dumps({"path": "a.py", "edits": [{"text": "é" * 5_000}]}))])
 
     arguments = json.loads(prune(rows, head=0, through=MessageId(1))[0].message.tool_calls[0].arguments)
 
@@ -58,7 +58,7 @@ def test_long_arguments_stay_valid_json() -> None:
 
 def test_arguments_that_are_no_json_become_json() -> None:
     """Broken arguments are shortened into an object."""
-    rows = stored([calling("{broken " * 500)])
+    rows = as_stored([calling("{broken " * 500)])
 
     arguments = json.loads(prune(rows, head=0, through=MessageId(1))[0].message.tool_calls[0].arguments)
 
@@ -67,7 +67,7 @@ def test_arguments_that_are_no_json_become_json() -> None:
 
 def test_old_images_are_dropped_and_their_text_stays() -> None:
     """An image outside the tail becomes a note."""
-    rows = stored([Message(Role.USER, (TextPart("see"), ImagePart("image/png", "AA"))), Message(Role.USER, "now")])
+    rows = as_stored([Message(Role.USER, (TextPart("see"), ImagePart("image/png", "AA"))), Message(Role.USER, "now")])
 
     assert prune(rows, head=0, through=MessageId(1))[0].message.content == (TextPart("see"), TextPart(NO_IMAGE))
 
@@ -85,7 +85,7 @@ def test_head_and_tail_are_untouched() -> None:
 
 def test_the_exact_text_of_a_pruned_row_is_not_replayed() -> None:
     """A row that became small has no other text that is sent in its place."""
-    rows = stored([calling("{}"), tool("x" * 500)])
+    rows = as_stored([calling("{}"), tool("x" * 500)])
     rows[1] = replace(rows[1], api_content="x" * 500)
 
     assert prune(rows, head=0, through=MessageId(2))[1].api_content is None

@@ -25,7 +25,7 @@ from kept.context.summary import Brief, Unreachable, Written, write_summary
 from kept.context.transcript import find_citations, index_sources
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from kept.core.messages import Message, Role, StoredMessage
-from kept.testing.context_contract import conversation, stored
+from kept.testing.context_contract import as_stored, conversation
 
 GOOD = """<think>hm</think>## Goal
 - build the parser [#1]
@@ -71,7 +71,7 @@ def brief(model: Model | None = None, **more: object) -> Brief:
 
 
 def talk() -> list[StoredMessage]:
-    return stored(
+    return as_stored(
         [
             Message(Role.USER, "Build the parser in src/parser.py, the password is hunter2"),
             Message(Role.ASSISTANT, "We'll use a hand-written lexer. Next I write tests."),
@@ -113,7 +113,7 @@ def test_the_request_holds_date_focus_notes_and_no_secret() -> None:
 def test_a_second_summary_updates_the_first() -> None:
     """The earlier record is found by its marker and given to the model; its ids stay citable."""
     first = Message(Role.USER, summary_text("## Goal\n- the old goal [#77]\n", covered=talk()))
-    rows = [*stored([first], first_id=90), *talk()]
+    rows = [*as_stored([first], first_id=90), *talk()]
     model = Model(lambda _: GOOD.replace("[#1]", "[#77]"))
 
     done = write_summary(rows, 500, brief(model))

@@ -86,7 +86,7 @@ def test_a_delivery_that_failed_is_repeated_with_the_same_key(bench):
     provider.sync_turn = lambda *args, **told: (seen.append(told["idempotency_key"]), plain(*args, **told))
     provider.faults["sync_turn"] = lambda: 1 / 0 if len(seen) == 1 else None
     bench.settle(bench.manager(provider), turn(1))
-    eventually(lambda: provider.told("sync_turn"))
+    eventually(lambda: provider.calls_of("sync_turn"))
 
     assert seen == ["turn:s1:1", "turn:s1:1"]
 
@@ -122,7 +122,7 @@ def test_a_paused_provider_costs_no_attempts(bench):
     bench.settle(manager, turn(1))
     time.sleep(0.2)
 
-    assert provider.told("sync_turn") == []
+    assert provider.calls_of("sync_turn") == []
     assert bench.outbox.head("recording").attempts == 0
 
 
@@ -138,9 +138,9 @@ def test_a_rejected_write_is_set_aside_and_the_next_is_delivered(bench):
     manager = bench.manager(provider)
     bench.settle(manager, turn(1, "first"))
     bench.settle(manager, turn(2, "second"))
-    eventually(lambda: provider.told("sync_turn"))
+    eventually(lambda: provider.calls_of("sync_turn"))
 
-    assert [call.args[0] for call in provider.told("sync_turn")] == ["second"]
+    assert [call.args[0] for call in provider.calls_of("sync_turn")] == ["second"]
     (item,) = bench.outbox.items()
     assert (item.is_refused, item.payload["user"], "too long" in item.last_error) == (True, "first", True)
     assert manager.status()[0].health.failures == 0
@@ -160,7 +160,7 @@ def test_no_provider_is_given_recalled_text_or_secrets(bench):
     manager.writes.queue_delegation(text, text, session_id="s1", child_session_id="c1")
     manager.writes.queue_session_end("s1", messages)
     manager.pre_compress(messages)
-    eventually(lambda: provider.told("queue_prefetch") and provider.told("on_session_end"))
+    eventually(lambda: provider.calls_of("queue_prefetch") and provider.calls_of("on_session_end"))
 
     told = repr([call for call in provider.calls if call.hook != "initialize"])
     assert "hello" in told

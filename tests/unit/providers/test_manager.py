@@ -28,7 +28,7 @@ def test_a_provider_is_told_where_it_runs(bench):
     provider = RecordingProvider()
     bench.manager(provider)
 
-    (call,) = provider.told("initialize")
+    (call,) = provider.calls_of("initialize")
     assert call.args == ("s1",)
     assert call.keywords["kept_home"] == call.keywords["hermes_home"] == str(bench.home)
     assert set(call.keywords) >= {
@@ -88,8 +88,8 @@ def test_a_finished_turn_is_synced_and_the_next_recall_warmed(bench):
         manager, turn(user="hello<memory-context>old</memory-context>", assistant="key sk-proj-" + "a1B2" * 12)
     )
 
-    eventually(lambda: provider.told("sync_turn") and provider.told("queue_prefetch"))
-    (call,) = provider.told("sync_turn")
+    eventually(lambda: provider.calls_of("sync_turn") and provider.calls_of("queue_prefetch"))
+    (call,) = provider.calls_of("sync_turn")
     assert call.args[0] == "hello"
     assert "a1B2a1B2" not in call.args[1]
     assert call.keywords == {"session_id": "s1", "messages": MESSAGES, "idempotency_key": "turn:s1:1"}
@@ -105,7 +105,7 @@ def test_an_interrupted_turn_is_neither_synced_nor_prefetched(bench, unfinished)
     manager.shutdown()
 
     assert bench.outbox.items() == []
-    assert provider.told("sync_turn") == provider.told("queue_prefetch") == []
+    assert provider.calls_of("sync_turn") == provider.calls_of("queue_prefetch") == []
 
 
 def test_memory_writes_are_mirrored_in_order(bench):
@@ -121,13 +121,13 @@ def test_memory_writes_are_mirrored_in_order(bench):
     ledger.rows = rows
     manager.writes.mirror_soon()
 
-    eventually(lambda: len(provider.told("on_memory_write")) == 3)
-    assert [call.args for call in provider.told("on_memory_write")] == [
+    eventually(lambda: len(provider.calls_of("on_memory_write")) == 3)
+    assert [call.args for call in provider.calls_of("on_memory_write")] == [
         ("add", "user", "a"),
         ("replace", "user", "b"),
         ("remove", "user", "b"),
     ]
-    assert provider.told("on_memory_write")[1].keywords["metadata"]["before"] == "a"
+    assert provider.calls_of("on_memory_write")[1].keywords["metadata"]["before"] == "a"
 
 
 def test_writes_of_another_process_are_caught_up_at_start(bench):
@@ -138,7 +138,7 @@ def test_writes_of_another_process_are_caught_up_at_start(bench):
     provider = RecordingProvider()
     bench.manager(provider, context=bench.context(ledger=ledger))
 
-    eventually(lambda: provider.told("on_memory_write"))
+    eventually(lambda: provider.calls_of("on_memory_write"))
 
 
 def test_nothing_is_written_outside_primary_contexts(bench):
@@ -169,7 +169,7 @@ def test_leaving_ends_the_session_then_shuts_down(bench):
     manager.shutdown()
 
     assert hooks(provider)[-2:] == ["on_session_end", "shutdown"]
-    assert provider.told("on_session_end")[0].keywords == {"session_id": "s1"}
+    assert provider.calls_of("on_session_end")[0].keywords == {"session_id": "s1"}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_switch_tells_why_and_from_where(bench, reason, parent, reset):
     manager = bench.manager(provider)
     manager.switch_session("s2", reason, parent=parent)
 
-    (call,) = provider.told("on_session_switch")
+    (call,) = provider.calls_of("on_session_switch")
     assert call.args == ("s2",)
     assert call.keywords == {"parent_session_id": parent or "s1", "reset": reset, "reason": reason}
     assert "shutdown" not in hooks(provider)
@@ -227,7 +227,7 @@ def test_compaction_in_place_keeps_the_id(bench):
     manager.switch_session("s1", "compression")
 
     assert words == "recording saved it."
-    assert provider.told("on_session_switch")[0].args == ("s1",)
+    assert provider.calls_of("on_session_switch")[0].args == ("s1",)
 
 
 def test_idle_eviction_ends_no_session(bench):
@@ -257,7 +257,7 @@ def test_a_delegation_is_told(bench):
     manager.writes.queue_delegation("look", "found", session_id="s1", child_session_id="c1")
     manager.shutdown()
 
-    (call,) = provider.told("on_delegation")
+    (call,) = provider.calls_of("on_delegation")
     assert (call.args, call.keywords) == (("look", "found"), {"child_session_id": "c1"})
 
 
@@ -270,7 +270,7 @@ def test_tools_are_routed_with_their_session(bench):
     answer = tools["recording_add"].call({"x": 1}, ToolContext(session_id="s1", platform="web"))
 
     assert answer == {"success": True, "tool": "recording_add", "args": {"x": 1}}
-    assert provider.told("handle_tool_call")[0].keywords["platform"] == "web"
+    assert provider.calls_of("handle_tool_call")[0].keywords["platform"] == "web"
 
 
 def test_tools_are_known_before_the_session_begins(bench):
@@ -285,7 +285,7 @@ def test_tools_are_known_before_the_session_begins(bench):
 
     assert early["success"] is False
     assert tool.call({}, ToolContext())["success"] is True
-    assert len(provider.told("get_tool_schemas")) == 1
+    assert len(provider.calls_of("get_tool_schemas")) == 1
     manager.shutdown()
 
 

@@ -260,15 +260,15 @@ def test_managers_of_two_users_deliver_their_own_writes(bench):
     bench.settle(owner, FinishedTurn(session_id="s1", key="1", user="mine", assistant="a"))
     bench.settle(anna, FinishedTurn(session_id="s1", key="2", user="hers", assistant="a"))
     anna.tools()[0].call({}, ToolContext(user_id=OWNER))
-    eventually(lambda: mine.told("sync_turn") and bench.outbox_of(ANNA).head("recording").attempts)
+    eventually(lambda: mine.calls_of("sync_turn") and bench.outbox_of(ANNA).head("recording").attempts)
     owner.shutdown()
     anna.shutdown()
 
-    assert [call.args[0] for call in mine.told("sync_turn")] == ["mine"]
-    assert [call.args[2] for call in mine.told("on_memory_write")] == ["mine"]
-    assert [call.args[2] for call in hers.told("on_memory_write")] == ["hers"]
-    assert hers.told("initialize")[0].keywords["user_id"] == ANNA
-    assert hers.told("handle_tool_call")[0].keywords["user_id"] == ANNA
+    assert [call.args[0] for call in mine.calls_of("sync_turn")] == ["mine"]
+    assert [call.args[2] for call in mine.calls_of("on_memory_write")] == ["mine"]
+    assert [call.args[2] for call in hers.calls_of("on_memory_write")] == ["hers"]
+    assert hers.calls_of("initialize")[0].keywords["user_id"] == ANNA
+    assert hers.calls_of("handle_tool_call")[0].keywords["user_id"] == ANNA
     assert [status.waiting for status in owner.status()] == [0]
     assert [status.waiting for status in anna.status()] == [1]
     assert [item.payload["user"] for item in bench.outbox_of(ANNA).items()] == ["hers"]

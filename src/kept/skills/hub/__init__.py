@@ -1,1 +1,1 @@
-"""Where skills come from: sources, quarantine, the lock file and its audit."""
+"""Skills from other sources: fetching, quarantine, installation, the lock file and its audit."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _MOST_REDIRECTS = 5
 _WHOLE = 4
-"""A whole answer may take this many times the timeout for one silence."""
+"""The whole response may take this many times `skills.hub_timeout_seconds`, which limits each single read."""
 
 
 class _Refusal(Exception):
@@ -166,7 +166,7 @@ def _limit_file_size() -> None:
 
 
 _GIT_TIMES = 6
-"""A whole clone may take this many times the timeout for one silence."""
+"""A whole clone may take this many times `skills.hub_timeout_seconds`."""
 _INDEXES = ("/.well-known/agent-skills/index.json", "/.well-known/skills/index.json")
 _MOST_INDEX_BYTES = 2 * 1_048_576
 _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
@@ -174,7 +174,7 @@ _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The environment for programs, and the timeout for silence in seconds."""
+    """The environment for programs, and the timeout of a single read in seconds."""
 
     environ: Mapping[str, str]
     seconds: float

@@ -69,7 +69,7 @@ class Prepared:
         return policy(self.trust, self.report.danger)
 
     def is_blocked(self, *, force: bool) -> bool:
-        """Whether it cannot be installed; `force` takes a dangerous skill from a local source only."""
+        """Whether it cannot be installed; `force` accepts a dangerous skill from a local source only."""
         return self.policy is Policy.BLOCK and not (force and not self.network)
 
     def needs_an_answer(self, *, force: bool) -> bool:
