@@ -118,3 +118,9 @@ def stop_words(words: Sequence[str]) -> frozenset[str]:
         if language != "en" and hits >= 2 and hits > english:
             chosen |= table
     return chosen
+
+
+def one_line(text: str, *, width: int) -> str:
+    """Return the beginning of `text` on one line of at most `width` characters."""
+    line = " ".join(text[: width * 4].split())
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"

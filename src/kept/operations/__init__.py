@@ -2,4 +2,56 @@
 
 An operation takes a `Caller` and typed arguments. It returns a dataclass with one JSON form (`as_json`), or `Refused`
 where the caller can react. Other failures raise a `KeptError`. Progress is reported to the caller's sink.
+
+A module is imported when it is first used (`operations.pages.undo`): building the results of all of them would take
+a tenth of a second of every command.
 """
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kept.operations import (
+        conversations,
+        curator,
+        doctor,
+        forget,
+        models,
+        pages,
+        profiles,
+        providers,
+        search,
+        sessions,
+        skill_hub,
+        skills,
+        tools,
+        upkeep,
+        usage,
+        users,
+    )
+
+__all__ = [
+    "conversations",
+    "curator",
+    "doctor",
+    "forget",
+    "models",
+    "pages",
+    "profiles",
+    "providers",
+    "search",
+    "sessions",
+    "skill_hub",
+    "skills",
+    "tools",
+    "upkeep",
+    "usage",
+    "users",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return import_module(f"kept.operations.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kept.core.ids import MessageId, SessionId, UserId
-    from kept.core.messages import Session, StoredMessage
+    from kept.core.messages import Lineage, Session, StoredMessage
     from kept.core.ports import EventSink
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
-    from kept.sessions.recall import Lineage
     from kept.sessions.reports import (
         Coverage,
         Finding,

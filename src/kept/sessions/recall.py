@@ -3,15 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import ImagePart, Link, Session, StoredMessage
+from kept.core.ids import MessageId
+from kept.core.messages import ImagePart, Session, StoredMessage
 from kept.core.text import JSON, dumps
 from kept.sessions.ports import Readable
-from kept.sessions.search.occurrences import Marker
+
+if TYPE_CHECKING:
+    from kept.sessions.search.occurrences import Marker  # loads the whole search
 
 _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 0.75, 0.35, 0.45, 0.85, 2.5
 
@@ -78,7 +80,6 @@ def _ladder(start: Caps, *, is_full: bool) -> Iterator[Caps]:
 SNIPPET_CHARS = 240
 PREVIEW_CHARS = 60
 SHORTENED = " […]"
-_NO_TERMS = Marker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,14 @@ def said(message: StoredMessage) -> str:
 
 
 def shown(
-    message: StoredMessage, *, chars: int, marker: Marker = _NO_TERMS, is_anchor: bool = False
+    message: StoredMessage, *, chars: int, marker: "Marker | None" = None, is_anchor: bool = False
 ) -> dict[str, JSON]:
     """Return a message in the tool's shape, shortened around the terms."""
     text = said(message)
     if len(text) > chars:
-        text = marker.around(text, width=chars) + SHORTENED
+        from kept.sessions.search.occurrences import Marker
+
+        text = (marker or Marker()).around(text, width=chars) + SHORTENED
     value: dict[str, JSON] = {
         "id": message.id,
         "role": message.message.role.value,
@@ -146,7 +149,7 @@ def shown(
 
 
 def window_shown(
-    messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: Marker, hidden: frozenset[int]
+    messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: "Marker", hidden: frozenset[int]
 ) -> list[JSON]:
     """Return the messages of a window, the anchor with the most room, those in the context left out."""
     place = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
@@ -163,7 +166,7 @@ def window_shown(
     ]
 
 
-def passage_shown(found: Passage, *, caps: Caps, marker: Marker, hidden: frozenset[int]) -> dict[str, JSON]:
+def passage_shown(found: Passage, *, caps: Caps, marker: "Marker", hidden: frozenset[int]) -> dict[str, JSON]:
     """Return a found session in the tool's shape; bookends do not repeat what the window shows."""
     seen = {message.id for message in found.around} | hidden
     start = [message for message in found.start if message.id not in seen][: caps.bookend]
@@ -187,7 +190,7 @@ def _drop(found: Passage, window: int) -> tuple[int, int]:
     return max(0, place - window), max(0, len(found.around) - place - 1 - window)
 
 
-def index_shown(session: Session, match: StoredMessage, *, marker: Marker) -> dict[str, JSON]:
+def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> dict[str, JSON]:
     """Return a found session in its shortest form: ids, dates and the snippet."""
     text = " ".join(said(match).split())
     return {
@@ -209,59 +212,3 @@ def unavailable(error: StorageError) -> dict[str, JSON]:
         "error": f"session store unavailable: {error.message}",
         "remedy": error.remedy or "go on without past sessions; run `kept doctor` to see what is wrong",
     }
-
-
-ParentOf: TypeAlias = Callable[[SessionId], tuple[SessionId, Link | None] | None]
-ChildrenOf: TypeAlias = Callable[[SessionId], Sequence[tuple[SessionId, Link | None]]]
-
-CONVERSATION = frozenset({Link.COMPRESSION, Link.BRANCH})
-"""The links inside one conversation; a delegate or an import is a conversation of its own."""
-CHAIN = frozenset({Link.COMPRESSION})
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """Walks the links between sessions; stops at a cycle, which only a damaged file can have."""
-
-    parent_of: ParentOf
-    children_of: ChildrenOf
-
-    def root(self, session_id: SessionId, links: frozenset[Link] = CONVERSATION) -> SessionId:
-        """Return the first session of the conversation."""
-        seen = {session_id}
-        here = session_id
-        while (above := self.parent_of(here)) is not None:
-            parent, link = above
-            if link not in links or parent in seen:
-                return here
-            seen.add(parent)
-            here = parent
-        return here
-
-    def family(self, session_id: SessionId, links: frozenset[Link] = CONVERSATION) -> list[SessionId]:
-        """Return every session of the conversation, the first one first."""
-        found = [self.root(session_id, links)]
-        seen = set(found)
-        for here in found:
-            for child, link in self.children_of(here):
-                if link in links and child not in seen:
-                    seen.add(child)
-                    found.append(child)
-        if session_id not in seen:
-            found.append(session_id)
-        return found
-
-    def chain(self, session_id: SessionId) -> list[SessionId]:
-        """Return the sessions that compaction made of one, the first one first."""
-        return self.family(session_id, CHAIN)
-
-    def tip(self, session_id: SessionId) -> SessionId:
-        """Return the session that continues the conversation after every compression since `session_id`."""
-        seen = {session_id}
-        here = session_id
-        while True:
-            heirs = [child for child, link in self.children_of(here) if link in CHAIN and child not in seen]
-            if not heirs:
-                return here
-            here = heirs[-1]
-            seen.add(here)

@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from weakref import WeakSet
 
 import apsw
 
 from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError
 from kept.core.events import Warned
-from kept.core.ports import EventSink
 from kept.storage.connections import (
     CHECKPOINT_PAGES,
     Checkpointer,
@@ -29,6 +28,9 @@ from kept.storage.connections import (
     use_wal,
 )
 from kept.storage.files import APPLICATION_ID, explain_errors, make_folder
+
+if TYPE_CHECKING:
+    from kept.core.ports import EventSink  # the page of ports loads every value it mentions
 
 Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]
@@ -304,7 +306,7 @@ def state_migrations() -> tuple[Migration, ...]:
 
 
 def open_state(
-    path: Path, durability: Durability = "normal", *, read_only: bool = False, sink: EventSink | None = None
+    path: Path, durability: Durability = "normal", *, read_only: bool = False, sink: "EventSink | None" = None
 ) -> Database:
     """Open the shared database, or `kept.db` next to it if `path` belongs to another program.
 
@@ -335,7 +337,7 @@ def _open(path: Path, durability: Durability, *, read_only: bool) -> Database:
     )
 
 
-def _announce(foreign: Path, ours: Path, sink: EventSink | None) -> None:
+def _announce(foreign: Path, ours: Path, sink: "EventSink | None") -> None:
     message = f"{str(foreign)!r} belongs to another program and is left as it is; sessions go to {ours.name!r}"
     remedy = f"bring its conversations over with `kept import hermes --source {foreign.parent}`"
     if sink is None:

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.ids import SessionId
-from kept.core.messages import Link
-from kept.sessions.recall import Lineage
+from kept.core.messages import Lineage, Link
 
 NAMES = [SessionId(name) for name in "abcdefg"]
 

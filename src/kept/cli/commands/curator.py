@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kept import operations
 from kept.cli.commands.skills import NameArgument, show_change
 from kept.cli.terminal import JsonFlag, YesFlag, confirm, note, open_caller, print_json, printable, refuse, say
 from kept.core.errors import Refused
-from kept.operations import curator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def register(program: typer.Typer) -> None:
 def status(as_json: JsonFlag = False) -> None:
     """Show when the curator ran, what it would do now, and what it leaves alone."""
     with open_caller() as caller:
-        found = curator.report_status(caller)
+        found = operations.curator.report_status(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -55,12 +55,12 @@ def run(
     """Move what is due, after a backup; with --consolidate, propose merges and carry them out after your yes."""
     with open_caller() as caller:
         if plan is not None:
-            stored = curator.read_plan(caller, plan)
+            stored = operations.curator.read_plan(caller, plan)
             if isinstance(stored, Refused):
                 refuse(stored, as_json=as_json)
             _carry_out(caller, stored, yes=yes, as_json=as_json)
             return
-        report = curator.run(caller, dry_run=dry_run)
+        report = operations.curator.run(caller, dry_run=dry_run)
         if as_json and not merge:
             print_json(report.as_json())
         elif not as_json:
@@ -70,7 +70,7 @@ def run(
 
 
 def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
-    made = curator.propose_merges(caller)
+    made = operations.curator.propose_merges(caller)
     if isinstance(made, Refused):
         refuse(made, as_json=as_json)
     if as_json:
@@ -86,7 +86,7 @@ def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
 def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> None:
     if not confirm(f"carry out plan {printable(plan.id)} ({len(plan.merges)} merges)?", yes=yes):
         raise typer.Exit(1)
-    done = curator.carry_out_plan(caller, plan)
+    done = operations.curator.carry_out_plan(caller, plan)
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     if as_json:
@@ -100,7 +100,7 @@ def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> N
 def pause() -> None:
     """Stop running by itself."""
     with open_caller() as caller:
-        curator.pause(caller)
+        operations.curator.pause(caller)
     say("the curator is paused")
 
 
@@ -108,7 +108,7 @@ def pause() -> None:
 def resume() -> None:
     """Run by itself again when due."""
     with open_caller() as caller:
-        curator.pause(caller, paused=False)
+        operations.curator.pause(caller, paused=False)
     say("the curator runs when it is due")
 
 
@@ -126,7 +126,7 @@ def unpin(name: NameArgument) -> None:
 
 def _pin(name: str, *, pinned: bool) -> None:
     with open_caller() as caller:
-        refused = curator.pin_skill(caller, name, pinned=pinned)
+        refused = operations.curator.pin_skill(caller, name, pinned=pinned)
     if refused is not None:
         refuse(refused, as_json=False)
     say(printable(f"{name} is {'pinned' if pinned else 'no longer pinned'}"))
@@ -136,7 +136,7 @@ def _pin(name: str, *, pinned: bool) -> None:
 def archive(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Archive one skill now."""
     with open_caller() as caller:
-        archived = curator.archive_skill(caller, name)
+        archived = operations.curator.archive_skill(caller, name)
     show_change(archived, as_json=as_json)
 
 
@@ -144,7 +144,7 @@ def archive(name: NameArgument, as_json: JsonFlag = False) -> None:
 def restore(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Bring one skill back from the archive."""
     with open_caller() as caller:
-        restored = curator.restore_skill(caller, name)
+        restored = operations.curator.restore_skill(caller, name)
     show_change(restored, as_json=as_json)
 
 
@@ -152,7 +152,7 @@ def restore(name: NameArgument, as_json: JsonFlag = False) -> None:
 def backup() -> None:
     """Back up all skills of the home."""
     with open_caller() as caller:
-        say(curator.back_up(caller))
+        say(operations.curator.back_up(caller))
 
 
 @app.command()
@@ -165,7 +165,7 @@ def rollback(
     with open_caller() as caller:
         if not confirm(f"put all skills back as {name or 'the newest backup'} has them?", yes=yes):
             raise typer.Exit(1)
-        done = curator.roll_back(caller, name)
+        done = operations.curator.roll_back(caller, name)
     if as_json:
         print_json(done.as_json())
     else:
@@ -176,7 +176,7 @@ def rollback(
 def report(as_json: JsonFlag = False) -> None:
     """Show the report of the last run."""
     with open_caller() as caller:
-        found = curator.read_report(caller)
+        found = operations.curator.read_report(caller)
     if isinstance(found, Refused):
         refuse(found, as_json=as_json)
     if as_json:

@@ -5,21 +5,19 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kept import __version__
+from kept import __version__, operations
 from kept.cli.terminal import MOST_DAYS, JsonFlag, note, open_caller, print_json, printable, read_input, say
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
-from kept.operations import tools
-from kept.operations.doctor import check_everything
-from kept.operations.usage import By, report_usage
-from kept.security.scan import Finding, Verdict
-from kept.security.scan import scan as scan_text
+
+if TYPE_CHECKING:
+    from kept.security.scan import Finding, Verdict
 
 
 def register(program: typer.Typer) -> None:
@@ -41,7 +39,7 @@ def doctor(
     """Check everything: real writes and searches in a temporary home, reading only in yours."""
     checks = []
     with open_caller() as caller:
-        for check in check_everything(caller, offline=offline):
+        for check in operations.doctor.check_everything(caller, offline=offline):
             checks.append(check)
             if not as_json:
                 remedy = f"\n    next: {check.remedy}" if check.remedy else ""
@@ -71,6 +69,8 @@ def scan(
     if batch is not None:
         _scan_batch(batch, as_json=as_json)
         return
+    from kept.security.scan import scan as scan_text
+
     verdict = scan_text(read_input() if file in (None, "-") else _read(Path(file)))
     if as_json:
         print_json(_answer(verdict))
@@ -82,6 +82,8 @@ def scan(
 
 def _scan_batch(path: Path, *, as_json: bool) -> None:
     """Print one verdict per line; a line that cannot be read gets an error and the exit code 2."""
+    from kept.security.scan import scan as scan_text
+
     unreadable = 0
     for number, line in enumerate(_read(path).removesuffix("\n").split("\n"), start=1):
         text = _text_of(line)
@@ -115,7 +117,7 @@ def _read(path: Path) -> str:
         raise UsageError(f"{str(path)!r} is not UTF-8 text (byte {error.start})", "convert it to UTF-8 first") from None
 
 
-def _answer(verdict: Verdict) -> JSON:
+def _answer(verdict: "Verdict") -> JSON:
     return {
         "verdict": verdict.verdict,
         "blocked": verdict.blocked,
@@ -124,7 +126,7 @@ def _answer(verdict: Verdict) -> JSON:
     }
 
 
-def _finding(finding: Finding) -> dict[str, JSON]:
+def _finding(finding: "Finding") -> dict[str, JSON]:
     answer: dict[str, JSON] = {
         "rule": finding.rule,
         "category": finding.category,
@@ -135,7 +137,7 @@ def _finding(finding: Finding) -> dict[str, JSON]:
     return answer
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: "Verdict") -> str:
     """Return the verdict for a person: the word, then each rule with what it found."""
     found = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
     return f"{verdict.verdict}: {'; '.join(found)}" if found else verdict.verdict
@@ -150,10 +152,10 @@ def tool(
     """Run a tool and print its JSON; exit 1 when it refuses."""
     with open_caller() as caller:
         if name is None:
-            _list(tools.list_tools(caller), as_json=as_json)
+            _list(operations.tools.list_tools(caller), as_json=as_json)
             return
         chosen = replace(caller, session_id=SessionId(session) if session else None)
-        answer = tools.run_tool(chosen, name, _parse(name, read_input() if arguments == "-" else arguments))
+        answer = operations.tools.run_tool(chosen, name, _parse(name, read_input() if arguments == "-" else arguments))
         print_json(answer)
     if answer.get("success") is False or (answer.get("error") and "success" not in answer):
         raise typer.Exit(1)
@@ -185,14 +187,14 @@ def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:
 
 
 def usage(
-    by: Annotated[By, typer.Option("--by", help="What to sum by.")] = "day",
+    by: Annotated[Literal["day", "model", "task", "session"], typer.Option("--by", help="What to sum by.")] = "day",
     days: Annotated[int | None, typer.Option("--days", min=1, max=MOST_DAYS, help="Only the last N days.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only this session.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what the model calls took: sent, from the cache, written to it, answered, and the money."""
     with open_caller() as caller:
-        report = report_usage(caller, by=by, days=days, session=session)
+        report = operations.usage.report_usage(caller, by=by, days=days, session=session)
     if as_json:
         print_json(report.as_json())
         return

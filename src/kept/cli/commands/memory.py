@@ -4,10 +4,11 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from kept import operations
 from kept.app import Caller
 from kept.cli import terminal
 from kept.cli.terminal import (
@@ -26,12 +27,12 @@ from kept.cli.terminal import (
 from kept.config.settings import nearest
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
-from kept.memory.approval import Rejected
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
-from kept.memory.history import EntryMetadata, PageView
-from kept.memory.store import Outcome, rules_in
-from kept.operations import pages
-from kept.security.scan import rule_ids
+
+if TYPE_CHECKING:
+    from kept.memory.approval import Rejected
+    from kept.memory.history import EntryMetadata, PageView
+    from kept.memory.store import Outcome
 
 app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
 
@@ -67,7 +68,7 @@ def show(
 ) -> None:
     """Print the pages as they are on disk now."""
     with open_caller() as caller:
-        found = pages.show_pages(caller, target, with_metadata=long)
+        found = operations.pages.show_pages(caller, target, with_metadata=long)
     if as_json:
         print_json(found.as_json())
     else:
@@ -82,7 +83,7 @@ def show(
         raise unreadable[-1]
 
 
-def show_page(view: PageView, masked: Sequence[str], *, raw: bool = False) -> None:
+def show_page(view: "PageView", masked: Sequence[str], *, raw: bool = False) -> None:
     """Print one page; `masked` are its entries without threats. A page that cannot be read prints nothing."""
     if view.page is None:
         return
@@ -93,7 +94,7 @@ def show_page(view: PageView, masked: Sequence[str], *, raw: bool = False) -> No
             say(f"      {_describe(view.metadata.get(entry))}")
 
 
-def _describe(story: EntryMetadata | None) -> str:
+def _describe(story: "EntryMetadata | None") -> str:
     if story is None:
         return "not in the ledger"
     created, changed = (f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}" for time in (story.created, story.changed))
@@ -145,13 +146,15 @@ def remove(
 
 
 def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: bool, as_json: bool) -> None:
+    from kept.memory.store import rules_in
+
     page = target or Target.MEMORY
     _check_rules(allow or [])
     with open_caller() as caller:
         allowed = frozenset(allow or ())
         outcome = ask_if_held(
-            pages.edit_entry(caller, edit, page, allow=allowed),
-            lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
+            operations.pages.edit_entry(caller, edit, page, allow=allowed),
+            lambda held: operations.pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -161,11 +164,17 @@ def _with_options(refused: Refused, page: Target) -> Refused:
     """Return a refusal whose remedy names what the command line offers besides."""
     if refused.reason not in _REMEDIES:
         return refused
+    from kept.memory.store import rules_in
+
     allow = " ".join(f"--allow {rule}" for rule in sorted(rules_in(refused)))
     return dataclasses.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
 
 
 def _check_rules(names: list[str]) -> None:
+    if not names:
+        return
+    from kept.security.scan import rule_ids
+
     for name in names:
         if name not in (known := rule_ids()):
             raise UsageError(f"there is no scanner rule {name!r}{nearest(name, known)}", "the refusal names the rules")
@@ -175,7 +184,7 @@ def _check_rules(names: list[str]) -> None:
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a session would freeze them."""
     with open_caller() as caller:
-        found = pages.render_snapshot(caller, target)
+        found = operations.pages.render_snapshot(caller, target)
     if as_json:
         print_json(found.as_json())
         return
@@ -185,8 +194,8 @@ def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 
 
 def ask_if_held(
-    outcome: Outcome | Refused, keep: Callable[[Refused], Outcome | Refused], *, yes: bool
-) -> Outcome | Refused:
+    outcome: "Outcome | Refused", keep: "Callable[[Refused], Outcome | Refused]", *, yes: bool
+) -> "Outcome | Refused":
     """Ask the person at the terminal instead of staging: they are the one who would approve."""
     if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
         return outcome
@@ -196,7 +205,7 @@ def ask_if_held(
     return keep(outcome) if confirm("Keep it all the same?", yes=yes) else outcome
 
 
-def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
+def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
     """Print an accepted edit with the way back, or leave with its refusal."""
     if isinstance(outcome, Refused):
         matches = outcome.detail.get("matches")
@@ -218,7 +227,7 @@ def show_outcome(outcome: Outcome | Refused, *, as_json: bool, way_back: str = "
 def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """List writes that wait for approval."""
     with open_caller() as caller:
-        waiting = pages.list_pending(caller, target)
+        waiting = operations.pages.list_pending(caller, target)
     if as_json:
         print_json([item.as_json() for item in waiting])
         return
@@ -232,14 +241,14 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 def approve(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Accept a waiting write: it is checked again, then applied."""
     with open_caller() as caller:
-        _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
+        _decide(caller, pending_id, target, operations.pages.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
 @app.command()
 def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Turn a waiting write down; its text goes to the archive."""
 
-    def show(item: Rejected | Refused) -> None:
+    def show(item: "Rejected | Refused") -> None:
         if isinstance(item, Refused):
             show_outcome(item, as_json=as_json)
         elif as_json:
@@ -248,7 +257,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
             say(f"Rejected {item.pending.id}: {printable(item.pending.summary)}")
 
     with open_caller() as caller:
-        _decide(caller, pending_id, target, pages.reject, show)
+        _decide(caller, pending_id, target, operations.pages.reject, show)
 
 
 def _decide(
@@ -259,7 +268,7 @@ def _decide(
     show: Callable[[T | Refused], None],
 ) -> None:
     """Decide each chosen write and show how it went; one that is refused does not keep the others waiting."""
-    chosen = pages.choose_pending(caller, which, target)
+    chosen = operations.pages.choose_pending(caller, which, target)
     if isinstance(chosen, Refused):
         show(chosen)
         return

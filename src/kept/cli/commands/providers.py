@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kept import operations
 from kept.app import Caller
 from kept.cli.terminal import (
     MOST_DAYS,
@@ -24,7 +25,6 @@ from kept.cli.terminal import (
 )
 from kept.core.errors import Refused
 from kept.core.text import JSON
-from kept.operations import providers
 
 if TYPE_CHECKING:
     from kept.providers.base import MemoryProvider
@@ -56,22 +56,22 @@ def setup(
 ) -> None:
     """Choose a provider, answer its questions, try it, and switch it on."""
     with open_caller() as caller:
-        found = providers.find_providers(caller)
+        found = operations.providers.find_providers(caller)
         chosen = name or _pick(found, caller)
-        if chosen in {providers.BUILT_IN, "none", "off"}:
+        if chosen in {operations.providers.BUILT_IN, "none", "off"}:
             _switch_off(caller)
             return
         if chosen in found:
             _offer_packages(found[chosen], yes=yes)
-        provider = providers.open_provider(caller, chosen)
+        provider = operations.providers.open_provider(caller, chosen)
         _configure(caller, provider, _parse_pairs(given or []))
         if test:
-            problem = providers.try_provider(caller, provider)
+            problem = operations.providers.try_provider(caller, provider)
             if problem is not None:
                 note("kept: the answers are kept, but the provider was not switched on")
                 refuse(problem, as_json=False)
             say(f"{provider.name} answers")
-        providers.switch_on(caller, chosen)
+        operations.providers.switch_on(caller, chosen)
     say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
 
 
@@ -83,7 +83,7 @@ def off(as_json: JsonFlag = False) -> None:
 
 
 def _switch_off(caller: Caller, *, as_json: bool = False) -> None:
-    was_on = providers.switch_off(caller)
+    was_on = operations.providers.switch_off(caller)
     if as_json:
         print_json({"provider": None, "was_on": was_on})
         return
@@ -93,11 +93,11 @@ def _switch_off(caller: Caller, *, as_json: bool = False) -> None:
 def _pick(found: "Mapping[str, Found]", caller: Caller) -> str:
     from kept.providers.plugins import manifest_of
 
-    names = [*sorted(found), providers.BUILT_IN]
+    names = [*sorted(found), operations.providers.BUILT_IN]
     if not sys.stdin.isatty():
         fail("name the provider to set up", f"one of: {', '.join(names)}", code=2)
     for number, name in enumerate(names, 1):
-        is_built_in = name == providers.BUILT_IN
+        is_built_in = name == operations.providers.BUILT_IN
         about = "Built-in only" if is_built_in else manifest_of(found[name]).description or found[name].kind
         mark = "*" if name == caller.app.settings.memory.provider else " "
         note(printable(f"{mark} {number}. {name:14} {about}"))
@@ -121,10 +121,10 @@ def _configure(caller: Caller, provider: "MemoryProvider", given: dict[str, JSON
     from kept.providers.config import declared_fields
 
     is_asked = sys.stdin.isatty() and not given
-    if is_asked and providers.run_own_setup(caller, provider):
+    if is_asked and operations.providers.run_own_setup(caller, provider):
         return
     answers = _ask_fields(declared_fields(provider), caller.app.environ) if is_asked else given
-    refused = providers.save_answers(caller, provider, answers)
+    refused = operations.providers.save_answers(caller, provider, answers)
     if refused is not None:
         is_unknown_setting = refused.error.startswith(f"{provider.name} has no setting")
         refuse(refused, as_json=False, code=2 if is_unknown_setting else 1)
@@ -166,7 +166,7 @@ def _offer_packages(found: "Found", *, yes: bool) -> None:
 def status(as_json: JsonFlag = False) -> None:
     """Show what is in use, what it needs, how it is, and what waits for it."""
     with open_caller() as caller:
-        found = providers.report_status(caller)
+        found = operations.providers.report_status(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -191,7 +191,11 @@ def _show_chosen(one: "ChosenStatus") -> None:
     for key, value in one.facts.items():
         say(printable(f"  {key}: {value}"))
     if one.health.last_error:
-        say(printable(f"  last error: {one.health.last_error}  ({providers.iso_or_none(one.health.last_error_at)})"))
+        say(
+            printable(
+                f"  last error: {one.health.last_error}  ({operations.providers.iso_or_none(one.health.last_error_at)})"
+            )
+        )
     _show_queue(one)
 
 
@@ -201,10 +205,13 @@ def _show_queue(one: "ChosenStatus") -> None:
     say(f"  outbox: {queue.waiting} waiting, {queue.delivered} delivered, {queue.dropped} dropped{refused}")
     for item in one.blocked:
         behind = f"; {queue.waiting - 1} wait behind it" if queue.waiting > 1 else ""
-        say(f"  BLOCKED since {providers.iso_or_none(item.created)} by write {item.id} ({item.hook}){behind}")
-        tried = f"{item.attempts} attempts, the next at {providers.iso_or_none(item.not_before)}"
+        say(
+            f"  BLOCKED since {operations.providers.iso_or_none(item.created)} by write {item.id} ({item.hook}){behind}"
+        )
+        tried = f"{item.attempts} attempts, the next at {operations.providers.iso_or_none(item.not_before)}"
         say(printable(f"    {tried}; last error: {item.last_error}"))
-        say(f"    try now: {providers.retry_command(item)}    give it up: {providers.drop_command(item)}")
+        retry, drop = operations.providers.retry_command(item), operations.providers.drop_command(item)
+        say(f"    try now: {retry}    give it up: {drop}")
 
 
 ActionArgument = Annotated[Literal["list", "retry", "drop"], typer.Argument(help="list, retry or drop.")]
@@ -224,18 +231,18 @@ def outbox(
     with open_caller() as caller:
         match action:
             case "list":
-                _show(providers.list_outbox(caller, provider), as_json=as_json)
+                _show(operations.providers.list_outbox(caller, provider), as_json=as_json)
             case "retry":
-                count = providers.retry_outbox(caller, provider=provider, item_id=item_id)
+                count = operations.providers.retry_outbox(caller, provider=provider, item_id=item_id)
                 _show_count(count, "due now; the next conversation delivers them", item_id, as_json=as_json)
             case "drop":
                 what = f"write {item_id}" if item_id is not None else f"all writes for {provider or 'every provider'}"
                 if confirm(f"Give up {what}? They were not delivered.", yes=yes):
-                    count = providers.drop_outbox(caller, provider=provider, item_id=item_id)
+                    count = operations.providers.drop_outbox(caller, provider=provider, item_id=item_id)
                     _show_count(count, "dropped", item_id, as_json=as_json)
 
 
-def _show(found: providers.OutboxView, *, as_json: bool) -> None:
+def _show(found: "operations.providers.OutboxView", *, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json())
         return
@@ -269,7 +276,7 @@ def stats(
 ) -> None:
     """Show hit rate, latency and cost of each provider."""
     with open_caller() as caller:
-        found = providers.measure_providers(caller, days=days)
+        found = operations.providers.measure_providers(caller, days=days)
     if as_json:
         print_json([{**asdict(one), "hit_rate": one.hits / one.recalls if one.recalls else None} for one in found])
         return
@@ -297,7 +304,7 @@ def do(
         _list_commands(as_json=as_json)
         return
     with open_caller() as caller:
-        answer = providers.run_command(caller, name, words or [])
+        answer = operations.providers.run_command(caller, name, words or [])
     if isinstance(answer, Refused):
         refuse(answer, as_json=False)
     if as_json:
@@ -308,7 +315,7 @@ def do(
 
 def _list_commands(*, as_json: bool) -> None:
     with open_caller() as caller:
-        found = providers.list_commands(caller)
+        found = operations.providers.list_commands(caller)
     if isinstance(found, Refused):
         refuse(found, as_json=False)
     if as_json:

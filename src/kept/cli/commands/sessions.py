@@ -4,10 +4,11 @@ import codecs
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from kept import operations
 from kept.cli.terminal import (
     MOST,
     JsonFlag,
@@ -29,14 +30,11 @@ from kept.cli.terminal import (
 from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
 from kept.core.messages import Session, StoredMessage
-from kept.core.text import dumps
-from kept.operations import sessions
-from kept.operations.search import Filters, ProfileHits, check_roles, search_many
-from kept.operations.search import search as search_conversations
+from kept.core.text import dumps, one_line
 from kept.sessions.recall import said
-from kept.sessions.search import occurrences
-from kept.sessions.search.discovery import unchecked
-from kept.sessions.search.occurrences import Marker
+
+if TYPE_CHECKING:
+    from kept.operations.search import ProfileHits
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
@@ -64,9 +62,9 @@ def list_(
     """List sessions, the last active first."""
     with open_caller(user) as caller:
         if trash:
-            found = sessions.list_trash(caller, limit=limit)
+            found = operations.sessions.list_trash(caller, limit=limit)
         else:
-            found = sessions.list_sessions(caller, limit=limit, source=source, archived=archived)
+            found = operations.sessions.list_sessions(caller, limit=limit, source=source, archived=archived)
     if as_json:
         print_json(found.as_json())
         return
@@ -95,7 +93,7 @@ def show(
         _show_calls(name, as_json=as_json)
         return
     with open_caller() as caller:
-        found = sessions.show_session(caller, name, first=first, last=last)
+        found = operations.sessions.show_session(caller, name, first=first, last=last)
     if as_json:
         print_json(found.as_json())
         return
@@ -107,7 +105,7 @@ def show(
 def _show_calls(name: str, *, as_json: bool) -> None:
     """Print one line per call: provider, call, time, duration, outcome and bytes, never any text."""
     with open_caller() as caller:
-        found = sessions.list_provider_calls(caller, name)
+        found = operations.sessions.list_provider_calls(caller, name)
     if as_json:
         print_json(found.as_json())
         return
@@ -128,7 +126,7 @@ def scroll(
 ) -> None:
     """Print the messages around one; go on with the first or last id shown."""
     with open_caller() as caller:
-        found = sessions.scroll(caller, message, window=window)
+        found = operations.sessions.scroll(caller, message, window=window)
     if as_json:
         print_json(found.as_json())
         return
@@ -141,7 +139,7 @@ def scroll(
 def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.")], as_json: JsonFlag = False) -> None:
     """Give a session a title; a taken one gets ` #N`."""
     with open_caller() as caller:
-        renamed = sessions.rename_session(caller, name, title)
+        renamed = operations.sessions.rename_session(caller, name, title)
     if as_json:
         print_json(renamed.as_json())
     else:
@@ -156,7 +154,7 @@ def archive(
 ) -> None:
     """Hide a conversation from lists; search still finds it."""
     with open_caller() as caller:
-        changed = sessions.archive_session(caller, name, archived=not undo)
+        changed = operations.sessions.archive_session(caller, name, archived=not undo)
     if as_json:
         print_json(changed.as_json())
     else:
@@ -171,10 +169,10 @@ def delete(
 ) -> None:
     """Move conversations to the trash; `restore` brings them back for `sessions.trash_days` days."""
     with open_caller() as caller:
-        ids = sessions.resolve_sessions(caller, names)
+        ids = operations.sessions.resolve_sessions(caller, names)
         if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
             fail("nothing was deleted")
-        deleted = sessions.delete_sessions(caller, ids)
+        deleted = operations.sessions.delete_sessions(caller, ids)
     if as_json:
         print_json(deleted.as_json())
     else:
@@ -185,7 +183,7 @@ def delete(
 def restore(name: Name, as_json: JsonFlag = False) -> None:
     """Bring a deleted conversation back."""
     with open_caller() as caller:
-        restored = sessions.restore_session(caller, name)
+        restored = operations.sessions.restore_session(caller, name)
     if as_json:
         print_json(restored.as_json())
     else:
@@ -201,17 +199,17 @@ def import_(
     """Take conversations in; lines that are stored already add nothing, bad ones are named and skipped."""
     with open_caller() as caller:
         if file == "-":
-            done = sessions.import_sessions(caller, sys.stdin.buffer, source=source)
+            done = operations.sessions.import_sessions(caller, sys.stdin.buffer, source=source)
         else:
             path = Path(file)
             with _open_file(path) as lines:
-                done = sessions.import_sessions(caller, lines, source=source, total=_count_lines(path))
+                done = operations.sessions.import_sessions(caller, lines, source=source, total=_count_lines(path))
     _show_import(done, as_json=as_json)
     if done.failed:
         raise typer.Exit(1)
 
 
-def _show_import(done: sessions.Imported, *, as_json: bool) -> None:
+def _show_import(done: "operations.sessions.Imported", *, as_json: bool) -> None:
     report = done.report
     for number, why in report.problems[:_PROBLEMS_SHOWN]:
         note(f"line {number}: {why}")
@@ -251,7 +249,7 @@ def export(
 ) -> None:
     """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
     with open_caller(user) as caller:
-        lines = (dumps(line) for line in sessions.export_sessions(caller, names or (), raw=raw))
+        lines = (dumps(line) for line in operations.sessions.export_sessions(caller, names or (), raw=raw))
         if out is None:
             for line in lines:
                 say(line)
@@ -276,7 +274,11 @@ def local_time(epoch: float) -> str:
 
 def highlight(text: str, terms: Sequence[str]) -> str:
     """Return `text` with the found words in bold, when a person looks."""
-    wanted = occurrences.pattern(terms) if is_styled() else None
+    if not terms or not is_styled():
+        return text
+    from kept.sessions.search.occurrences import pattern
+
+    wanted = pattern(terms)
     return text if wanted is None else wanted.sub(lambda match: f"{_BOLD}{match.group()}{_PLAIN}", text)
 
 
@@ -290,7 +292,7 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
 
 def say_session(session: Session, *, preview: str = "") -> None:
     """Print one session on a line or two."""
-    title = printable(session.title or occurrences.one_line(preview, width=60) or "(no title)")
+    title = printable(session.title or one_line(preview, width=60) or "(no title)")
     flags = " archived" if session.archived else ""
     when_active = local_time(session.last_active or session.started)
     messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
@@ -321,21 +323,21 @@ def search(
         fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with open_caller(user) as caller:
         now = caller.app.clock.now().timestamp()
-        filters = Filters(
+        filters = operations.search.Filters(
             limit=limit,
             after=None if after is None else moment(after, now=now),
             before=None if before is None else moment(before, now=now),
-            roles=check_roles(role or ()),
+            roles=operations.search.check_roles(role or ()),
             sources=tuple(source or ()),
             project=project,
             session=session,
             profiles=None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip()),
         )
         if batch is not None:
-            for answer in search_many(caller, _lines(batch), filters):
+            for answer in operations.search.search_many(caller, _lines(batch), filters):
                 say(dumps(answer.as_line()))
             return
-        found = search_conversations(caller, " ".join(query or ()), filters)
+        found = operations.search.search(caller, " ".join(query or ()), filters)
     if as_json:
         print_json(found.as_json())
         return
@@ -358,7 +360,7 @@ def _lines(name: str) -> Iterator[str]:
         yield line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-def show_hits(hits: ProfileHits) -> None:
+def show_hits(hits: "ProfileHits") -> None:
     """Print the best passage of each conversation, or why there is none and what comes closest."""
     answer, prefix = hits.conversations, f"[{hits.profile}] " if hits.profile else ""
     if not answer.matches:
@@ -368,6 +370,9 @@ def show_hits(hits: ProfileHits) -> None:
                 f"  {printable(session.id)}  {local_time(session.started)}  {printable(session.title or '(no title)')}"
             )
         return
+    from kept.sessions.search.discovery import unchecked
+    from kept.sessions.search.occurrences import Marker
+
     marker = Marker(answer.found.terms)
     for match in answer.matches:
         text = printable(" ".join(said(match.message).split()))

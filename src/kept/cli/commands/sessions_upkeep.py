@@ -1,9 +1,10 @@
 """`kept sessions prune | stats | reindex | optimize | repair | embed | compress`: looking after the store."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kept import operations
 from kept.cli.commands.sessions import local_time
 from kept.cli.terminal import (
     MOST,
@@ -22,8 +23,9 @@ from kept.cli.terminal import (
 )
 from kept.core.errors import Refused
 from kept.core.text import JSON
-from kept.operations import conversations, upkeep
-from kept.sessions.reports import Repaired
+
+if TYPE_CHECKING:
+    from kept.sessions.reports import Repaired
 
 app = typer.Typer()
 
@@ -50,7 +52,7 @@ def prune(
 ) -> None:
     """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
     with open_caller() as caller:
-        plan = upkeep.plan_prune(caller, days=days, source=source, max_megabytes=max_mb)
+        plan = operations.upkeep.plan_prune(caller, days=days, source=source, max_megabytes=max_mb)
         chosen = plan.sessions.sessions
         if not as_json:
             _show_plan(plan)
@@ -64,7 +66,7 @@ def prune(
             return
         if chosen and not confirm(f"move {counted(len(chosen), 'session')} to the trash?", yes=yes):
             fail("nothing was pruned")
-        report = upkeep.prune(caller, plan, empty_trash=empty_trash)
+        report = operations.upkeep.prune(caller, plan, empty_trash=empty_trash)
     if as_json:
         print_json(report.as_json())
     else:
@@ -72,7 +74,7 @@ def prune(
         say(f"{moved} moved to the trash; {report.removed.sessions:,} removed from it for good")
 
 
-def _show_plan(plan: upkeep.PrunePlan) -> None:
+def _show_plan(plan: "operations.upkeep.PrunePlan") -> None:
     for session in plan.sessions.sessions:
         active = local_time(session.last_active or session.started)
         messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
@@ -83,7 +85,7 @@ def _show_plan(plan: upkeep.PrunePlan) -> None:
 def stats(as_json: JsonFlag = False) -> None:
     """Show counts, sizes by table and index, growth, and the biggest sessions."""
     with open_caller() as caller:
-        measured = upkeep.measure_store(caller)
+        measured = operations.upkeep.measure_store(caller)
     found = measured.as_json()
     if as_json:
         print_json(found)
@@ -109,7 +111,7 @@ def _cell(value: JSON) -> str:
     return "(no title)" if value is None else printable(str(value))
 
 
-def _describe(vectors: upkeep.Vectors) -> str:
+def _describe(vectors: "operations.upkeep.Vectors") -> str:
     found = vectors.coverage
     if found.model is None:
         return "off" if vectors.provider == "off" else "none yet: `kept sessions embed` makes them"
@@ -120,7 +122,7 @@ def _describe(vectors: upkeep.Vectors) -> str:
 def reindex(as_json: JsonFlag = False) -> None:
     """Build the search index anew from the stored messages; others may read and write meanwhile."""
     with open_caller() as caller:
-        done = upkeep.rebuild_index(caller)
+        done = operations.upkeep.rebuild_index(caller)
     if as_json:
         print_json(done.as_json())
     else:
@@ -134,7 +136,7 @@ def optimize(
 ) -> None:
     """Merge the index and shorten the log, in small steps."""
     with open_caller() as caller:
-        done = upkeep.optimize(caller, vacuum=vacuum).as_json()
+        done = operations.upkeep.optimize(caller, vacuum=vacuum).as_json()
     if as_json:
         print_json(done)
     else:
@@ -145,7 +147,7 @@ def optimize(
 def repair(as_json: JsonFlag = False) -> None:
     """Check the store and mend it: the index anew, or a damaged file put aside and its rows brought over."""
     with open_caller() as caller:
-        report = upkeep.repair_sessions(caller)
+        report = operations.upkeep.repair_sessions(caller)
     if isinstance(report, Refused):
         refuse(report, as_json=False, code=2)
     if as_json:
@@ -156,7 +158,7 @@ def repair(as_json: JsonFlag = False) -> None:
         raise typer.Exit(74)
 
 
-def _show_repair(report: Repaired) -> None:
+def _show_repair(report: "Repaired") -> None:
     for finding in report.found:
         say(f"found: {finding.what}")
     for done in report.done:
@@ -178,7 +180,7 @@ def embed(
 ) -> None:
     """Make the vectors that are missing, newest first; stopped at any moment, the next run goes on from there."""
     with open_caller() as caller:
-        done = upkeep.embed_messages(caller, anew=anew)
+        done = operations.upkeep.embed_messages(caller, anew=anew)
     if isinstance(done, Refused):
         refuse(done, as_json=False, code=2)
     if as_json:
@@ -199,7 +201,7 @@ def compress(
         _preview(name, as_json=as_json)
         return
     with open_caller() as caller:
-        done = conversations.compress_session(caller, name, focus=focus)
+        done = operations.conversations.compress_session(caller, name, focus=focus)
     if isinstance(done, Refused):
         refuse(done, as_json=False, code=2)
     if as_json:
@@ -214,7 +216,7 @@ def compress(
 
 def _preview(name: str, *, as_json: bool) -> None:
     with open_caller() as caller:
-        found = conversations.preview_session(caller, name)
+        found = operations.conversations.preview_session(caller, name)
     if isinstance(found, Refused):
         refuse(found, as_json=False, code=2)
     if as_json:
@@ -223,7 +225,7 @@ def _preview(name: str, *, as_json: bool) -> None:
         say(describe_preview(found))
 
 
-def describe_preview(found: conversations.CompactionPreview) -> str:
+def describe_preview(found: "operations.conversations.CompactionPreview") -> str:
     """Return in words what a compaction would do."""
     preview = found.preview
     if preview is None:

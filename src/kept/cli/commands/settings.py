@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kept import operations
 from kept.cli import terminal
 from kept.cli.terminal import (
     JsonFlag,
@@ -24,8 +25,6 @@ from kept.cli.terminal import (
 )
 from kept.config.home import DEFAULT_PROFILE, find_home
 from kept.core.errors import Refused
-from kept.operations import conversations, models, profiles
-from kept.operations.profiles import show_settings
 
 
 def register(program: typer.Typer) -> None:
@@ -53,7 +52,7 @@ def config_show(
 ) -> None:
     """Print every setting with its value and where it came from."""
     with open_caller() as caller:
-        found = show_settings(caller, key)
+        found = operations.profiles.show_settings(caller, key)
     if as_json:
         print_json(found.as_json())
         return
@@ -132,7 +131,7 @@ def _root() -> Path:
 @profile_app.command("list")
 def profile_list(as_json: JsonFlag = False) -> None:
     """List the profiles; the active one is marked."""
-    found = profiles.list_profiles(_root())
+    found = operations.profiles.list_profiles(_root())
     if as_json:
         print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in found])
         return
@@ -143,25 +142,25 @@ def profile_list(as_json: JsonFlag = False) -> None:
 @profile_app.command("create")
 def profile_create(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Create an empty profile."""
-    _show(profiles.create_profile(_root(), name), as_json=as_json)
+    _show(operations.profiles.create_profile(_root(), name), as_json=as_json)
 
 
 @profile_app.command("use")
 def profile_use(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Use a profile when none is named with -p."""
-    _show(profiles.use_profile(_root(), name), as_json=as_json)
+    _show(operations.profiles.use_profile(_root(), name), as_json=as_json)
 
 
 @profile_app.command("clone")
 def profile_clone(source: NameArgument, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Copy a profile, secrets left out."""
-    _show(profiles.clone_profile(_root(), source, name), as_json=as_json)
+    _show(operations.profiles.clone_profile(_root(), source, name), as_json=as_json)
 
 
 @profile_app.command("rename")
 def profile_rename(old: NameArgument, new: NameArgument, as_json: JsonFlag = False) -> None:
     """Give a profile another name."""
-    _show(profiles.rename_profile(_root(), old, new), as_json=as_json)
+    _show(operations.profiles.rename_profile(_root(), old, new), as_json=as_json)
 
 
 @profile_app.command("export")
@@ -169,16 +168,16 @@ def profile_export(
     name: NameArgument, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False
 ) -> None:
     """Write a profile to a zip, secrets left out."""
-    _show(profiles.export_profile(_root(), name, file), as_json=as_json)
+    _show(operations.profiles.export_profile(_root(), name, file), as_json=as_json)
 
 
 @profile_app.command("delete")
 def profile_delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Delete a profile with everything in it."""
-    home = profiles.find_deletable(_root(), name)
+    home = operations.profiles.find_deletable(_root(), name)
     if not confirm(f"Delete {home.path} with everything in it?", yes=yes):
         fail("nothing was changed", code=1)
-    _show(profiles.delete_profile(_root(), name), as_json=as_json)
+    _show(operations.profiles.delete_profile(_root(), name), as_json=as_json)
 
 
 @profile_app.command("show")
@@ -186,10 +185,10 @@ def profile_show(as_json: JsonFlag = False) -> None:
     """Print the profile in use and where it lives."""
     with open_caller() as caller:
         home = caller.app.home
-    _show(profiles.Profile(home.profile, home.path, "in use"), as_json=as_json)
+    _show(operations.profiles.Profile(home.profile, home.path, "in use"), as_json=as_json)
 
 
-def _show(profile: profiles.Profile, *, as_json: bool) -> None:
+def _show(profile: "operations.profiles.Profile", *, as_json: bool) -> None:
     if as_json:
         print_json(profile.as_json())
     else:
@@ -205,7 +204,7 @@ model_app = typer.Typer(
 def model_list(as_json: JsonFlag = False) -> None:
     """Show every way to a model: which is used, which could be, and what the others need."""
     with open_caller() as caller:
-        found = models.list_models(caller)
+        found = operations.models.list_models(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -227,7 +226,7 @@ def model_set(
 ) -> None:
     """Choose the model to talk with, for this home."""
     with open_caller() as caller:
-        chosen = models.choose_model(caller, name)
+        chosen = operations.models.choose_model(caller, name)
     if as_json:
         print_json(chosen.as_json())
     else:
@@ -242,7 +241,7 @@ def model_try(
 ) -> None:
     """Send one tiny message and show how long the answer took, and what it used."""
     with open_caller() as caller:
-        tried = models.try_model(caller, name)
+        tried = operations.models.try_model(caller, name)
     if as_json:
         print_json(tried.as_json())
         return
@@ -263,7 +262,7 @@ context_app = typer.Typer(
 def context_list(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
     with open_caller() as caller:
-        found = conversations.list_engines(caller)
+        found = operations.conversations.list_engines(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -297,9 +296,9 @@ def context_status(
     session: Annotated[str | None, typer.Argument(help="A session's id or title; without it only the limits.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the limits of the window and, for a session, how full it is and whether conversations waits."""
+    """Print the limits of the window and, for a session, how full it is and whether compaction waits."""
     with open_caller() as caller:
-        found = conversations.report_window(caller, session)
+        found = operations.conversations.report_window(caller, session)
     if isinstance(found, Refused):
         refuse(found, as_json=False, code=2)
     if as_json:

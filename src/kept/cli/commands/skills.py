@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kept import operations
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -20,7 +21,6 @@ from kept.cli.terminal import (
     say,
 )
 from kept.core.errors import Refused, UsageError
-from kept.operations import skills
 
 if TYPE_CHECKING:
     from kept.skills.changes import Changed
@@ -58,7 +58,7 @@ def list_(
 ) -> None:
     """List the skills, by name or by how well they fit a query."""
     with open_caller() as caller:
-        found = skills.list_skills(caller, query, category=category)
+        found = operations.skills.list_skills(caller, query, category=category)
     if as_json:
         print_json(found.as_json())
         return
@@ -79,7 +79,7 @@ def show(
 ) -> None:
     """Print a skill or one of its files; a person's look is not counted as a use."""
     with open_caller() as caller:
-        shown = skills.show_skill(caller, name, file_path)
+        shown = operations.skills.show_skill(caller, name, file_path)
     if isinstance(shown, Refused):
         near = shown.detail.get("similar")
         if isinstance(near, list) and not as_json:
@@ -119,9 +119,9 @@ def create(
     if file is not None:
         text = _read(file)
     else:
-        text, description = _edit(skills.draft_skill(name, description)), None
+        text, description = _edit(operations.skills.draft_skill(name, description)), None
     with open_caller() as caller:
-        created = skills.create_skill(caller, name, text, category=category, description=description)
+        created = operations.skills.create_skill(caller, name, text, category=category, description=description)
     show_change(created, as_json=as_json)
 
 
@@ -135,11 +135,11 @@ def edit(
 ) -> None:
     """Open a skill in $EDITOR; what comes back is checked before it is kept."""
     with open_caller() as caller:
-        before = skills.read_skill_text(caller, name) if file is None else _read(file)
+        before = operations.skills.read_skill_text(caller, name) if file is None else _read(file)
         if isinstance(before, Refused):
             refuse(before, as_json=as_json)
         text = _edit(before) if file is None else before
-        show_change(skills.edit_skill(caller, name, text), as_json=as_json)
+        show_change(operations.skills.edit_skill(caller, name, text), as_json=as_json)
 
 
 def _read(file: Path) -> str:
@@ -170,11 +170,11 @@ def delete(
     """Move a skill to the archive; `kept skills undo` brings it back."""
     with open_caller() as caller:
         if not purge:
-            show_change(skills.delete_skill(caller, name), as_json=as_json)
+            show_change(operations.skills.delete_skill(caller, name), as_json=as_json)
             return
         if not confirm(f"remove {name!r} and every version of it for good?", yes=yes):
             raise typer.Exit(1)
-        show_change(skills.purge_skill(caller, name), as_json=as_json)
+        show_change(operations.skills.purge_skill(caller, name), as_json=as_json)
 
 
 @app.command()
@@ -184,5 +184,5 @@ def trust(
 ) -> None:
     """Use the skills that a project brings in .agents/skills and .kept/skills."""
     with open_caller() as caller:
-        project = skills.trust_project(caller, folder, trusted=not remove)
+        project = operations.skills.trust_project(caller, folder, trusted=not remove)
     say(printable(f"{str(project)!r} is {'no longer trusted' if remove else 'trusted'}"))

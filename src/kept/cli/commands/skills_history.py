@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kept import operations
 from kept.cli.commands.skills import NameArgument, show_change
 from kept.cli.terminal import (
     JsonFlag,
@@ -18,7 +19,6 @@ from kept.cli.terminal import (
     say,
 )
 from kept.core.errors import Refused
-from kept.operations import skill_hub, skills
 
 if TYPE_CHECKING:
     from kept.app import Caller
@@ -33,7 +33,7 @@ app = typer.Typer()
 def log(name: NameArgument, as_json: JsonFlag = False) -> None:
     """List the changes of a skill, newest first."""
     with open_caller() as caller:
-        found = skills.read_log(caller, name)
+        found = operations.skills.read_log(caller, name)
     if isinstance(found, Refused):
         refuse(found, as_json=as_json)
     if as_json:
@@ -54,7 +54,7 @@ def diff(
 ) -> None:
     """Show what a change did."""
     with open_caller() as caller:
-        found = skills.diff_skill(caller, name, number)
+        found = operations.skills.diff_skill(caller, name, number)
     if isinstance(found, Refused):
         refuse(found, as_json=as_json)
     if as_json:
@@ -71,7 +71,7 @@ def undo(
 ) -> None:
     """Take a change back; repeating it walks back, undoing an undo brings the text again."""
     with open_caller() as caller:
-        undone = skills.undo_change(caller, name, number)
+        undone = operations.skills.undo_change(caller, name, number)
     show_change(undone, as_json=as_json)
 
 
@@ -79,7 +79,7 @@ def undo(
 def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None, as_json: JsonFlag = False) -> None:
     """Show how often turns with each version of a skill went badly."""
     with open_caller() as caller:
-        found = skills.measure_skills(caller, name)
+        found = operations.skills.measure_skills(caller, name)
     if as_json:
         print_json(found.as_json())
         return
@@ -97,7 +97,7 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
 def pending(as_json: JsonFlag = False) -> None:
     """List the changes that wait for you."""
     with open_caller() as caller:
-        waiting = skills.list_pending(caller)
+        waiting = operations.skills.list_pending(caller)
     if as_json:
         print_json(waiting.as_json())
         return
@@ -116,7 +116,7 @@ PendingId = Annotated[str, typer.Argument(help="The id that `kept skills pending
 def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Make a change that waits."""
     with open_caller() as caller:
-        approved = skills.approve(caller, pending_id)
+        approved = operations.skills.approve(caller, pending_id)
     show_change(approved, as_json=as_json)
 
 
@@ -124,7 +124,7 @@ def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
 def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Drop a change that waits."""
     with open_caller() as caller:
-        rejected = skills.reject(caller, pending_id)
+        rejected = operations.skills.reject(caller, pending_id)
     if isinstance(rejected, Refused):
         refuse(rejected, as_json=as_json)
     if as_json:
@@ -137,7 +137,7 @@ def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
 def doctor(as_json: JsonFlag = False) -> None:
     """List what is wrong with any skill, with the fix; exit 1 when something is not loaded."""
     with open_caller() as caller:
-        found = skills.check_skills(caller)
+        found = operations.skills.check_skills(caller)
     if as_json:
         print_json(found.as_json())
     else:
@@ -162,7 +162,7 @@ def browse(
 ) -> None:
     """List the skills at a source. Uses the network when the source is remote."""
     with open_caller() as caller:
-        found = skill_hub.browse(caller, source)
+        found = operations.skill_hub.browse(caller, source)
     _show_offers(found, as_json=as_json)
 
 
@@ -174,7 +174,7 @@ def search(
 ) -> None:
     """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
     with open_caller() as caller:
-        found = skill_hub.search(caller, query, source)
+        found = operations.skill_hub.search(caller, query, source)
     _show_offers(found, as_json=as_json)
 
 
@@ -203,7 +203,7 @@ def install(
 ) -> None:
     """Fetch a skill to quarantine, check it, show what it may do, and place it after your yes."""
     with open_caller() as caller:
-        prepared = skill_hub.prepare(caller, source, skill=skill)
+        prepared = operations.skill_hub.prepare(caller, source, skill=skill)
         if isinstance(prepared, Refused):
             refuse(prepared, as_json=as_json)
         _install(caller, prepared, category=category, force=force, yes=yes, as_json=as_json)
@@ -216,7 +216,7 @@ def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bo
     blocked = prepared.is_blocked(force=force)
     if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed):
         raise typer.Exit(1)
-    show_change(skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
+    show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
 
 
 _NOTHING_FOUND = "do nothing that the scan knows of (network, programs, files, variables, packages, rights)"
@@ -245,8 +245,8 @@ def update(
 ) -> None:
     """Fetch installed skills again and place what is new. Uses the network when the source is remote."""
     with open_caller() as caller:
-        for one in [name] if name else skill_hub.list_installed(caller):
-            prepared = skill_hub.prepare_update(caller, one, force=force)
+        for one in [name] if name else operations.skill_hub.list_installed(caller):
+            prepared = operations.skill_hub.prepare_update(caller, one, force=force)
             if prepared is None:
                 note(printable(f"{one} is up to date"))
             elif isinstance(prepared, Refused):
@@ -261,7 +261,7 @@ def update(
 def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Move an installed skill to the archive and forget where it came from."""
     with open_caller() as caller:
-        removed = skill_hub.remove(caller, name)
+        removed = operations.skill_hub.remove(caller, name)
     show_change(removed, as_json=as_json)
 
 
@@ -269,7 +269,7 @@ def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
 def audit(as_json: JsonFlag = False) -> None:
     """Hash and scan every installed skill again; exit 1 when one differs from its lock."""
     with open_caller() as caller:
-        found = skill_hub.audit(caller)
+        found = operations.skill_hub.audit(caller)
     if as_json:
         print_json(found.as_json())
     else:

@@ -1,10 +1,11 @@
 """`kept user`, `kept export` and `kept forget`: the people who share a home, and their data."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kept import operations
 from kept.app import Caller
 from kept.cli.terminal import (
     JsonFlag,
@@ -23,17 +24,10 @@ from kept.cli.terminal import (
 from kept.core.errors import Refused
 from kept.core.ids import OWNER
 from kept.core.text import JSON, dumps
-from kept.operations import forget as forgetting
-from kept.operations import users
-from kept.operations.forget import (
-    ForgetOutcome,
-    ForgetProposal,
-    plan_forget_session,
-    plan_forget_user,
-    plan_forget_words,
-)
-from kept.operations.forget import forget as carry_out
-from kept.operations.users import UserExport, export_user
+
+if TYPE_CHECKING:
+    from kept.operations.forget import ForgetOutcome, ForgetProposal
+    from kept.operations.users import UserExport
 
 
 def register(program: typer.Typer) -> None:
@@ -51,7 +45,7 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's id
 def user_list(as_json: JsonFlag = False) -> None:
     """List everyone who has memory here, with the number of their conversations."""
     with open_caller() as caller:
-        found = users.list_users(caller)
+        found = operations.users.list_users(caller)
     if as_json:
         print_json([user.as_json() for user in found])
         return
@@ -63,7 +57,7 @@ def user_list(as_json: JsonFlag = False) -> None:
 def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
     """Create a user with pages, skills and conversations of their own."""
     with open_caller() as caller:
-        made = users.create_user(caller, user)
+        made = operations.users.create_user(caller, user)
     if isinstance(made, Refused):
         refuse(made, as_json=as_json)
     if as_json:
@@ -80,7 +74,7 @@ def user_export(
 ) -> None:
     """Write everything of one user as JSONL, as `kept export --user` does."""
     with open_caller(user) as caller:
-        write_export(users.export_user(caller), output, as_json=as_json)
+        write_export(operations.users.export_user(caller), output, as_json=as_json)
 
 
 @user_app.command("forget")
@@ -92,7 +86,7 @@ def user_forget(
 ) -> None:
     """Remove everything of one user for good, as `kept forget --user` does."""
     with open_caller(user) as caller:
-        ask_and_forget(caller, forgetting.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
+        ask_and_forget(caller, operations.forget.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 _KINDS = {"session": "sessions", "message": "messages", "page": "pages", "edit": "edits", "pending": "pending writes"}
@@ -109,10 +103,10 @@ def export(
     With --json it is one object, or with --output the numbers of what was written.
     """
     with open_caller(user if user != OWNER else None) as caller:
-        write_export(export_user(caller), output, as_json=as_json)
+        write_export(operations.users.export_user(caller), output, as_json=as_json)
 
 
-def write_export(found: UserExport, output: Path | None, *, as_json: bool) -> None:
+def write_export(found: "UserExport", output: Path | None, *, as_json: bool) -> None:
     """Write the lines to a file or print them."""
     if output is not None:
         write_lines(output, (dumps(line) for line in found.lines))
@@ -124,7 +118,7 @@ def write_export(found: UserExport, output: Path | None, *, as_json: bool) -> No
             say(dumps(line))
 
 
-def _show_counts(found: UserExport, output: Path, *, as_json: bool) -> None:
+def _show_counts(found: "UserExport", output: Path, *, as_json: bool) -> None:
     counts = found.counts
     if as_json:
         numbers: dict[str, JSON] = {f"{kind}s" if kind != "pending" else kind: counts[kind] for kind in _KINDS}
@@ -147,16 +141,16 @@ def forget(
         fail("say what to forget", "give one of --session ID, --query WORDS, --user NAME", code=2)
     with open_caller(user) as caller:
         if session is not None:
-            proposal = plan_forget_session(caller, session)
+            proposal = operations.forget.plan_forget_session(caller, session)
         elif query is not None:
-            proposal = plan_forget_words(caller, query)
+            proposal = operations.forget.plan_forget_words(caller, query)
         else:
-            proposal = plan_forget_user(caller)
+            proposal = operations.forget.plan_forget_user(caller)
         ask_and_forget(caller, proposal, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def ask_and_forget(
-    caller: Caller, proposal: ForgetProposal | Refused, *, dry_run: bool, yes: bool, as_json: bool
+    caller: Caller, proposal: "ForgetProposal | Refused", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Show a proposal, ask, carry it out and show the report."""
     if isinstance(proposal, Refused):
@@ -167,10 +161,10 @@ def ask_and_forget(
         return
     if not confirm("forget this for good?", yes=yes):
         fail("nothing was forgotten")
-    _show_outcome(carry_out(caller, proposal), as_json=as_json)
+    _show_outcome(operations.forget.forget(caller, proposal), as_json=as_json)
 
 
-def _show_proposal(proposal: ForgetProposal, *, as_json: bool) -> None:
+def _show_proposal(proposal: "ForgetProposal", *, as_json: bool) -> None:
     if as_json:
         print_json(proposal.as_json())
         return
@@ -181,7 +175,7 @@ def _show_proposal(proposal: ForgetProposal, *, as_json: bool) -> None:
         note(f"not touched: {', '.join(proposal.copies_not_touched)}")
 
 
-def _show_outcome(outcome: ForgetOutcome, *, as_json: bool) -> None:
+def _show_outcome(outcome: "ForgetOutcome", *, as_json: bool) -> None:
     if as_json:
         print_json(outcome.as_json())
     else:

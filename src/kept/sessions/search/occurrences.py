@@ -198,9 +198,3 @@ class Marker:
             found = [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in matches]
             self._places[text] = found
         return found
-
-
-def one_line(text: str, *, width: int) -> str:
-    """Return the beginning of `text` on one line."""
-    line = " ".join(text[: width * 4].split())
-    return line if len(line) <= width else f"{line[: width - 1].rstrip()}{ELLIPSIS}"

@@ -8,8 +8,7 @@ from functools import partial
 
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import MessageId, SessionId, UserId
-from kept.core.messages import Link, NewMessage, State, StoredMessage
-from kept.sessions.recall import Lineage
+from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.session_rows import no_session

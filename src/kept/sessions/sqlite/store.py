@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 from kept.core.errors import Unreadable
 from kept.core.events import ignore
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
-from kept.core.messages import Link, NewMessage, Origin, Session, State, StoredMessage, Usage
+from kept.core.messages import Lineage, Link, NewMessage, Origin, Session, State, StoredMessage, Usage
 from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
-from kept.sessions.recall import Lineage
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import message_rows, session_rows
 from kept.sessions.sqlite.file import SessionFile
