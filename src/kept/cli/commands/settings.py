@@ -296,7 +296,7 @@ def context_status(
     session: Annotated[str | None, typer.Argument(help="A session's id or title; without it only the limits.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the limits of the window and, for a session, how full it is and whether compaction waits."""
+    """Print the limits of the window and, for a session, how full it is and whether compaction is paused."""
     with open_caller() as caller:
         found = operations.conversations.report_window(caller, session)
     if isinstance(found, Refused):
