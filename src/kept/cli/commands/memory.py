@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from kept import operations
 from kept.app import Caller
 from kept.cli import terminal
 from kept.cli.terminal import (
@@ -28,6 +27,7 @@ from kept.config.settings import nearest
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
+from kept.operations import pages
 
 if TYPE_CHECKING:
     from kept.memory.approval import Rejected
@@ -68,7 +68,7 @@ def show(
 ) -> None:
     """Print the pages as they are on disk now."""
     with open_caller() as caller:
-        found = operations.pages.show_pages(caller, target, with_metadata=long)
+        found = pages.show_pages(caller, target, with_metadata=long)
     if as_json:
         print_json(found.as_json())
     else:
@@ -153,8 +153,8 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
     with open_caller() as caller:
         allowed = frozenset(allow or ())
         outcome = ask_if_held(
-            operations.pages.edit_entry(caller, edit, page, allow=allowed),
-            lambda held: operations.pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
+            pages.edit_entry(caller, edit, page, allow=allowed),
+            lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -184,7 +184,7 @@ def _check_rules(names: list[str]) -> None:
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a session would freeze them."""
     with open_caller() as caller:
-        found = operations.pages.render_snapshot(caller, target)
+        found = pages.render_snapshot(caller, target)
     if as_json:
         print_json(found.as_json())
         return
@@ -227,7 +227,7 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, way_back: str =
 def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """List writes that wait for approval."""
     with open_caller() as caller:
-        waiting = operations.pages.list_pending(caller, target)
+        waiting = pages.list_pending(caller, target)
     if as_json:
         print_json([item.as_json() for item in waiting])
         return
@@ -241,7 +241,7 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 def approve(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Accept a waiting write: it is checked again, then applied."""
     with open_caller() as caller:
-        _decide(caller, pending_id, target, operations.pages.approve, lambda done: show_outcome(done, as_json=as_json))
+        _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
 @app.command()
@@ -257,7 +257,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
             say(f"Rejected {item.pending.id}: {printable(item.pending.summary)}")
 
     with open_caller() as caller:
-        _decide(caller, pending_id, target, operations.pages.reject, show)
+        _decide(caller, pending_id, target, pages.reject, show)
 
 
 def _decide(
@@ -268,7 +268,7 @@ def _decide(
     show: Callable[[T | Refused], None],
 ) -> None:
     """Decide each chosen write and show how it went; one that is refused does not keep the others waiting."""
-    chosen = operations.pages.choose_pending(caller, which, target)
+    chosen = pages.choose_pending(caller, which, target)
     if isinstance(chosen, Refused):
         show(chosen)
         return

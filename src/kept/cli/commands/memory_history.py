@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept import operations
 from kept.app import Caller
 from kept.cli.commands.memory import TargetOption, ask_if_held, show_outcome
 from kept.cli.terminal import (
@@ -29,6 +28,7 @@ from kept.core.errors import Refused, UsageError
 from kept.core.text import JSON
 from kept.memory.edits import EditRecord, Target
 from kept.memory.page import ENTRY_DELIMITER, preview
+from kept.operations import pages
 
 if TYPE_CHECKING:
     from kept.memory.rewrite import Proposal
@@ -52,7 +52,7 @@ def log(
     """List edits, newest first."""
     with open_caller() as caller:
         after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
-        found = operations.pages.read_log(caller, target=target, since=after, group_id=review)
+        found = pages.read_log(caller, target=target, since=after, group_id=review)
     if as_json:
         print_json(found.as_json())
         return
@@ -75,7 +75,7 @@ def _line(row: EditRecord, *, text: str) -> str:
 def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with open_caller() as caller:
-        row = operations.pages.read_edit(caller, ledger_id, target)
+        row = pages.read_edit(caller, ledger_id, target)
     if as_json:
         print_json(row.as_json())
         return
@@ -94,7 +94,7 @@ def undo(
 ) -> None:
     """Take an edit back, as a new edit; repeating it walks back, undoing an undo's id brings it back."""
     with open_caller() as caller:
-        result = operations.pages.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
+        result = pages.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
         if isinstance(result, Refused):
             show_outcome(result, as_json=as_json)
             return
@@ -113,7 +113,7 @@ def at(
 ) -> None:
     """Print the pages as they were at a moment."""
     with open_caller() as caller:
-        past = operations.pages.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
+        past = pages.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
     if as_json:
         print_json(past.as_json())
         return
@@ -131,7 +131,7 @@ def search(
 ) -> None:
     """Search the archive: what was removed, replaced or displaced."""
     with open_caller() as caller:
-        hits = operations.pages.search_archive(caller, " ".join(words), target)
+        hits = pages.search_archive(caller, " ".join(words), target)
     if as_json:
         print_json(hits.as_json())
         return
@@ -145,7 +145,7 @@ def search(
 def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     with open_caller() as caller:
-        show_outcome(operations.pages.restore(caller, ledger_id, target), as_json=as_json)
+        show_outcome(pages.restore(caller, ledger_id, target), as_json=as_json)
 
 
 @app.command()
@@ -166,14 +166,14 @@ def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[s
         if not as_json:
             say(text)
 
-    proposal = operations.pages.propose_repair(caller, page)
+    proposal = pages.propose_repair(caller, page)
     if not proposal.is_needed:
         tell(f"{page.value}: nothing to repair")
         return {"success": True, "needed": False}
     tell(_diff(page, proposal))
     if not confirm(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
-    done = operations.pages.repair_page(caller, page, proposal)
+    done = pages.repair_page(caller, page, proposal)
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     assert done.outcome is not None
@@ -203,9 +203,9 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
     page = target or Target.MEMORY
     with open_caller() as caller:
-        before = operations.pages.read_page(caller, page)
+        before = pages.read_page(caller, page)
         text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
-        written = partial(operations.pages.replace_page, caller, page, text, before=before)
+        written = partial(pages.replace_page, caller, page, text, before=before)
         outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is kept in {file}")
@@ -218,10 +218,10 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
     with open_caller() as caller:
-        count = operations.pages.count_entries(caller, target)
+        count = pages.count_entries(caller, target)
         if not confirm(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        done = operations.pages.reset_pages(caller, target)
+        done = pages.reset_pages(caller, target)
         if isinstance(done, Refused):
             refuse(done, as_json=as_json)
     if as_json:
@@ -237,7 +237,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
     with open_caller() as caller:
-        print_json(operations.pages.export_pages(caller, target).as_json())
+        print_json(pages.export_pages(caller, target).as_json())
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 
@@ -255,7 +255,7 @@ def import_(
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
     with open_caller() as caller:
-        imported = operations.pages.import_pages(caller, text, target, keep_held=yes)
+        imported = pages.import_pages(caller, text, target, keep_held=yes)
     if as_json:
         print_json({page.value: done.as_json() for page, done in imported.items()})
     for page, done in imported.items():

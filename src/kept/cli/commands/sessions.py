@@ -319,25 +319,28 @@ def search(
     as_json: JsonFlag = False,
 ) -> None:
     """Find past messages by a plain question, words, "phrases", AND, OR, NOT, prefix*."""
+    from kept.operations.search import Filters, check_roles, search_many
+    from kept.operations.search import search as search_conversations
+
     if (not query) == (batch is None):
         fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with open_caller(user) as caller:
         now = caller.app.clock.now().timestamp()
-        filters = operations.search.Filters(
+        filters = Filters(
             limit=limit,
             after=None if after is None else moment(after, now=now),
             before=None if before is None else moment(before, now=now),
-            roles=operations.search.check_roles(role or ()),
+            roles=check_roles(role or ()),
             sources=tuple(source or ()),
             project=project,
             session=session,
             profiles=None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip()),
         )
         if batch is not None:
-            for answer in operations.search.search_many(caller, _lines(batch), filters):
+            for answer in search_many(caller, _lines(batch), filters):
                 say(dumps(answer.as_line()))
             return
-        found = operations.search.search(caller, " ".join(query or ()), filters)
+        found = search_conversations(caller, " ".join(query or ()), filters)
     if as_json:
         print_json(found.as_json())
         return
