@@ -31,15 +31,15 @@ class Recorder(MemoryProvider):
     def initialize(self, session_id, **context): self.home = pathlib.Path(context["kept_home"])
     def get_tool_schemas(self): return []
     def handle_tool_call(self, name, args, **context): return "{}"
-    def told(self, hook, *said):
+    def record(self, hook, *said):
         with (self.home / "told.jsonl").open("a") as file:
             file.write(json.dumps([hook, *said]) + chr(10))
     def prefetch(self, query, *, session_id=""):
-        self.calls_of("prefetch", query)
+        self.record("prefetch", query)
         if "slow recall" in query: time.sleep(90)
         return "Anna drinks oolong"
-    def queue_prefetch(self, query, *, session_id=""): self.calls_of("queue_prefetch", query)
-    def sync_turn(self, user, assistant, *, session_id="", messages=()): self.calls_of("sync_turn", user, assistant)
+    def queue_prefetch(self, query, *, session_id=""): self.record("queue_prefetch", query)
+    def sync_turn(self, user, assistant, *, session_id="", messages=()): self.record("sync_turn", user, assistant)
 """
 IN_TERMINAL = """
 import fcntl, runpy, termios
