@@ -149,7 +149,10 @@ def mutate(place: Place) -> Mutant | None:
         code = remove_call(source, place.start)
     else:
         operator = importlib.import_module("cosmic_ray.plugins").get_operator(place.operator)()
-        code = importlib.import_module("cosmic_ray.mutating").mutate_code(source, operator, place.occurrence)
+        try:
+            code = importlib.import_module("cosmic_ray.mutating").mutate_code(source, operator, place.occurrence)
+        except AttributeError:  # cosmic-ray cannot replace an exception with a dotted name, such as apsw.Error
+            return None
     if code is None or code == source or not compiles(code):
         return None
     return Mutant(place.path, place.start[0], place.operator, code)
