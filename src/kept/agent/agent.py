@@ -11,8 +11,9 @@ from kept.agent.compact import CompactionRequest
 from kept.agent.conversation import Conversation
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
-from kept.agent.record import Record, ask_for_title
+from kept.agent.record import Record
 from kept.agent.review import Review, review
+from kept.agent.title import ask_for_title
 from kept.agent.toolbox import Approve, deny
 from kept.agent.turn import Answer, take_turn
 from kept.agent.workspace import project_root

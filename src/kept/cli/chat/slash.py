@@ -1,4 +1,4 @@
-"""Slash commands of a chat."""
+"""Slash commands of a chat, and the status line under its prompt."""
 
 import difflib
 from collections.abc import Callable
