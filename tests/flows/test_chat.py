@@ -77,7 +77,7 @@ def test_a_session_is_named_alike_everywhere(kept):
     wrong = kept("sessions", "restore", "Sparrow talk")
     assert (wrong.code, "kept sessions list --trash" in wrong.err) == (2, True)
     wrong = kept("chat", "--resume", session, "--incognito", stdin="")
-    assert (wrong.code, "leave --incognito out" in wrong.err) == (2, True)
+    assert (wrong.code, "omit --incognito" in wrong.err) == (2, True)
 
 
 def test_a_forgotten_conversation_is_gone_from_answers_that_quoted_it(kept, home):

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -25,13 +26,13 @@ COMMANDS = {
     "curator": "Tidy skills that are not used.",
     "providers": "External memories: set up, status, outbox.",
     "context": "The engine that keeps a conversation within the window.",
-    "model": "Models: list, choose, test.",
-    "profile": "Separate homes for separate lives.",
+    "model": "Choose and test models.",
+    "profile": "Separate homes, for example for work.",
     "config": "Show and change settings.",
     "user": "The people who share this home: list, create, export, forget.",
     "export": "Write out everything of one user, as JSONL.",
     "forget": "Remove a conversation, a topic or a user for good.",
-    "usage": "Tokens and money by day, model and session.",
+    "usage": "Tokens and cost by day, model and session.",
     "scan": "Check a text for threats, as every memory write is checked.",
     "tool": "Run any tool of the agent, exactly as the agent would.",
     "doctor": "Check the whole installation by running the real paths.",
@@ -48,8 +49,8 @@ _MODULES = {
 }
 """The modules of commands that share one; any other command is a module of its own name."""
 
-_LINE_CHARS = 66
-"""What the list of commands has room for beside a name, in a terminal of 80 columns."""
+_LINE_CHARS = 72
+"""The width of a line in the list of commands at 80 columns, without margins; the longest name is part of it."""
 _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile", "--as": "user"}
 """The options that hold for every command, with the field of the invocation that each sets."""
 
@@ -155,12 +156,17 @@ def whole() -> typer.Typer:
 
 
 def _shorten(program: typer.Typer) -> None:
-    """Let the list of a group show whole clauses: a line that is cut off says less than a short one."""
+    """Shorten the lines of a group's command list to their first clause where the list would cut them off."""
     for group in program.registered_groups:
-        for command in group.typer_instance.registered_commands if group.typer_instance is not None else ():
+        commands = group.typer_instance.registered_commands if group.typer_instance is not None else []
+        # a command without an explicit name is named after its function
+        names = (one.name or getattr(one.callback, "__name__", "") for one in commands)
+        room = _LINE_CHARS - max(map(len, names), default=0)
+        for command in commands:
             words = (command.callback.__doc__ or "").split("\n\n")[0] if command.callback is not None else ""
-            if len(words) > _LINE_CHARS and ";" in words:
-                command.short_help = f"{words.split(';')[0]}."
+            clause = re.split(r"[;:] ", words)[0]
+            if len(words) > room and clause != words:
+                command.short_help = f"{clause}."
 
 
 class _InOrder(TyperGroup):

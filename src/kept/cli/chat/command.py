@@ -34,13 +34,13 @@ def register(program: typer.Typer) -> None:
 
 
 def chat(
-    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")] = False,
     resume: Annotated[
-        str | None, typer.Option("--resume", help="Go on with this session: id, its beginning, or title.")
+        str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
     ] = None,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
+    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
     from kept.agent.workspace import Workspace
@@ -182,13 +182,13 @@ def run(
         str | None, typer.Argument(help="What to say; - or --stdin reads it from standard input.")
     ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", help="Go on with this session: id, its beginning, or title.")
+        str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
     ] = None,
-    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest session.")] = False,
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")] = False,
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the prompt from standard input.")] = False,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing.")] = False,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Never ask before what only reads.")] = False,
+    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Answer one message and leave."""

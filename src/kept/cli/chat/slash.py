@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "new": "begin a new conversation",
-    "reset": "the same: leave this conversation behind",
-    "resume": "ID: take up an earlier conversation",
-    "branch": "go on in a branch; this conversation stays as it is",
-    "undo": "take back the last exchange",
+    "reset": "same as /new",
+    "resume": "ID: continue an earlier conversation",
+    "branch": "continue in a branch; this conversation stays as it is",
+    "undo": "undo the last exchange",
     "title": "TEXT: name this conversation",
-    "compress": "[FOCUS]: make the context smaller now; --preview only tells",
+    "compress": "[FOCUS]: make the context smaller now; --preview only shows",
     "memory": "[pending | approve ID | reject ID | undo]: the two pages",
     "skills": "[WORDS]: the skills, or those that fit the words",
     "search": "QUESTION: look in past conversations",
     "model": "[NAME]: show or change the model",
-    "usage": "tokens and money of this conversation",
-    "status": "where things stand",
+    "usage": "tokens and cost of this conversation",
+    "status": "show the status",
     "help": "this list",
     "quit": "leave",
 }
@@ -251,7 +251,7 @@ class Slash:
         return (Usage(), 0.0) if whole is None else (whole.usage, whole.cost)
 
     def do_status(self, _rest: str) -> None:
-        """Show where things stand."""
+        """Show the status."""
         agent = self.talk.agent
         count = len(agent.conversation.record.rows)
         say(f"session {printable(agent.session.id)}, {count} messages, model {self._model_name()}")

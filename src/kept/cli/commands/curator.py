@@ -25,7 +25,7 @@ def register(program: typer.Typer) -> None:
 
 @app.command()
 def status(as_json: JsonFlag = False) -> None:
-    """Show when the curator ran, what it would do now, and what it leaves alone."""
+    """Show the last run, what a run would do now, and exclusions."""
     with open_caller() as caller:
         found = operations.curator.report_status(caller)
     if as_json:
@@ -44,15 +44,15 @@ def _say_list(title: str, items: "Sequence[str]", otherwise: str = "none") -> No
 
 @app.command()
 def run(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     merge: Annotated[
         bool, typer.Option("--consolidate", help="Let the model propose merges of narrow skills.")
     ] = False,
-    plan: Annotated[str | None, typer.Option("--plan", help="Carry out a plan of --consolidate.")] = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Apply a plan of --consolidate.")] = None,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move what is due, after a backup; with --consolidate, propose merges and carry them out after your yes."""
+    """Archive unused skills after a backup; with --consolidate, propose merges and apply them after confirmation."""
     with open_caller() as caller:
         if plan is not None:
             stored = operations.curator.read_plan(caller, plan)
@@ -98,7 +98,7 @@ def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> N
 
 @app.command()
 def pause() -> None:
-    """Stop running by itself."""
+    """Disable automatic runs."""
     with open_caller() as caller:
         operations.curator.pause(caller)
     say("the curator is paused")
@@ -106,7 +106,7 @@ def pause() -> None:
 
 @app.command()
 def resume() -> None:
-    """Run by itself again when due."""
+    """Enable automatic runs."""
     with open_caller() as caller:
         operations.curator.pause(caller, paused=False)
     say("the curator runs when it is due")
@@ -114,13 +114,13 @@ def resume() -> None:
 
 @app.command()
 def pin(name: NameArgument) -> None:
-    """Keep the curator's hands off a skill."""
+    """Exclude a skill from the curator."""
     _pin(name, pinned=True)
 
 
 @app.command()
 def unpin(name: NameArgument) -> None:
-    """Let the curator look after a skill again."""
+    """Include it again."""
     _pin(name, pinned=False)
 
 
@@ -161,7 +161,7 @@ def rollback(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put every skill back as a backup has it, byte for byte; the present state is backed up first."""
+    """Restore every skill from a backup, byte for byte; the current state is backed up first."""
     with open_caller() as caller:
         if not confirm(f"put all skills back as {name or 'the newest backup'} has them?", yes=yes):
             raise typer.Exit(1)

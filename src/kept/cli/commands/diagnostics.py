@@ -33,10 +33,10 @@ _MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
 def doctor(
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the model or a provider.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Skip the model and providers.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check everything: real writes and searches in a temporary home, reading only in yours."""
+    """Check everything: real writes and searches in a temporary home, read-only checks in yours."""
     checks = []
     with open_caller() as caller:
         for check in operations.doctor.check_everything(caller, offline=offline):
@@ -192,7 +192,7 @@ def usage(
     session: Annotated[str | None, typer.Option("--session", help="Only this session.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what the model calls took: sent, from the cache, written to it, answered, and the money."""
+    """Show tokens sent, cached and received, and the cost."""
     with open_caller() as caller:
         report = operations.usage.report_usage(caller, by=by, days=days, session=session)
     if as_json:

@@ -112,7 +112,7 @@ def add(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add an entry (to `memory`, unless --target says otherwise)."""
+    """Add an entry, to the page `memory` by default."""
     if len(text) > 1:
         raise UsageError(
             "the text is in several words",
@@ -124,8 +124,8 @@ def add(
 
 @app.command()
 def replace(
-    old_text: Annotated[str, typer.Argument(help="A part of the one entry that is meant.")],
-    text: Annotated[str, typer.Argument(help="What it shall say.")],
+    old_text: Annotated[str, typer.Argument(help="A part of the entry to replace.")],
+    text: Annotated[str, typer.Argument(help="The new text.")],
     target: TargetOption = None,
     allow: AllowOption = None,
     yes: YesFlag = False,
@@ -137,7 +137,7 @@ def replace(
 
 @app.command()
 def remove(
-    old_text: Annotated[str, typer.Argument(help="A part of the one entry that is meant.")],
+    old_text: Annotated[str, typer.Argument(help="A part of the entry to remove.")],
     target: TargetOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -182,7 +182,7 @@ def _check_rules(names: list[str]) -> None:
 
 @app.command()
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
-    """Print the blocks exactly as a session would freeze them."""
+    """Print the blocks exactly as a new session would get them."""
     with open_caller() as caller:
         found = pages.render_snapshot(caller, target)
     if as_json:
@@ -225,7 +225,7 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, way_back: str =
 
 @app.command()
 def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
-    """List writes that wait for approval."""
+    """List the pending writes."""
     with open_caller() as caller:
         waiting = pages.list_pending(caller, target)
     if as_json:
@@ -239,14 +239,14 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def approve(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
-    """Accept a waiting write: it is checked again, then applied."""
+    """Approve a pending write; it is checked again, then applied."""
     with open_caller() as caller:
         _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
 @app.command()
 def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
-    """Turn a waiting write down; its text goes to the archive."""
+    """Reject a pending write; its text goes to the archive."""
 
     def show(item: "Rejected | Refused") -> None:
         if isinstance(item, Refused):

@@ -92,7 +92,7 @@ def undo(
     target: TargetOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take an edit back, as a new edit; repeating it walks back, undoing an undo's id brings it back."""
+    """Undo an edit; repeat it to undo earlier ones; undoing an undo restores it."""
     with open_caller() as caller:
         result = pages.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
         if isinstance(result, Refused):
@@ -125,7 +125,7 @@ def at(
 
 @app.command()
 def search(
-    words: Annotated[list[str], typer.Argument(help="Words that the text must hold.")],
+    words: Annotated[list[str], typer.Argument(help="Words that the text must contain.")],
     target: TargetOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -150,7 +150,7 @@ def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonF
 
 @app.command()
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """Turn a page that was changed from outside, or cannot be read, into a clean one."""
+    """Repair an unreadable page, or one that another program changed."""
     from kept.memory.history import targets
 
     with open_caller() as caller:
@@ -198,7 +198,7 @@ def _diff(page: Target, proposal: "Proposal") -> str:
 
 @app.command()
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """Open a page in $EDITOR; what comes back is checked before it is kept."""
+    """Open a page in $EDITOR; the result is checked before it is saved."""
     from kept.cli.terminal import edited
 
     page = target or Target.MEMORY

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kept.providers.status import ChosenStatus
 
 
-app = typer.Typer(no_args_is_help=True, help="External memories beside the two pages.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="External memories in addition to the two pages.", rich_markup_mode=None)
 shared = typer.Typer()
 """The commands that `kept memory` has too."""
 
@@ -51,10 +51,10 @@ def register(program: typer.Typer) -> None:
 def setup(
     name: NameArgument = None,
     given: SetOption = None,
-    test: Annotated[bool, typer.Option(help="Try it before it is switched on.")] = True,
+    test: Annotated[bool, typer.Option(help="Test it before it is enabled.")] = True,
     yes: YesFlag = False,
 ) -> None:
-    """Choose a provider, answer its questions, try it, and switch it on."""
+    """Choose a provider, answer its questions, test it, and enable it."""
     with open_caller() as caller:
         found = operations.providers.find_providers(caller)
         chosen = name or _pick(found, caller)
@@ -77,7 +77,7 @@ def setup(
 
 @shared.command()
 def off(as_json: JsonFlag = False) -> None:
-    """Use the built-in pages only; what waits in the outbox stays there."""
+    """Use the built-in pages only; queued writes stay in the outbox."""
     with open_caller() as caller:
         _switch_off(caller, as_json=as_json)
 
@@ -164,7 +164,7 @@ def _offer_packages(found: "Found", *, yes: bool) -> None:
 
 @shared.command()
 def status(as_json: JsonFlag = False) -> None:
-    """Show what is in use, what it needs, how it is, and what waits for it."""
+    """Show what is in use, its needs, its health and queued writes."""
     with open_caller() as caller:
         found = operations.providers.report_status(caller)
     if as_json:
@@ -227,7 +227,7 @@ def outbox(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the writes that wait, make them due now, or give them up."""
+    """List queued writes, retry them now, or discard them."""
     with open_caller() as caller:
         match action:
             case "list":
@@ -294,9 +294,9 @@ def stats(
 @app.command()
 def do(
     name: Annotated[
-        str | None, typer.Argument(metavar="COMMAND", help="Its command; without it they are listed.")
+        str | None, typer.Argument(metavar="COMMAND", help="The command; without it all are listed.")
     ] = None,
-    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="What the command is given.")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="The arguments of the command.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a command of the provider in use, or list what it offers."""

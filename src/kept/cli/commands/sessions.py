@@ -88,7 +88,7 @@ def show(
     audit: Annotated[bool, typer.Option("--audit", help="The calls of external memories instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a session with its messages, or what external memories were asked and told in it."""
+    """Print a session's messages, or its calls of external memories."""
     if audit:
         _show_calls(name, as_json=as_json)
         return
@@ -124,7 +124,7 @@ def scroll(
     window: Annotated[int, typer.Option("--window", "-w", min=1, max=200, help="Messages on each side.")] = 5,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the messages around one; go on with the first or last id shown."""
+    """Print the messages around one; continue with the first or last id shown."""
     with open_caller() as caller:
         found = operations.sessions.scroll(caller, message, window=window)
     if as_json:
@@ -196,7 +196,7 @@ def import_(
     source: Annotated[str, typer.Option("--source", help="The source of lines that name none.")] = "import:jsonl",
     as_json: JsonFlag = False,
 ) -> None:
-    """Take conversations in; lines that are stored already add nothing, bad ones are named and skipped."""
+    """Import conversations; known lines are skipped, invalid ones are reported."""
     with open_caller() as caller:
         if file == "-":
             done = operations.sessions.import_sessions(caller, sys.stdin.buffer, source=source)
@@ -247,7 +247,7 @@ def export(
     raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write conversations as JSONL: one line for the session, then one per message; `import` takes it back."""
+    """Write conversations as JSONL: one line for the session, then one per message; `import` reads it."""
     with open_caller(user) as caller:
         lines = (dumps(line) for line in operations.sessions.export_sessions(caller, names or (), raw=raw))
         if out is None:
@@ -318,7 +318,7 @@ def search(
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find past messages by a plain question, words, "phrases", AND, OR, NOT, prefix*."""
+    """Find past messages: a plain question, words, "phrases", AND, OR, NOT, prefix*."""
     from kept.operations.search import Filters, check_roles, search_many
     from kept.operations.search import search as search_conversations
 

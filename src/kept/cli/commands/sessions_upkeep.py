@@ -39,18 +39,19 @@ _PARTS = {
 @app.command()
 def prune(
     days: Annotated[
-        float | None, typer.Option("--days", min=0, max=MOST_DAYS, help="Idle for more than so many days.")
+        float | None, typer.Option("--days", min=0, max=MOST_DAYS, help="Only sessions idle for more days than this.")
     ] = None,
     source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
     max_mb: Annotated[
-        float | None, typer.Option("--max-mb", min=0, max=MOST, help="The oldest, until the text fits.")
+        float | None,
+        typer.Option("--max-mb", min=0, max=MOST, help="The oldest sessions, until the text is no larger than this."),
     ] = None,
     empty_trash: Annotated[bool, typer.Option("--empty-trash", help="Remove what is in the trash for good.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Throw old sessions away (they can be restored), and remove what was in the trash for too long."""
+    """Move old sessions to the trash and remove expired trash."""
     with open_caller() as caller:
         plan = operations.upkeep.plan_prune(caller, days=days, source=source, max_megabytes=max_mb)
         chosen = plan.sessions.sessions
@@ -60,9 +61,8 @@ def prune(
             if as_json:
                 print_json(plan.as_json())
             else:
-                note(
-                    f"would go: {counted(len(chosen), 'session')}, {counted(plan.sessions.text_bytes, 'byte')} of text"
-                )
+                text = counted(plan.sessions.text_bytes, "byte")
+                note(f"would be moved to the trash: {counted(len(chosen), 'session')}, {text} of text")
             return
         if chosen and not confirm(f"move {counted(len(chosen), 'session')} to the trash?", yes=yes):
             fail("nothing was pruned")
@@ -83,7 +83,7 @@ def _show_plan(plan: "operations.upkeep.PrunePlan") -> None:
 
 @app.command()
 def stats(as_json: JsonFlag = False) -> None:
-    """Show counts, sizes by table and index, growth, and the biggest sessions."""
+    """Show counts, sizes, growth and the largest sessions."""
     with open_caller() as caller:
         measured = operations.upkeep.measure_store(caller)
     found = measured.as_json()
@@ -120,7 +120,7 @@ def _describe(vectors: "operations.upkeep.Vectors") -> str:
 
 @app.command()
 def reindex(as_json: JsonFlag = False) -> None:
-    """Build the search index anew from the stored messages; others may read and write meanwhile."""
+    """Rebuild the search index while others read and write."""
     with open_caller() as caller:
         done = operations.upkeep.rebuild_index(caller)
     if as_json:
@@ -131,7 +131,9 @@ def reindex(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def optimize(
-    vacuum: Annotated[bool, typer.Option("--vacuum", help="Also give free pages back; others wait meanwhile.")] = False,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Also return free space to the file system; blocks other writers.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Merge the index and shorten the log, in small steps."""
@@ -145,7 +147,7 @@ def optimize(
 
 @app.command()
 def repair(as_json: JsonFlag = False) -> None:
-    """Check the store and mend it: the index anew, or a damaged file put aside and its rows brought over."""
+    """Check the store and repair it: rebuild the index, or copy the readable rows of a damaged file."""
     with open_caller() as caller:
         report = operations.upkeep.repair_sessions(caller)
     if isinstance(report, Refused):
@@ -175,10 +177,10 @@ def _show_repair(report: "Repaired") -> None:
 
 @app.command()
 def embed(
-    anew: Annotated[bool, typer.Option("--anew", help="Throw the vectors away first and make all of them.")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Recompute all vectors.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make the vectors that are missing, newest first; stopped at any moment, the next run goes on from there."""
+    """Compute missing vectors, newest first; an interrupted run can be continued."""
     with open_caller() as caller:
         done = operations.upkeep.embed_messages(caller, anew=anew)
     if isinstance(done, Refused):
@@ -192,7 +194,7 @@ def embed(
 @app.command()
 def compress(
     name: Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")],
-    focus: Annotated[str, typer.Option("--focus", help="What the summary should give most room to.")] = "",
+    focus: Annotated[str, typer.Option("--focus", help="A topic to emphasise in the summary.")] = "",
     preview: Annotated[bool, typer.Option("--preview", help="Only show what would be summarised.")] = False,
     as_json: JsonFlag = False,
 ) -> None:

@@ -79,7 +79,7 @@ def config_set(
 
 @config_app.command("unset")
 def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
-    """Remove one setting from the settings file, so that its default holds again."""
+    """Remove one setting from the settings file and use its default."""
     from kept.config.file import unset_value
 
     home = chosen_home()
@@ -104,7 +104,7 @@ def config_path(as_json: JsonFlag = False) -> None:
 def config_secret(
     name: Annotated[str, typer.Argument(help="The variable, e.g. OPENAI_API_KEY.")],
 ) -> None:
-    """Store a secret in `.env` (read from the terminal or from standard input, never from the arguments)."""
+    """Store a secret in `.env`; it is read from the terminal or standard input, never from the arguments."""
     import sys
 
     from kept.config.load import set_secret
@@ -121,7 +121,7 @@ NameArgument = Annotated[
     str, typer.Argument(help="The name of the profile.", autocompletion=terminal.complete_profiles)
 ]
 
-profile_app = typer.Typer(no_args_is_help=True, help="Separate homes for separate lives.", rich_markup_mode=None)
+profile_app = typer.Typer(no_args_is_help=True, help="Separate homes, for example for work.", rich_markup_mode=None)
 
 
 def _root() -> Path:
@@ -153,7 +153,7 @@ def profile_use(name: NameArgument, as_json: JsonFlag = False) -> None:
 
 @profile_app.command("clone")
 def profile_clone(source: NameArgument, name: NameArgument, as_json: JsonFlag = False) -> None:
-    """Copy a profile, secrets left out."""
+    """Copy a profile without secrets."""
     _show(operations.profiles.clone_profile(_root(), source, name), as_json=as_json)
 
 
@@ -167,7 +167,7 @@ def profile_rename(old: NameArgument, new: NameArgument, as_json: JsonFlag = Fal
 def profile_export(
     name: NameArgument, file: Annotated[Path, typer.Argument(help="A .zip to write.")], as_json: JsonFlag = False
 ) -> None:
-    """Write a profile to a zip, secrets left out."""
+    """Write a profile to a zip without secrets."""
     _show(operations.profiles.export_profile(_root(), name, file), as_json=as_json)
 
 
@@ -182,7 +182,7 @@ def profile_delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag =
 
 @profile_app.command("show")
 def profile_show(as_json: JsonFlag = False) -> None:
-    """Print the profile in use and where it lives."""
+    """Print the profile in use and its folder."""
     with open_caller() as caller:
         home = caller.app.home
     _show(operations.profiles.Profile(home.profile, home.path, "in use"), as_json=as_json)
@@ -195,14 +195,12 @@ def _show(profile: "operations.profiles.Profile", *, as_json: bool) -> None:
         say(printable(f"{profile.name}: {profile.state} ({profile.path})"))
 
 
-model_app = typer.Typer(
-    no_args_is_help=True, help="Which models can be used: list, choose, try.", rich_markup_mode=None
-)
+model_app = typer.Typer(no_args_is_help=True, help="Choose and test models.", rich_markup_mode=None)
 
 
 @model_app.command("list")
 def model_list(as_json: JsonFlag = False) -> None:
-    """Show every way to a model: which is used, which could be, and what the others need."""
+    """List model sources: which is used, which could be, and what the others need."""
     with open_caller() as caller:
         found = operations.models.list_models(caller)
     if as_json:
@@ -221,7 +219,7 @@ def model_list(as_json: JsonFlag = False) -> None:
 
 @model_app.command("set")
 def model_set(
-    name: Annotated[str, typer.Argument(help="PROVIDER/NAME, `extractive` for none, `auto` for the first there is.")],
+    name: Annotated[str, typer.Argument(help="PROVIDER/NAME, `extractive` for none, `auto` for the first available.")],
     as_json: JsonFlag = False,
 ) -> None:
     """Choose the model to talk with, for this home."""
@@ -236,10 +234,10 @@ def model_set(
 
 @model_app.command("test")
 def model_try(
-    name: Annotated[str | None, typer.Argument(help="The model to try; the chosen one if left out.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The model to test; the chosen one by default.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send one tiny message and show how long the answer took, and what it used."""
+    """Send one short message; show how long the answer took and what it used."""
     with open_caller() as caller:
         tried = operations.models.try_model(caller, name)
     if as_json:
@@ -254,7 +252,7 @@ def model_try(
 
 
 context_app = typer.Typer(
-    no_args_is_help=True, help="How long conversations are kept in the window.", rich_markup_mode=None
+    no_args_is_help=True, help="How conversations are kept within the model's window.", rich_markup_mode=None
 )
 
 
@@ -276,7 +274,7 @@ def context_list(as_json: JsonFlag = False) -> None:
 def context_use(
     name: Annotated[str, typer.Argument(help="An engine of `kept context list`.")], as_json: JsonFlag = False
 ) -> None:
-    """Choose the engine; conversations use it from their next start on."""
+    """Choose the engine; it takes effect when a conversation is next started."""
     from kept.config.file import set_value
     from kept.context.engines import choose_engine
 
@@ -296,7 +294,7 @@ def context_status(
     session: Annotated[str | None, typer.Argument(help="A session's id or title; without it only the limits.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the limits of the window and, for a session, how full it is and whether compaction is paused."""
+    """Print the limits of the window; for a session also how full it is and whether compaction is paused."""
     with open_caller() as caller:
         found = operations.conversations.report_window(caller, session)
     if isinstance(found, Refused):

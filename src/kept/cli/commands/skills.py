@@ -77,7 +77,7 @@ def show(
     file_path: Annotated[str | None, typer.Argument(help="One of its files.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a skill or one of its files; a person's look is not counted as a use."""
+    """Print a skill or one of its files; viewing it here does not count as a use."""
     with open_caller() as caller:
         shown = operations.skills.show_skill(caller, name, file_path)
     if isinstance(shown, Refused):
@@ -111,11 +111,11 @@ def create(
     ] = None,
     category: Annotated[str, typer.Option("--category", "-c", help="An optional group.")] = "",
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Take the text from this file, - for stdin.")
+        Path | None, typer.Option("--file", "-f", help="Read the text from this file, - for standard input.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a new skill, from a file, from standard input or in $EDITOR."""
+    """Write a new skill: from a file, from standard input or in $EDITOR."""
     if file is not None:
         text = _read(file)
     else:
@@ -129,11 +129,11 @@ def create(
 def edit(
     name: NameArgument,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Take the text from this file, - for stdin.")
+        Path | None, typer.Option("--file", "-f", help="Read the text from this file, - for standard input.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Open a skill in $EDITOR; what comes back is checked before it is kept."""
+    """Open a skill in $EDITOR; the result is checked before it is saved."""
     with open_caller() as caller:
         before = operations.skills.read_skill_text(caller, name) if file is None else _read(file)
         if isinstance(before, Refused):
@@ -182,7 +182,7 @@ def trust(
     folder: Annotated[Path, typer.Argument(help="The project.")] = Path(),
     remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
 ) -> None:
-    """Use the skills that a project brings in .agents/skills and .kept/skills."""
+    """Use the skills in .agents/skills and .kept/skills of a project."""
     with open_caller() as caller:
         project = operations.skills.trust_project(caller, folder, trusted=not remove)
     say(printable(f"{str(project)!r} is {'no longer trusted' if remove else 'trusted'}"))

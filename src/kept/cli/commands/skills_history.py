@@ -66,10 +66,10 @@ def diff(
 @app.command()
 def undo(
     name: NameArgument,
-    number: Annotated[int | None, typer.Argument(help="The change; the newest that stands by default.")] = None,
+    number: Annotated[int | None, typer.Argument(help="The change; the newest one not yet undone by default.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take a change back; repeating it walks back, undoing an undo brings the text again."""
+    """Undo a change; repeat it to undo earlier ones; undoing an undo restores it."""
     with open_caller() as caller:
         undone = operations.skills.undo_change(caller, name, number)
     show_change(undone, as_json=as_json)
@@ -77,7 +77,7 @@ def undo(
 
 @app.command()
 def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None, as_json: JsonFlag = False) -> None:
-    """Show how often turns with each version of a skill went badly."""
+    """Show how often turns with each version of a skill failed."""
     with open_caller() as caller:
         found = operations.skills.measure_skills(caller, name)
     if as_json:
@@ -88,14 +88,14 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
         say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
         for version in one.versions:
             flag = f"  ← worse than before: `kept skills undo {skill}`" if version.version == one.flagged else ""
-            say(f"    {printable(version.version)}  {version.uses:>4} turns  {version.rate:>4.0%} went badly{flag}")
+            say(f"    {printable(version.version)}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
     if not found.stats:
         note("no turn with a skill is recorded yet")
 
 
 @app.command()
 def pending(as_json: JsonFlag = False) -> None:
-    """List the changes that wait for you."""
+    """List pending changes."""
     with open_caller() as caller:
         waiting = operations.skills.list_pending(caller)
     if as_json:
@@ -114,7 +114,7 @@ PendingId = Annotated[str, typer.Argument(help="The id that `kept skills pending
 
 @app.command()
 def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
-    """Make a change that waits."""
+    """Apply a pending change."""
     with open_caller() as caller:
         approved = operations.skills.approve(caller, pending_id)
     show_change(approved, as_json=as_json)
@@ -122,7 +122,7 @@ def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
-    """Drop a change that waits."""
+    """Discard a pending change."""
     with open_caller() as caller:
         rejected = operations.skills.reject(caller, pending_id)
     if isinstance(rejected, Refused):
@@ -197,11 +197,11 @@ def install(
     source: SourceArgument,
     skill: Annotated[str | None, typer.Option("--skill", help="Which one, when the source has several.")] = None,
     category: Annotated[str, typer.Option("--category", "-c", help="An optional group.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Take a dangerous skill from a local source.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Install a dangerous skill from a local source.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fetch a skill to quarantine, check it, show what it may do, and place it after your yes."""
+    """Install a skill after confirmation; it is fetched to quarantine, checked, and what it may do is shown first."""
     with open_caller() as caller:
         prepared = operations.skill_hub.prepare(caller, source, skill=skill)
         if isinstance(prepared, Refused):
@@ -239,11 +239,11 @@ def _describe(prepared: "Prepared") -> None:
 @app.command()
 def update(
     name: Annotated[str | None, typer.Argument(help="One skill; all installed ones by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Drop changes that were made here.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Discard local changes.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fetch installed skills again and place what is new. Uses the network when the source is remote."""
+    """Fetch installed skills again and install new versions. Uses the network when the source is remote."""
     with open_caller() as caller:
         for one in [name] if name else operations.skill_hub.list_installed(caller):
             prepared = operations.skill_hub.prepare_update(caller, one, force=force)
@@ -259,7 +259,7 @@ def update(
 
 @app.command()
 def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
-    """Move an installed skill to the archive and forget where it came from."""
+    """Move an installed skill to the archive and forget its source."""
     with open_caller() as caller:
         removed = operations.skill_hub.remove(caller, name)
     show_change(removed, as_json=as_json)

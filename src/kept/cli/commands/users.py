@@ -43,7 +43,7 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's id
 
 @user_app.command("list")
 def user_list(as_json: JsonFlag = False) -> None:
-    """List everyone who has memory here, with the number of their conversations."""
+    """List the users and the number of their sessions."""
     with open_caller() as caller:
         found = operations.users.list_users(caller)
     if as_json:
@@ -72,7 +72,7 @@ def user_export(
     output: Annotated[Path | None, typer.Option("--output", "--out", "-o", help="Write to this file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write everything of one user as JSONL, as `kept export --user` does."""
+    """Write everything of one user as JSONL; same as `kept export --user`."""
     with open_caller(user) as caller:
         write_export(operations.users.export_user(caller), output, as_json=as_json)
 
@@ -84,7 +84,7 @@ def user_forget(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove everything of one user for good, as `kept forget --user` does."""
+    """Remove everything of one user for good; same as `kept forget --user`."""
     with open_caller(user) as caller:
         ask_and_forget(caller, operations.forget.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -99,7 +99,7 @@ def export(
 ) -> None:
     """Write everything of one user as JSONL: conversations, pages, edits, and pending writes.
 
-    Each line that is no message names its type. `kept sessions import` takes the conversations back.
+    Lines other than messages have a type. `kept sessions import` imports the conversations again.
     With --json it is one object, or with --output the numbers of what was written.
     """
     with open_caller(user if user != OWNER else None) as caller:
@@ -130,13 +130,13 @@ def _show_counts(found: "UserExport", output: Path, *, as_json: bool) -> None:
 
 def forget(
     session: Annotated[str | None, typer.Option("--session", help="A session, with every compaction of it.")] = None,
-    query: Annotated[str | None, typer.Option("--query", help="Messages that contain these very words.")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Messages that contain exactly these words.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Everything of one user.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what would go, ask, remove it, probe that nothing finds it, and leave a report without the content."""
+    """Show what would be removed, ask, remove it, verify, and leave a report without the content."""
     if sum(one is not None for one in (session, query, user)) != 1:
         fail("say what to forget", "give one of --session ID, --query WORDS, --user NAME", code=2)
     with open_caller(user) as caller:
