@@ -20,7 +20,7 @@ from kept.agent.statements import (
 from kept.agent.turn import SavedEntry
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, Reason, Refused, StorageError
-from kept.core.ids import SessionId
+from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Role, StoredMessage
 from kept.core.ports import SessionStore
 from kept.core.search import SearchRequest
@@ -42,7 +42,7 @@ STORED = "I keep this conversation, so you can ask for it later. To put a fact o
 NOT_STORED = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
 INCOGNITO = "This conversation is incognito: I keep nothing."
 EMPTY = "The pages are empty. To put a fact on them, say: remember that …"
-HOW_TO_FORGET = "I delete nothing myself. To delete what was said in conversations for good: kept forget --query WORDS"
+HOW_TO_FORGET = "I delete nothing myself. To delete what was said in conversations for good:"
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""
 
@@ -83,6 +83,8 @@ class Assistant:
         self._look_up = look_up
         self._suggest = suggest
         self._writes = writes
+        # the program as hints name it: without `--as` their commands would change the pages of the owner
+        self._program = "kept" if memory.user == OWNER else f"kept --as {shlex.quote(memory.user)}"
 
     def reply(self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True) -> Reply:
         """Return the answer to one message; `is_stored` says whether the conversation is being stored."""
@@ -120,7 +122,7 @@ class Assistant:
         if statement.text in self._memory.page(statement.target).entries:
             return Reply(f"I know: {statement.text}")
         pending = self._approvals.stage(statement.target, (edit,), author, why="said in passing")
-        said = f"Noted, but not saved yet: {statement.text}\n  keep it: kept memory approve {pending.id}"
+        said = f"Noted, but not saved yet: {statement.text}\n  keep it: {self._program} memory approve {pending.id}"
         return Reply(said, staged=(pending,))
 
     def _save(self, statement: Statement, author: Author) -> Reply:
@@ -130,7 +132,7 @@ class Assistant:
         if not outcome.ledger_ids and not outcome.change.steps:
             return Reply(f"I know that already: {statement.text}")
         ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
-        undo = f" (undo: kept memory undo {ledger_id})" if ledger_id else ""
+        undo = f" (undo: {self._program} memory undo {ledger_id})" if ledger_id else ""
         said = f"Saved to {FILE_NAMES[statement.target]}: {statement.text}{undo}"
         saved = SavedEntry(ledger_id, statement.target.value, statement.text)
         return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
@@ -140,7 +142,7 @@ class Assistant:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
         names = sorted(rules_in(refused))
         pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
-        said = f"{refused.error} To approve it: kept memory approve {pending.id}"
+        said = f"{refused.error} To approve it: {self._program} memory approve {pending.id}"
         return Reply(said, staged=(pending,))
 
     def _list_everything(self) -> Reply:
@@ -150,11 +152,12 @@ class Assistant:
 
     def _explain_forgetting(self, unwanted: str) -> Reply:
         """Name the commands that forget, with the matching entry; only a person runs them."""
+        how = f"{HOW_TO_FORGET} {self._program} forget --query WORDS"
         for passage in self._search_pages(unwanted)[:1]:
             target = next(target for target in Target if passage.source.startswith(FILE_NAMES[target]))
-            command = f"kept memory remove --target {target.value} {shlex.quote(passage.text)}"
-            return Reply(f"{quote(passage.text, passage.source)}\n  remove it: {command}\n{HOW_TO_FORGET}")
-        return Reply(HOW_TO_FORGET)
+            command = f"{self._program} memory remove --target {target.value} {shlex.quote(passage.text)}"
+            return Reply(f"{quote(passage.text, passage.source)}\n  remove it: {command}\n{how}")
+        return Reply(how)
 
     def _answer(self, said: str, session_id: SessionId | None, acknowledgement: str) -> Reply:
         question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"

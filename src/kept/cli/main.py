@@ -254,4 +254,4 @@ def _report(error: KeptError) -> None:
         traceback.print_exc()
     terminal.note(f"kept: {error.message}")
     if error.remedy:
-        terminal.note(f"  next: {error.remedy}")
+        terminal.note(f"  next: {terminal.add_user_option(error.remedy)}")

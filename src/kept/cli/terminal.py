@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -152,8 +153,20 @@ def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     """Say what is wrong and what to do next, on stderr, and leave."""
     note(printable(f"kept: {message}"))
     if remedy:
-        note(printable(f"  next: {remedy}"))
+        note(printable(f"  next: {add_user_option(remedy)}"))
     raise typer.Exit(code)
+
+
+_USER_COMMAND = re.compile(r"\bkept (?=(?:memory|sessions|skills|forget) [-a-z])")
+
+
+def add_user_option(text: str) -> str:
+    """Return a hint with `--as USER` in its commands when this process acts for another user than the owner.
+
+    Without it, the `kept memory undo` of a hint would undo an edit of the owner.
+    """
+    user = invocation.user
+    return text if user is None else _USER_COMMAND.sub(lambda _match: f"kept --as {shlex.quote(user)} ", text)
 
 
 def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
@@ -301,7 +314,6 @@ def edited(text: str, *, name: str, otherwise: str) -> tuple[str, Path]:
     `otherwise` says what to do where no editor can be opened. What was written is never lost: an editor that
     fails, or bytes that are no text, leave the file where it is.
     """
-    import shlex
     import subprocess
     import tempfile
 

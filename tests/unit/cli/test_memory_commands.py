@@ -494,6 +494,17 @@ def test_an_empty_ledger_is_said(run):
     assert as_json(run("memory", "log", "--json")) == []
 
 
+def test_hints_of_another_user_name_that_user(run):
+    """The command of a hint acts on the same pages: without `--as` it would undo an edit of the owner."""
+    run("user", "create", "ann")
+
+    assert "(undo: kept --as ann memory undo)" in run("--as", "ann", "memory", "add", "one").out
+    assert "(redo: kept --as ann memory undo 2)" in run("--as", "ann", "memory", "undo").out
+    assert "next: `kept --as ann memory log` lists" in run("--as", "ann", "memory", "diff", "99").err
+    assert "(undo: kept --as ann memory undo 3)" in run("--as", "ann", "run", "remember: I like tea").out
+    assert "(undo: kept memory undo)" in run("memory", "add", "mine").out
+
+
 def test_the_way_back_of_an_undo_is_its_own_id(run):
     """`undo` alone would walk further back, so the hint names what brings the edit back."""
     run("memory", "add", "one")

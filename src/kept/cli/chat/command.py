@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.chat.screen import Screen
-from kept.cli.terminal import JsonFlag, fail, note, open_caller, print_json, read_input, say, wrapped
+from kept.cli.terminal import JsonFlag, add_user_option, fail, note, open_caller, print_json, read_input, say, wrapped
 from kept.core.errors import KeptError, Unreadable
 from kept.core.text import JSON
 from kept.memory.edits import Target
@@ -103,7 +103,7 @@ def _notices(slash: "Slash", saved: "tuple[SavedEntry, ...]") -> None:
     if slash.screen.notifications == "off":
         return
     for each in saved:
-        undo = f" (undo: kept memory undo {each.ledger_id})" if each.ledger_id else ""
+        undo = add_user_option(f" (undo: kept memory undo {each.ledger_id})") if each.ledger_id else ""
         note(f"saved to {each.target}: {each.text}{undo}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kept.cli.terminal import indented, note, printable, put, say
+from kept.cli.terminal import add_user_option, indented, note, printable, put, say
 from kept.core.events import (
     Compacted,
     Event,
@@ -234,11 +234,12 @@ class Screen:
             return
         kept = "; ".join(event.saved) if self.notifications == "verbose" else f"{len(event.saved)} change(s) to memory"
         if event.saved:
-            self._line(f"kept from this conversation: {kept} (undo: kept memory undo --review {event.group_id})")
+            undo = add_user_option(f"undo: kept memory undo --review {event.group_id}")
+            self._line(f"kept from this conversation: {kept} ({undo})")
         if event.staged:
-            self._line(f"{len(event.staged)} waiting for approval: kept memory pending")
+            self._line(add_user_option(f"{len(event.staged)} waiting for approval: kept memory pending"))
         for told in event.skills:
-            self._line(f"learned: {told}")
+            self._line(add_user_option(f"learned: {told}"))
 
     def _stream(self, text: str) -> None:
         if self.quiet:

@@ -11,6 +11,7 @@ from kept.cli.commands.memory import TargetOption, ask_if_held, show_outcome
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    add_user_option,
     confirm,
     counted,
     fail,
@@ -138,7 +139,7 @@ def search(
     found = hits.records
     for row in found:
         say(_line(row, text=row.step.before or ""))
-    say(f"{len(found)} found." + (" `kept memory restore ID` puts one back." if found else ""))
+    say(f"{len(found)} found." + (add_user_option(" `kept memory restore ID` puts one back.") if found else ""))
 
 
 @app.command()
@@ -229,7 +230,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
         return
     for page, outcome in done.outcomes.items():
         removed = len(outcome.change.steps)
-        way_back = " (undo: kept memory undo)" if removed else ""
+        way_back = add_user_option(" (undo: kept memory undo)") if removed else ""
         say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
 
 

@@ -9,6 +9,7 @@ from kept import operations
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    add_user_option,
     confirm,
     fail,
     join_groups,
@@ -45,7 +46,7 @@ def show_change(result: "Changed | Refused", *, as_json: bool) -> None:
     if as_json:
         print_json(result.as_json())
         return
-    say(printable(result.message))
+    say(printable(add_user_option(result.message)))
     for warning in result.warnings:
         note(printable(f"kept: {warning}"))
 
@@ -68,7 +69,7 @@ def list_(
     if not found.skills:
         note("no skill fits" if query or category else "no skills yet: `kept skills create NAME` writes one")
     if found.waiting:
-        note(f"{found.waiting} waiting for approval: `kept skills pending`")
+        note(add_user_option(f"{found.waiting} waiting for approval: `kept skills pending`"))
 
 
 @app.command()

@@ -9,6 +9,7 @@ from kept.cli.commands.skills import NameArgument, show_change
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    add_user_option,
     confirm,
     note,
     on_one_line,
@@ -87,7 +88,8 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
         use, skill = found.usage.get(one.skill), printable(one.skill)
         say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
         for version in one.versions:
-            flag = f"  ← worse than before: `kept skills undo {skill}`" if version.version == one.flagged else ""
+            undo = add_user_option(f"`kept skills undo {skill}`")
+            flag = f"  ← worse than before: {undo}" if version.version == one.flagged else ""
             say(f"    {printable(version.version)}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
     if not found.stats:
         note("no turn with a skill is recorded yet")
