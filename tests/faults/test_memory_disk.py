@@ -230,7 +230,7 @@ def test_an_unreadable_page_is_not_empty(home):
             refused(kept(home, "memory", *command, prefix=ORDINARY), STORAGE, "Permission denied")
         code, out, errors = kept(home, "memory", "snapshot", prefix=ORDINARY)
         assert (code, out) == (0, "")
-        assert "goes on without this page" in errors
+        assert "the prompt does not contain this page" in errors
     finally:
         (home / "memories" / "MEMORY.md").chmod(0o600)
 
