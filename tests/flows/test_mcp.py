@@ -10,7 +10,7 @@ import time
 import pytest
 
 from kept.agent.workspace import Workspace
-from kept.cli.chat.prompt import approver
+from kept.cli.chat.loop import approver
 from kept.core.tools import Tool, ToolSchema
 from kept.llm.scripted import Says, call
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -136,8 +136,8 @@ def test_a_person_sees_all_arguments_of_a_foreign_tool(tmp_path, monkeypatch):
     """A field that is called `path` does not stand for the others."""
     shown = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("kept.cli.chat.prompt.note", shown.append)
-    monkeypatch.setattr("kept.cli.chat.prompt._says_yes", lambda: True)
+    monkeypatch.setattr("kept.cli.chat.loop.note", shown.append)
+    monkeypatch.setattr("kept.cli.chat.loop._says_yes", lambda: True)
     tool = Tool(ToolSchema("mcp_tracker_tool", "", {}, "mcp"), lambda *_: {}, asks=True)
 
     assert approver(Workspace(tmp_path), "ask")(tool, {"path": "a.txt", "then": "rm -rf /"})

@@ -1,6 +1,5 @@
 """The home folder: the paths of one profile, with a folder for each user other than the owner."""
 
-import hashlib
 import re
 import struct
 from collections.abc import Mapping
@@ -184,5 +183,7 @@ def user_folder(user: UserId) -> str:
     """
     if _PLAIN_USER.fullmatch(user) and not _ENDS_IN_HASH.search(user[-_HASH_DIGITS - 1 :]):
         return user
+    import hashlib  # loads OpenSSL, 5 ms of every start
+
     plain = re.sub(r"[^a-z0-9._-]+", "_", user.lower()).strip("._-")[:48] or "user"
     return f"{plain}-{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH_DIGITS]}"

@@ -6,8 +6,7 @@ from typing import Any
 
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
-from kept.core.settings import fields, is_section
-from kept.core.tools import Toolset
+from kept.core.settings import Toolset, fields, is_section
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings
 from kept.providers.settings import ProviderSettings

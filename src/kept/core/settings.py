@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
+"""The groups in which tools are switched on and off."""
+
 
 class InvalidSetting(Exception):
     """A value that its setting does not accept."""

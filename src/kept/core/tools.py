@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.settings import Toolset
 from kept.core.text import JSON
-
-Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
-"""The groups in which tools are switched on and off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,13 @@ _GREATEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Asker:
+    """Who searches: `hidden` are the messages that their context shows already."""
+
+    hidden: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A call with every argument in its place; absent ones are None or their default."""
 

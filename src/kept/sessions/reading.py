@@ -6,10 +6,9 @@ from kept.core.errors import Reason, Refused
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON, one_line
-from kept.sessions.arguments import Asked
+from kept.sessions.arguments import Asked, Asker
 from kept.sessions.ports import Readable
 from kept.sessions.recall import PREVIEW_CHARS, Caps, fit, said, shown, when, window_shown
-from kept.sessions.search.discovery import Asker
 from kept.sessions.search.occurrences import Marker
 
 FIRST, LAST = 20, 10

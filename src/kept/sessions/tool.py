@@ -12,11 +12,9 @@ from kept.core.ports import Clock, Completes
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.sessions import reading
-from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, read
+from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, Asker, read
 from kept.sessions.ports import Readable
 from kept.sessions.recall import said, unavailable, when
-from kept.sessions.search import discovery
-from kept.sessions.search.discovery import Asker
 from kept.sessions.settings import SessionSettings
 
 NAME = "session_search"
@@ -70,7 +68,9 @@ def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict
     if asked.around_message_id is not None:
         return reading.scroll(store, asked, asker, budget=budget)
     if asked.query is not None:
-        return discovery.answer(store, asked, asker, budget=budget)
+        from kept.sessions.search.discovery import answer  # the search loads when it is first used
+
+        return answer(store, asked, asker, budget=budget)
     if asked.session_id is not None:
         return reading.read(store, asked, asker, budget=budget)
     return reading.browse(store, asked, budget=budget)

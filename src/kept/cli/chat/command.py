@@ -44,8 +44,7 @@ def chat(
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
     from kept.agent.workspace import Workspace
-    from kept.cli.chat.loop import Leaving, talking
-    from kept.cli.chat.prompt import approver
+    from kept.cli.chat.loop import Leaving, approver, talking
     from kept.operations.conversations import choose_session, open_conversation, run_curator_after
     from kept.operations.upkeep import sweep_trash
 
@@ -193,8 +192,7 @@ def run(
 ) -> None:
     """Answer one message and leave."""
     from kept.agent.workspace import Workspace
-    from kept.cli.chat.loop import talking
-    from kept.cli.chat.prompt import approver
+    from kept.cli.chat.loop import approver, talking
     from kept.cli.chat.screen import Screen
     from kept.operations.conversations import choose_session, open_conversation, run_curator_after
 

@@ -1,5 +1,6 @@
 """Running an agent from a terminal: turns in a loop of their own, Ctrl-C."""
 
+import select
 import signal
 import sys
 import threading
@@ -10,18 +11,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kept.cli.terminal import note
+from kept.cli.terminal import note, printable
 from kept.core.events import Warned
+from kept.core.text import JSON, dumps
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from kept.agent.agent import Agent
+    from kept.agent.settings import Approvals
     from kept.agent.turn import Answer
+    from kept.agent.workspace import Workspace
+    from kept.core.tools import Tool
 
 
 AGAIN_SECONDS = 2.0
 """Two presses of Ctrl-C within this time leave."""
+MOST_SHOWN = 4_000
+"""How many characters of a foreign tool's arguments a question shows."""
+_LOOK_SECONDS = 0.2
 LEAVE_SECONDS = 5.0
 """How long an interrupted turn may take to be stored when the process is asked to end."""
 SILENT_SECONDS = 1.0
@@ -174,3 +182,52 @@ def _echoing(*, on: bool) -> Iterator[int | None]:
     finally:
         with suppress(termios.error):  # the terminal may be closed by now
             termios.tcsetattr(terminal, termios.TCSANOW, before)
+
+
+def approver(
+    workspace: "Workspace", mode: "Approvals", *, yes_to_reads: bool = False
+) -> "Callable[[Tool, dict[str, JSON]], bool]":
+    """Return who allows tool calls: the settings where they decide, else the person at the terminal."""
+    from kept.agent.workspace import Permission, permission
+
+    def approve(tool: "Tool", arguments: dict[str, JSON]) -> bool:
+        said = permission(tool, arguments, workspace=workspace, mode=mode, yes_to_reads=yes_to_reads)
+        return _asked(tool, arguments, mode) if said is Permission.ASK else said is Permission.GIVEN
+
+    return approve
+
+
+def _asked(tool: "Tool", arguments: dict[str, JSON], mode: "Approvals") -> bool:
+    name = tool.schema.name
+    if not sys.stdin.isatty():
+        note(f"kept: {name} was not allowed, because nobody can be asked here; {_way_to_allow(tool, mode)}")
+        return False
+    note(f"\nallow {name}: {_shown(tool, arguments)} ? [y/N]")
+    return _says_yes()
+
+
+def _way_to_allow(tool: "Tool", mode: "Approvals") -> str:
+    auto = "" if mode == "auto" else ", or set approvals to auto"
+    if tool.schema.toolset == "mcp":
+        return f"trust its server with `approve: true` under mcp_servers{auto}"
+    return f"`kept chat` asks{auto}"
+
+
+def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
+    """Return what a person needs to see of a call to decide about it: a command whole, whatever its length."""
+    if tool.schema.toolset != "mcp":
+        return printable(str(arguments.get("command") or arguments.get("path") or ""))
+    text = printable(dumps(arguments))
+    left_out = f" … {len(text) - MOST_SHOWN:,} characters more" if len(text) > MOST_SHOWN else ""
+    return f"{text[:MOST_SHOWN]}{left_out}"
+
+
+def _says_yes() -> bool:
+    """Wait for the person's word; a turn that is interrupted meanwhile waits no longer."""
+    from kept.agent.offload import is_cancelled
+
+    with seen():
+        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+            if is_cancelled():
+                return False
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}

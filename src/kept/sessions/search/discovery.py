@@ -8,7 +8,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session, StoredMessage
 from kept.core.search import Found, FoundSession, SearchRequest
 from kept.core.text import JSON
-from kept.sessions.arguments import Asked, Sort
+from kept.sessions.arguments import Asked, Asker, Sort
 from kept.sessions.ports import Readable
 from kept.sessions.recall import Caps, Passage, fit, index_shown, passage, passage_shown, when
 from kept.sessions.search.occurrences import Marker
@@ -21,13 +21,6 @@ NEAREST = 3
 _NOT_GOOD_ENOUGH = (
     "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Who searches: `hidden` are the messages that their context shows already."""
-
-    hidden: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

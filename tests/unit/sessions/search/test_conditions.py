@@ -7,10 +7,10 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
-from kept.sessions.arguments import Asked
+from kept.sessions.arguments import Asked, Asker
 from kept.sessions.search import candidates, conditions, filters
 from kept.sessions.search.candidates import EXHAUSTIVE
-from kept.sessions.search.discovery import Asker, answer
+from kept.sessions.search.discovery import answer
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
