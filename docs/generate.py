@@ -35,9 +35,9 @@ def commands() -> str:
     """Return the page of the command line: every command with its arguments and options."""
     from typer.main import get_command
 
-    from kept.cli.main import whole
+    from kept.cli.main import build_all
 
-    program: Any = get_command(whole())
+    program: Any = get_command(build_all())
     parts = [
         _head(
             "Commands",

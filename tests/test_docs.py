@@ -90,11 +90,11 @@ def test_every_command_is_documented(reference):
     """Each command stands on the commands page with a sentence, and each of its options with a meaning."""
     from typer.main import get_command
 
-    from kept.cli.main import whole
+    from kept.cli.main import build_all
 
     silent = [
         name
-        for name, command in _leaves("kept", get_command(whole()))
+        for name, command in _leaves("kept", get_command(build_all()))
         if not command.help or name not in _headings(reference["commands.md"])
     ]
 

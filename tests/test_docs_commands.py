@@ -35,9 +35,9 @@ def commands_on(page):
 def program():
     from typer.main import get_command
 
-    from kept.cli.main import whole
+    from kept.cli.main import build_all
 
-    return get_command(whole())
+    return get_command(build_all())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -353,9 +353,7 @@ def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_
     store.database.close()
     report = repaired(path)
 
-    assert [event.message for event in heard] == [
-        "search goes by the words alone: the vectors of the messages are damaged"
-    ]
+    assert [event.message for event in heard] == ["search uses words only: the vectors of the messages are damaged"]
     assert any("vectors" in what for what in report.done)
     store = store_at(path)
     store.meaning = open_semantic_search(store.database)

@@ -102,10 +102,10 @@ def test_a_page_that_cannot_be_read_is_said_at_the_start(kept, home):
     (home / "memories" / "MEMORY.md").write_bytes(b"caf\xe9")
 
     ran = kept("chat", "--incognito", stdin="/memory\n/memory pending\n/memory shwo\n")
-    assert "I go on without MEMORY.md" in ran.err.split(">", maxsplit=1)[0]
-    assert "Incognito: nothing of this conversation is kept" in ran.err
+    assert "continuing without MEMORY.md" in ran.err.split(">", maxsplit=1)[0]
+    assert "Incognito: this conversation is not stored" in ran.err
     assert "§ I deploy on Fridays" in ran.out
-    assert "Nothing waits." in ran.out
+    assert "Nothing is pending." in ran.out
     assert "there is no /memory shwo" in ran.err
 
 

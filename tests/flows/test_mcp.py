@@ -137,7 +137,7 @@ def test_a_person_sees_all_arguments_of_a_foreign_tool(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("kept.cli.chat.loop.note", shown.append)
-    monkeypatch.setattr("kept.cli.chat.loop._says_yes", lambda: True)
+    monkeypatch.setattr("kept.cli.chat.loop._read_answer", lambda: True)
     tool = Tool(ToolSchema("mcp_tracker_tool", "", {}, "mcp"), lambda *_: {}, asks=True)
 
     assert approver(Workspace(tmp_path), "ask")(tool, {"path": "a.txt", "then": "rm -rf /"})

@@ -1,4 +1,4 @@
-"""The `kept` command: finds the group that is asked for, loads only that, and maps errors to exit codes."""
+"""The `kept` command: loads only the requested command group and maps errors to exit codes."""
 
 import errno
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 COMMANDS = {
     "chat": "Talk with an agent that remembers.",
-    "run": "Answer one message and leave, for scripts.",
+    "run": "Answer one message and exit, for scripts.",
     "memory": "The two pages of curated memory: show, edit, undo.",
     "sessions": "Past conversations: list, search, read, export.",
     "skills": "Procedures that were learned or installed.",
@@ -47,18 +47,18 @@ _MODULES = {
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
     **dict.fromkeys(("doctor", "scan", "tool", "usage", "version"), "commands.diagnostics"),
 }
-"""The modules of commands that share one; any other command is a module of its own name."""
+"""Commands whose module has another name; every other command is in the module of its own name."""
 
 _LINE_CHARS = 72
 """The width of a line in the list of commands at 80 columns, without margins; the longest name is part of it."""
 _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile", "--as": "user"}
-"""The options that hold for every command, with the field of the invocation that each sets."""
+"""The options that every command accepts, with the field of the invocation that each sets."""
 
 
 def main() -> None:
     """Run the command line; the one place where errors become exit codes."""
     logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
-    _with_input()
+    _ensure_input()
     try:
         arguments = _without_globals(_as_text(sys.argv[1:]))
         build(arguments)(args=arguments, prog_name="kept", standalone_mode=True)
@@ -68,49 +68,49 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        _leave_unread()
+        _exit_on_broken_pipe()
     except SystemExit as left:
-        # a broken pipe inside of a command comes here as typer's exit of 1
+        # typer turns a broken pipe inside a command into exit code 1
         if isinstance(left.__context__, BrokenPipeError):
-            _leave_unread()
+            _exit_on_broken_pipe()
         raise
     except OSError as error:
         _report(_refusal(error))
         sys.exit(StorageError.exit_code)
     except Exception as error:
-        log.exception("unforeseen")
+        log.exception("unexpected error")
         _report(
             KeptError(f"this is a bug: {type(error).__name__}", "run it again with --debug and report what it shows")
         )
         sys.exit(KeptError.exit_code)
 
 
-def _with_input() -> None:
-    """Give a process whose standard input is closed (`<&-`) an empty one, as its schedulers should have."""
+def _ensure_input() -> None:
+    """Open an empty standard input where the parent process closed it (`<&-`), as some schedulers do."""
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
 
 
 def _refusal(error: OSError) -> StorageError:
-    """Return what the system refused; a full disk may have taken only the answer, not the deed."""
+    """Return the error of a failed system call; when the disk is full, the command may have succeeded already."""
     where = f" at {str(error.filename)!r}" if error.filename else ""
     is_full = error.errno == errno.ENOSPC
-    remedy = "make room where the output goes; `kept doctor` tells what is kept" if is_full else ""
+    remedy = "free some space where the output is written; `kept doctor` checks what was stored" if is_full else ""
     return StorageError(
         f"the system refused{where}: {error.strerror or error}", remedy or "check the path and the permissions"
     )
 
 
-def _leave_unread() -> NoReturn:
-    """Leave as a program does whose reader went away (`| head`): silent, with the exit code of SIGPIPE."""
+def _exit_on_broken_pipe() -> NoReturn:
+    """Exit silently with the code of SIGPIPE, as other programs do when their reader is gone (`| head`)."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())  # else Python's own flush at the end complains
+        os.dup2(nowhere, stream.fileno())  # otherwise Python reports an error when it flushes at exit
     sys.exit(141)
 
 
 def _as_text(arguments: list[str]) -> list[str]:
-    """Return the arguments, or refuse one whose bytes are no text: it could be neither stored nor shown."""
+    """Return the arguments; raise UsageError for one that is not UTF-8, which could be neither stored nor shown."""
     for number, word in enumerate(arguments, start=1):
         try:
             word.encode()
@@ -120,15 +120,15 @@ def _as_text(arguments: list[str]) -> list[str]:
 
 
 def build(arguments: list[str]) -> typer.Typer:
-    """Return the program with the asked-for command loaded; for help and typing errors with the names of all."""
-    program = _empty()
-    asked = _command_in(terminal.typed_words() or arguments)
+    """Return the program with the requested command loaded; for help and unknown names, with all names only."""
+    program = _create_program()
+    asked = _command_in(terminal.completion_words() or arguments)
     if asked in COMMANDS:
         _module_of(asked).register(program)
         _shorten(program)
         return program
     for name, line in COMMANDS.items():
-        program.command(name, help=line)(_named)
+        program.command(name, help=line)(_list_only)
     return program
 
 
@@ -143,9 +143,9 @@ def _command_in(words: list[str]) -> str | None:
     return next((word for place, word in enumerate(words) if not word.startswith("-") and place not in values), None)
 
 
-def whole() -> typer.Typer:
+def build_all() -> typer.Typer:
     """Return the program with every command loaded."""
-    program = _empty()
+    program = _create_program()
     for module in dict.fromkeys(_module_of(name) for name in COMMANDS):
         module.register(program)
     for command in program.registered_commands:
@@ -169,8 +169,8 @@ def _shorten(program: typer.Typer) -> None:
                 command.short_help = f"{clause}."
 
 
-class _InOrder(TyperGroup):
-    """Lists the commands in the order of the table: what a person does most comes first."""
+class _OrderedGroup(TyperGroup):
+    """Lists the commands in the order of `COMMANDS`, the most used first."""
 
     def list_commands(self, ctx: object) -> list[str]:
         """Return the names of the commands that are loaded."""
@@ -178,10 +178,10 @@ class _InOrder(TyperGroup):
         return [name for name in COMMANDS if name in self.commands]
 
 
-def _empty() -> typer.Typer:
+def _create_program() -> typer.Typer:
     program = typer.Typer(
         name="kept",
-        cls=_InOrder,
+        cls=_OrderedGroup,
         help="Persistent memory for LLM agents.",
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -192,8 +192,8 @@ def _empty() -> typer.Typer:
     return program
 
 
-def _named() -> None:
-    """Stand for a command where only its name and line are shown: loading all of them takes a third of a second."""
+def _list_only() -> None:
+    """Stand in for a command in the list of all commands: loading them all takes a third of a second."""
 
 
 def _print_version(asked: bool) -> None:
@@ -219,11 +219,11 @@ def _globals(
     ] = False,
 ) -> None:
     """Give an agent a memory that lasts."""
-    # the values were taken out of the arguments before, so that they may stand anywhere; this is their help
+    # declared for the help only: `_without_globals` reads these options, so that they are accepted anywhere
 
 
 def _without_globals(arguments: list[str]) -> list[str]:
-    """Take `--home`, `--profile` and `--debug` out, wherever they stand before a `--`."""
+    """Read the global options wherever they occur before a `--`, and return the other arguments."""
     rest: list[str] = []
     words = iter(arguments)
     for word in words:

@@ -1,4 +1,4 @@
-"""What every command shares: the app it runs on, and how it speaks."""
+"""What every command shares: the opened app, output, questions and completion."""
 
 import os
 import re
@@ -25,12 +25,12 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 MOST = 1_000_000_000
 MOST_DAYS = 36_500
-"""The greatest numbers that an option takes: more would leave the range of a database or a calendar."""
+"""Upper bounds of numeric options: larger values would exceed the range of the database or the calendar."""
 
 
 @dataclass(slots=True)
 class Invocation:
-    """What stood before or after the command and holds for all of them."""
+    """The global options of this process."""
 
     home: str | None = None
     profile: str | None = None
@@ -44,7 +44,7 @@ invocation = Invocation()
 
 @contextmanager
 def _open_app() -> Iterator[App]:
-    """Open the app on the chosen home, and close it whatever happens."""
+    """Open the app on the chosen home, and close it at the end."""
     app = open_app(invocation.home, invocation.profile, debug=invocation.debug, sink=TerminalSink())
     for warning in app.warnings:
         note(warning)
@@ -56,7 +56,7 @@ def _open_app() -> Iterator[App]:
 
 @contextmanager
 def open_caller(user: str | None = None) -> Iterator[Caller]:
-    """Open the app on the chosen home and give a caller: the owner, or the user that `--as` or `user` names."""
+    """Open the app on the chosen home and yield a caller: the owner, or the user named by `--as` or `user`."""
     with _open_app() as app:
         owner = app.caller()
         chosen = user or invocation.user
@@ -75,7 +75,7 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
 
 
 def join_groups(group: typer.Typer, *parts: typer.Typer) -> None:
-    """Add the commands of each part to a group, once however many programs are built in one process."""
+    """Add the commands of each part to a group; repeated calls add nothing."""
     for part in parts:
         group.registered_commands += [
             each for each in part.registered_commands if each not in group.registered_commands
@@ -83,12 +83,12 @@ def join_groups(group: typer.Typer, *parts: typer.Typer) -> None:
 
 
 def chosen_home() -> Home:
-    """Return the chosen home without reading its settings, so that a command can mend them."""
+    """Return the chosen home without reading its settings, so that a command can repair them."""
     return find_home(invocation.home, invocation.profile, os.environ)
 
 
 def read_input() -> str:
-    """Return standard input as text, or raise UsageError: bytes that are no text cannot be kept."""
+    """Return standard input as text; raise UsageError if it is not UTF-8."""
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -98,17 +98,17 @@ def read_input() -> str:
 
 
 def say(text: str = "") -> None:
-    """Print one line of the answer."""
+    """Print one line to stdout: the result of the command."""
     _write(sys.stdout, text)
 
 
 def note(text: str) -> None:
-    """Print one line beside the answer: warnings, hints, progress."""
+    """Print one line to stderr: warnings, hints, progress."""
     _write(sys.stderr, text)
 
 
-def wrapped(text: str) -> str:
-    """Return a sentence broken between words where a person reads it in a narrow terminal."""
+def wrap(text: str) -> str:
+    """Return `text` wrapped to the width of the terminal; unchanged when stderr is no terminal."""
     if not sys.stderr.isatty():
         return text
     from shutil import get_terminal_size
@@ -118,28 +118,28 @@ def wrapped(text: str) -> str:
 
 
 def is_styled() -> bool:
-    """Whether bold and colour may be used: a person looks, at a terminal that knows them, and wants them."""
+    """Whether bold may be used: stdout is a terminal that supports it, and NO_COLOR is not set."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 def put(text: str) -> None:
-    """Print a part of the answer; the line goes on."""
+    """Print to stdout without a line break."""
     _write(sys.stdout, text, end="")
 
 
 def _write(stream: object, text: str, *, end: str = "\n") -> None:
-    # a terminal that cannot show a character shows its escape; the answer must not end in a traceback
+    # escape characters that the terminal cannot encode, instead of failing
     encoding = getattr(stream, "encoding", None) or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True, end=end)  # type: ignore[call-overload] # stdout or stderr
 
 
 def print_json(value: JSON) -> None:
-    """Print `value`: indented for a person, one line when piped."""
+    """Print `value` as JSON: indented in a terminal, on one line when piped."""
     say(dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def write_lines(out: Path, lines: Iterable[str]) -> int:
-    """Write each line into a file that only the person can read; return how many there were."""
+    """Write the lines to a file that only its owner can read; return how many."""
     count = 0
     with explain_errors("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
         out.chmod(0o600)
@@ -150,7 +150,7 @@ def write_lines(out: Path, lines: Iterable[str]) -> int:
 
 
 def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
-    """Say what is wrong and what to do next, on stderr, and leave."""
+    """Print what is wrong and what to do next to stderr, and exit."""
     note(printable(f"kept: {message}"))
     if remedy:
         note(printable(f"  next: {add_user_option(remedy)}"))
@@ -170,29 +170,29 @@ def add_user_option(text: str) -> str:
 
 
 def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
-    """Show a refusal: JSON on stdout where it was asked for, the reason on stderr always."""
+    """Print a refusal to stderr, with `as_json` also to stdout as JSON, and exit."""
     if as_json:
         print_json(refused.as_json())
     fail(refused.error, refused.remedy, code=code)
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask a person; without a terminal only `--yes` counts."""
+    """Ask the person at the terminal; without a terminal, exit unless `--yes` was given."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        fail(f"nobody is at the terminal to be asked: {question}", "give --yes to agree", code=2)
+        fail(f"there is no terminal to ask: {question}", "give --yes to agree", code=2)
     return typer.confirm(question, default=False, err=True)
 
 
 class TerminalSink:
-    """Shows events on stderr: warnings as lines, long work as a bar."""
+    """Prints events to stderr: warnings as lines, progress in one line that is updated."""
 
     def __init__(self) -> None:
         self._task = ""
 
     def __call__(self, event: Event, /) -> None:
-        """Show what a person should see of `event`."""
+        """Print warnings and progress; ignore other events."""
         match event:
             case Warned(message, remedy):
                 note(printable(f"kept: {message}{f' ({remedy})' if remedy else ''}"))
@@ -215,7 +215,7 @@ class TerminalSink:
 
 
 def moment(text: str, *, now: float) -> float:
-    """Return the moment that `text` means; raises UsageError for what is no date."""
+    """Return the moment that `text` names; raise UsageError if it is not a date."""
     found = parse_moment(text, now=now)
     if found is None:
         raise UsageError(
@@ -230,32 +230,32 @@ _LEAST_CELLS = 20
 
 
 def printable(text: str) -> str:
-    """Return `text` without what could steer the terminal."""
+    """Return `text` with control characters replaced, so that it cannot control the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def on_one_line(text: str) -> str:
-    """Return `text` as one printable line, so that foreign text cannot draw lines of its own."""
+    """Return `text` as one printable line, so that untrusted text cannot imitate lines of output."""
     return " ".join(printable(text).split())
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def count_noun(number: int, noun: str, plural: str = "") -> str:
     """Return `1 message`, `2,000 messages`, `2 entries`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def indented(text: str, indent: str = "    ") -> str:
-    """Return `text` with every line indented; for a person, broken between words so that the indent stays whole."""
+def indent_lines(text: str, indent: str = "    ") -> str:
+    """Return `text` with every line indented; in a terminal also wrapped, so that wrapped lines keep the indent."""
     if not sys.stdout.isatty():
         return "\n".join(f"{indent}{line}" for line in text.split("\n"))
     from shutil import get_terminal_size
 
     cells = max(_LEAST_CELLS, get_terminal_size().columns - len(indent) - 1)
-    return "\n".join(f"{indent}{part}" for line in text.split("\n") for part in folded(line, cells))
+    return "\n".join(f"{indent}{part}" for line in text.split("\n") for part in fold_line(line, cells))
 
 
-def folded(line: str, cells: int) -> Iterator[str]:
-    """Yield a line in parts of at most so many cells, broken after a space where there is one."""
+def fold_line(line: str, cells: int) -> Iterator[str]:
+    """Yield `line` in parts of at most `cells` terminal cells, broken after a space where there is one."""
     start = used = 0
     space: int | None = None
     for place, character in enumerate(line):
@@ -277,8 +277,8 @@ def _cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def typed_words() -> list[str] | None:
-    """Return the words that a shell asks to have completed, None when this is no completion."""
+def completion_words() -> list[str] | None:
+    """Return the words that the shell completes, None when this process is not a completion."""
     if "_KEPT_COMPLETE" not in os.environ:
         return None
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -286,14 +286,14 @@ def typed_words() -> list[str] | None:
 
 
 def complete_settings(incomplete: str) -> list[str]:
-    """Return the settings that begin like this."""
+    """Return the settings that start with `incomplete`."""
     from kept.config.settings import known_keys
 
     return [key for key in known_keys() if key.startswith(incomplete)]
 
 
 def complete_profiles(incomplete: str) -> list[str]:
-    """Return the profiles that begin like this."""
+    """Return the profiles that start with `incomplete`."""
     from kept.config.home import DEFAULT_PROFILE, find_home
 
     folder = find_home(None, DEFAULT_PROFILE, os.environ).root / "profiles"
@@ -302,17 +302,17 @@ def complete_profiles(incomplete: str) -> list[str]:
 
 
 def complete_rules(incomplete: str) -> list[str]:
-    """Return the scanner's rules that begin like this."""
+    """Return the scanner's rules that start with `incomplete`."""
     from kept.security.scan import rule_ids
 
     return sorted(rule for rule in rule_ids() if rule.startswith(incomplete))
 
 
-def edited(text: str, *, name: str, otherwise: str) -> tuple[str, Path]:
-    """Return the text as it came back, and the file that holds it until the caller removes it.
+def edit_text(text: str, *, name: str, otherwise: str) -> tuple[str, Path]:
+    """Open `text` in the editor and return the result, and the temporary file, which the caller removes.
 
-    `otherwise` says what to do where no editor can be opened. What was written is never lost: an editor that
-    fails, or bytes that are no text, leave the file where it is.
+    `otherwise` is the remedy where no editor can be opened. If the editor fails or the result is not UTF-8, the
+    file is left in place, so that no text is lost.
     """
     import subprocess
     import tempfile

@@ -1,1 +1,1 @@
-"""What keeps hostile text, secrets and paths from doing harm."""
+"""Protection against hostile text, leaked secrets and unsafe paths."""

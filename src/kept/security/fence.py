@@ -196,10 +196,10 @@ class StreamingContextScrubber:
 
 
 def shown_thinking(reasoning: str | None) -> str | None:
-    """Return thinking without what it quotes of recalled memory, None when nothing is left.
+    """Return reasoning without quotations of recalled memory, None when nothing is left.
 
-    Signed blocks stay as they are while they quote nothing. Where they do, only their text is given:
-    a signed block that was changed is worth nothing, and the exact one is for its endpoint alone.
+    Signed blocks that quote nothing are returned unchanged. Of others only the text is returned: a changed
+    block loses its signature, and the original is sent to its endpoint only.
     """
     if reasoning is None:
         return None

@@ -1,4 +1,4 @@
-"""The threat scanner: what a text would do to the agent that reads it."""
+"""The threat scanner: finds text that would harm the agent that reads it."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +34,7 @@ _ORDERS = frozenset(
 )
 _COMMANDS = frozenset({"exfil_curl", "exfil_wget", "exfil_other"})
 _CHAIN_SHORT, _CHAIN_LONG = 2, 3
-"""So many different held orders together are an attack."""
+"""This many different held orders together are an attack."""
 _KEY_WORD = 4
 """Ordinary Russian or Greek words fold to shorter English ones."""
 _QUOTED = re.compile(r"\"[^\"\n]{3,300}\"|(?<![a-z0-9])'[^'\n]{3,300}'(?![a-z0-9])|`[^`\n]{3,300}`")

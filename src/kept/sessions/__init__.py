@@ -1,1 +1,1 @@
-"""Tier 2: every conversation, kept whole and found again by a plain question."""
+"""Tier 2: every conversation, stored in full and searchable with plain questions."""

@@ -1,4 +1,4 @@
-"""What a call of `session_search` asks for, read from whatever JSON a model sent."""
+"""The arguments of `session_search`, validated: a model may send any JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call with every argument in its place; absent ones are None or their default."""
+    """The arguments of one call; absent ones are None or their default."""
 
     query: str | None = None
     session_id: SessionId | None = None
@@ -51,7 +51,7 @@ class _Unreadable(ValueError):
 
 
 def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
-    """Return what is asked, or a refusal that names the argument and what it takes."""
+    """Return the arguments, or a refusal that names the invalid one and its valid values."""
     try:
         return Asked(
             query=_text(arguments, "query"),

@@ -52,7 +52,7 @@ class SessionLine:
 
 @dataclass(frozen=True, slots=True)
 class MessageLine:
-    """One message, with what it says about its session."""
+    """One message, with the fields of its session that the line names."""
 
     session: Session
     new: NewMessage
@@ -173,7 +173,7 @@ def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
     session = _describe_session(value, timestamp, source)
     state = _word(value, "state", State) or State.ACTIVE
     if state is State.REWOUND:
-        raise BadLine("the message was taken back (state is rewound)")
+        raise BadLine("the message was undone (state is rewound)")
     return MessageLine(session, new, state, _count(value, "id"))
 
 
@@ -306,7 +306,7 @@ def session_line(line: SessionLine) -> dict[str, JSON]:
 
 
 def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
-    """Return a message as export writes it; text that only the model was sent, only if `raw`."""
+    """Return a message as export writes it; `raw` adds text that was sent to the model only."""
     message = stored.message
     is_default = stored.origin is Origin.usual(message.role)
     value: dict[str, JSON] = {

@@ -1,4 +1,4 @@
-"""Moments as programs write them, as epoch seconds."""
+"""Timestamps as programs write them, converted to epoch seconds."""
 
 import math
 from datetime import UTC, datetime
@@ -7,11 +7,11 @@ from kept.core.text import JSON
 
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 _MILLISECONDS_FROM = 100_000_000_000
-"""Epoch seconds reach this in the year 5138; what is greater counts milliseconds."""
+"""Epoch seconds reach this in the year 5138; larger numbers are milliseconds."""
 
 
 def from_program(value: JSON) -> float | None:
-    """Return a time stamp (epoch seconds or milliseconds, or ISO 8601; no zone is UTC), or None."""
+    """Return epoch seconds from epoch seconds, milliseconds or ISO 8601 (UTC without a zone), or None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):

@@ -1,6 +1,6 @@
 """What a session store offers beyond the core's ports: reading, upkeep, forgetting, transfer.
 
-`core.ports.SessionStore` is what an agent needs. `Sessions` is the whole, which the app hands to commands: a new
+`core.ports.SessionStore` is what an agent needs. `Sessions` is the complete port, used by commands: a new
 store implements it, and `kept.testing` has the contract suites that it must pass.
 """
 
@@ -96,7 +96,7 @@ class Upkeep(Protocol):
     def sweep(self, *, days: float | None = None) -> Removed:
         """Remove for good what has been in the trash longer than the retention time, or than `days`.
 
-        Sessions of other users go with the retention time only, and are not reported.
+        Sessions of other users are removed after the retention time only, and are not reported.
         """
         ...
 
@@ -129,11 +129,11 @@ class Forgetting(Protocol):
     """Remove content for good, from rows, indexes and bytes: plan first, then carry out."""
 
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
-        """Return what goes with those sessions; each brings the whole chain of its compressions."""
+        """Return what would be removed with those sessions, each with the whole chain of its compressions."""
         ...
 
     def plan_everything(self) -> ForgetPlan:
-        """Return what goes with every session of this store's user."""
+        """Return what would be removed with every session of this store's user."""
         ...
 
     def plan_query(self, query: str) -> ForgetPlan:
@@ -159,14 +159,14 @@ class Transfer(Protocol):
     def import_lines(self, lines: Iterable[bytes], *, source: str, total: int | None = None) -> ImportReport:
         """Store every line once; report bad ones with their number and skip them.
 
-        The owner's store keeps the users that the lines name (a restore); any other user's store takes
-        all lines as that user's. A line of a session that belongs to somebody else is a bad line.
+        The owner's store keeps the users that the lines name (a restore); any other user's store
+        assigns all lines to that user. A line of a session that belongs to somebody else is a bad line.
         """
         ...
 
 
 class Sessions(Readable, SessionStore, NodeStore, Protocol):
-    """The whole of a session store, as the app hands it to commands; each is opened for one user."""
+    """The complete port of a session store, used by commands; a store is opened for one user."""
 
     @property
     def user(self) -> UserId:

@@ -36,7 +36,7 @@ def _weight(character: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much of everything an answer may show."""
+    """The limits of one answer: results, messages and characters."""
 
     anchor_chars: int
     other_chars: int
@@ -117,7 +117,7 @@ def when(epoch: float) -> str:
 
 
 def said(message: StoredMessage) -> str:
-    """Return the text of a message; calls and images are named, what was sent to the model is never shown."""
+    """Return the text of a message; calls and images are named, text sent to the model only is left out."""
     inner = message.message
     text = inner.text
     if not isinstance(inner.content, str):
@@ -151,7 +151,7 @@ def shown(
 def window_shown(
     messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: "Marker", hidden: frozenset[int]
 ) -> list[JSON]:
-    """Return the messages of a window, the anchor with the most room, those in the context left out."""
+    """Return the messages of a window without those in the context; the anchor gets the most space."""
     place = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
     near = messages[max(0, place - caps.window) : place + caps.window + 1]
     return [

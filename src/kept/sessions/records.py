@@ -154,7 +154,7 @@ def storable(text: str) -> str:
 
 
 def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, list[Blob]]:
-    """Return the row of a new message, and the blobs cut_blobs out of it."""
+    """Return the row of a new message, and the blobs that `cut_blobs` took out of it."""
     message = new.message
     content, parts, blobs = _flatten(message.content)
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
@@ -320,7 +320,7 @@ def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | No
 
 @dataclass(slots=True)
 class Stored:
-    """What one session holds, and how far an import has got through it.
+    """The messages of one session, and the position of an import in it.
 
     A line with an external id is known by it. Any other is known when the message at its place has its role and
     content, or when the same words were said at the same moment as often as the import says them.

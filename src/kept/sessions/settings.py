@@ -8,31 +8,31 @@ from kept.core.settings import Above, Between
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSettings:
-    """What `sessions.embeddings:` in the configuration may say: search by meaning beside the words."""
+    """The section `sessions.embeddings:` of the configuration: semantic search in addition to word search."""
 
     provider: Literal["off", "local", "openai"] = "off"
-    """Who makes vectors: nobody, a model on this machine (extra `vectors`), or an OpenAI-compatible endpoint."""
+    """What computes vectors: nothing, a model on this machine (extra `vectors`), or an OpenAI-compatible endpoint."""
     model: str | None = None
-    """Local: a folder, an ONNX file or an installed model's name, null takes what is installed; openai: its name."""
+    """Local: a folder, an ONNX file or an installed model's name, null uses an installed one; openai: its name."""
     base_url: str | None = None
-    """The address of the endpoint; null takes `OPENAI_BASE_URL` or OpenAI's own."""
+    """The address of the endpoint; null uses `OPENAI_BASE_URL` or OpenAI's own."""
     api_key_env: str = "OPENAI_API_KEY"
     """The variable that holds the key of the endpoint; a server on this machine needs none."""
     dimensions: Annotated[int, Between(8, 8_192)] | None = None
-    """The length of the vectors that the endpoint is asked for; null leaves it to the model."""
+    """The number of dimensions requested from the endpoint; null uses the default of the model."""
     batch: Annotated[int, Between(1, 2_048)] = 64
-    """How many texts are made into vectors at once."""
+    """How many texts are embedded per request."""
     timeout: Annotated[float, Above(0)] = 60.0
-    """After how many seconds of silence a request for the vectors of messages is lost."""
+    """Timeout in seconds of a request for the vectors of messages."""
     query_timeout: Annotated[float, Above(0)] = 2.0
-    """How long a search waits for the vector of its question before it goes by the words alone."""
+    """How long a search waits for the vector of its question before it uses words only."""
     background: bool = True
-    """Whether new messages get their vectors while a chat runs; `kept sessions embed` makes them in any case."""
+    """Whether new messages get their vectors while a chat runs; `kept sessions embed` always computes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """What `sessions:` in the configuration may say."""
+    """The section `sessions:` of the configuration."""
 
     durability: Literal["normal", "full"] = "normal"
     """`full` waits for the disk at every commit, so that a message survives power loss; `normal` survives a crash."""
@@ -45,4 +45,4 @@ class SessionSettings:
     trash_days: Annotated[int, Between(0)] = 30
     """How long a deleted session can be restored."""
     embeddings: EmbeddingSettings = field(default_factory=EmbeddingSettings)
-    """Vectors beside the words; off unless a provider is named."""
+    """Semantic search; off unless a provider is named."""

@@ -220,7 +220,7 @@ def test_the_outbox_can_be_seen_retried_and_dropped(run, home, broken):
     assert run("providers", "outbox", "drop", "--id", "99", "--yes").code == 2
     assert run("providers", "outbox", "drop").code == 2
     assert "1 dropped" in run("providers", "outbox", "drop", "--id", str(item["id"]), "--yes").out
-    assert "nothing waits" in run("providers", "outbox").out
+    assert "the outbox is empty" in run("providers", "outbox").out
 
 
 def test_stats_show_what_a_provider_is_worth(run):
@@ -329,7 +329,7 @@ def register(context): context.register_memory_provider(Unnamed())
 @pytest.mark.parametrize(
     ("source", "code", "said"),
     [
-        (BROKEN.replace("broken", "unnamed"), 0, "brings no commands"),
+        (BROKEN.replace("broken", "unnamed"), 0, "has no commands"),
         (
             COMMANDING.replace("commanding", "unnamed").replace(
                 "return [\n", "raise OSError('gone')\n        return [\n"
@@ -337,7 +337,7 @@ def register(context): context.register_memory_provider(Unnamed())
             69,
             "OSError: gone",
         ),
-        (UNNAMED, 0, "brings no commands"),
+        (UNNAMED, 0, "has no commands"),
     ],
 )
 def test_a_provider_without_commands_or_with_broken_ones_is_told_in_a_line(run, home, source, code, said):

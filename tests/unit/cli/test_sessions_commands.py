@@ -191,7 +191,7 @@ def test_care_of_the_store(kept):
     assert json.loads(kept("sessions", "stats", "--json").out)["messages"] == 4
     assert "4 messages indexed" in kept("sessions", "reindex").out
     assert kept("sessions", "optimize", "--vacuum").code == 0
-    assert kept("sessions", "repair").out.strip() == "nothing is wrong"
+    assert kept("sessions", "repair").out.strip() == "no problems found"
     assert json.loads(kept("sessions", "prune", "--days", "1", "--dry-run", "--json").out)["text_bytes"] > 0
     assert json.loads(kept("sessions", "prune", "--days", "1", "--yes", "--json").out)["deleted"] == ["conv1", "conv2"]
     assert json.loads(kept("sessions", "prune", "--empty-trash", "--json").out)["removed"]["sessions"] == 2

@@ -116,7 +116,7 @@ def test_stats_and_doctor_say_how_far_the_vectors_go(kept):
     assert "run: kept sessions embed" in waiting.out
     assert json.loads(stats.out)["vectors"]["covered"] == 2
     assert "vectors: tiny:" in kept("doctor", "--offline").out
-    assert "2 messages, 0 wait" in kept("sessions", "stats").out
+    assert "2 messages, 0 missing" in kept("sessions", "stats").out
 
 
 def test_vectors_are_off_until_they_are_asked_for(run, talk):
@@ -143,7 +143,7 @@ def test_a_wrong_model_is_named_by_embed_and_costs_a_search_nothing_but_the_mean
     assert "/nowhere/at/all" in embed.err
     assert first(search) == "1"
     assert search.code == 0
-    assert search.err.count("search goes by the words alone") == 1
+    assert search.err.count("search uses words only") == 1
 
 
 def test_settings_that_cannot_be_are_refused(run):
@@ -171,7 +171,7 @@ def test_an_endpoint_makes_the_vectors_and_its_absence_is_borne(run, talk, monke
     assert json.loads(made.out)["model"] == "openai/letters"
     assert json.loads(found.out)["passages"][0]["parts"]["meaning"] > 0
     assert first(alone) == "2"
-    assert alone.err.count("search goes by the words alone") == 1
+    assert alone.err.count("search uses words only") == 1
     assert time.monotonic() - start < 10
 
 

@@ -55,7 +55,7 @@ def test_every_field_is_taken():
         (b'{"session_id": "s", "role": "user", "content": "x"}', "timestamp"),
         (b'{"session_id": "s", "role": "user", "content": "x", "timestamp": "soon"}', "timestamp"),
         (b'{"session_id": "s", "role": "user", "content": "x", "timestamp": 1, "link": "cousin"}', "cousin"),
-        (b'{"session_id": "s", "role": "user", "content": "x", "timestamp": 1, "state": "rewound"}', "taken back"),
+        (b'{"session_id": "s", "role": "user", "content": "x", "timestamp": 1, "state": "rewound"}', "undone"),
         (b'{"type": "session", "session_id": "s"}', "started"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`kept chat` and `kept run`: talk with an agent that remembers, or let it answer one message."""
+"""`kept chat` and `kept run`: a conversation with the agent, or the answer to one message."""
 
 import sys
 import threading
@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept.cli.chat.screen import Screen
-from kept.cli.terminal import JsonFlag, add_user_option, fail, note, open_caller, print_json, read_input, say, wrapped
+from kept.cli.terminal import (
+    JsonFlag,
+    add_user_option,
+    count_noun,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    read_input,
+    say,
+    wrap,
+)
 from kept.core.errors import KeptError, Unreadable
 from kept.core.text import JSON
 from kept.memory.edits import Target
@@ -44,7 +55,7 @@ def chat(
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
     from kept.agent.workspace import Workspace
-    from kept.cli.chat.loop import Leaving, approver, talking
+    from kept.cli.chat.loop import Leaving, approver, open_talk
     from kept.operations.conversations import choose_session, open_conversation, run_curator_after
     from kept.operations.upkeep import sweep_trash
 
@@ -58,7 +69,7 @@ def chat(
         screen.cost_of = agent.parts.cost_of
         _greet(caller, agent.parts.model.name if agent.parts.model is not None else None, incognito=incognito)
         wait = app.settings.review.exit_wait_seconds
-        with run_curator_after(caller, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
+        with run_curator_after(caller, incognito=incognito), open_talk(agent, exit_wait_seconds=wait) as talk:
             from kept.cli.chat.slash import Slash
 
             slash = Slash(caller, talk, screen)
@@ -66,9 +77,9 @@ def chat(
                 if not line.strip():
                     continue
                 try:
-                    if not slash.handled(line):
+                    if not slash.handle(line):
                         exchange(slash, line)
-                except KeyboardInterrupt as pressed:  # in a command: a turn hears it by itself
+                except KeyboardInterrupt as pressed:  # in a slash command; a turn handles Ctrl-C itself
                     if isinstance(pressed, Leaving) or talk.is_pressed_again():
                         raise
                     note("(stopped; Ctrl-C again to leave)")
@@ -80,19 +91,19 @@ def chat(
 
 
 def exchange(slash: "Slash", line: str) -> None:
-    """Say one message, show the answer and what was saved, and begin the review that is due."""
+    """Send one message, show the answer and what was saved, and start a review if one is due."""
     slash.screen.begin()
     slash.screen.is_verbatim = slash.talk.agent.parts.model is None
     answer = slash.talk.turn(line)
     slash.screen.end()
     if answer.interrupted:
-        note("(interrupted; what was said so far is kept)")
+        note("(interrupted; the answer so far is stored)")
     if slash.talk.agent.parts.model is not None:
         _notices(slash, answer.saved)
     agent = slash.talk.agent
     trouble = agent.conversation.record.trouble
     if agent.parts.sessions is None and not agent.opening.incognito:
-        trouble = "the database cannot be used; the first lines say why"
+        trouble = "the database cannot be used; see the first lines of this chat"
     if trouble:
         note(f"(not stored: {trouble})")
     slash.talk.begin_review()
@@ -110,33 +121,32 @@ def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
     from kept import __version__
 
     if model is None:
-        note(wrapped(f"kept {__version__}. {CONNECT}"))
-        _say_what_is_unreadable(caller)
+        note(wrap(f"kept {__version__}. {CONNECT}"))
+        _name_unreadable_pages(caller)
     else:
-        note(wrapped(f"kept {__version__}, {model}. {caller.app.models.caching(model).status_line}".rstrip()))
+        note(wrap(f"kept {__version__}, {model}. {caller.app.models.caching(model).status_line}".rstrip()))
     if incognito:
-        note("Incognito: nothing of this conversation is kept, and memory is not changed.")
+        note("Incognito: this conversation is not stored, and memory is not changed.")
     waiting = len(pages.list_pending(caller))
     if waiting:
-        wait = "1 memory write waits" if waiting == 1 else f"{waiting} memory writes wait"
-        note(f"{wait} for your approval: /memory pending")
+        note(f"{count_noun(waiting, 'memory write')} pending: /memory pending")
     if sys.stdin.isatty():
-        keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows tool answers whole, Ctrl-D leaves."
-        note(wrapped(keys))
+        keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows full tool answers, Ctrl-D leaves."
+        note(wrap(keys))
 
 
-def _say_what_is_unreadable(caller: "Caller") -> None:
-    """Name the pages that cannot answer; with a model the prompt is built at once, and says so itself."""
+def _name_unreadable_pages(caller: "Caller") -> None:
+    """Name the unreadable pages; with a model, building the prompt reports them."""
     for page in Target:
         try:
             pages.read_page(caller, page)
         except Unreadable as error:
-            note(f"kept: I go on without {FILE_NAMES[page]}: {error.message}\n  next: {error.remedy}")
+            note(f"kept: continuing without {FILE_NAMES[page]}: {error.message}\n  next: {error.remedy}")
 
 
 def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield from _piped()
+        yield from _read_piped()
         return
     from kept.cli.chat.prompt import Prompt
     from kept.operations.conversations import find_history
@@ -146,15 +156,15 @@ def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
     def warm() -> None:
         if model is not None:
             caller.app.models.preload(model.name)
-        threading.Thread(target=_settle_in, name="kept-warm", daemon=True).start()
+        threading.Thread(target=_warm_up, name="kept-warm", daemon=True).start()
 
-    # only once the prompt stands: imports in another thread would hold it up
+    # only after the prompt is shown: imports in another thread would delay it
     prompt = Prompt(find_history(caller), slash, when_shown=warm)
     while (line := prompt.ask()) is not None:
         yield line
 
 
-def _settle_in() -> None:
+def _warm_up() -> None:
     from kept.core.threads import share_one_heap
     from kept.security.table import table
 
@@ -162,14 +172,14 @@ def _settle_in() -> None:
     table()
 
 
-def _piped() -> Iterator[str]:
-    """Yield what is written into the chat; as UTF-8 whatever the locale, so that words are kept as said."""
+def _read_piped() -> Iterator[str]:
+    """Yield the lines of standard input, decoded as UTF-8 whatever the locale."""
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         try:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
-            note(f"kept: line {number} is not UTF-8 text and was left out")
-            note("  next: convert it to UTF-8 and say it again")
+            note(f"kept: line {number} is not UTF-8 text and was skipped")
+            note("  next: convert it to UTF-8 and send it again")
             continue
         if line.strip():
             say(f"> {line}")
@@ -178,7 +188,7 @@ def _piped() -> Iterator[str]:
 
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(help="What to say; - or --stdin reads it from standard input.")
+        str | None, typer.Argument(help="The message; - or --stdin reads it from standard input.")
     ] = None,
     resume: Annotated[
         str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
@@ -190,15 +200,15 @@ def run(
     yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer one message and leave."""
+    """Answer one message and exit."""
     from kept.agent.workspace import Workspace
-    from kept.cli.chat.loop import approver, talking
+    from kept.cli.chat.loop import approver, open_talk
     from kept.cli.chat.screen import Screen
     from kept.operations.conversations import choose_session, open_conversation, run_curator_after
 
     text = read_input() if stdin or prompt == "-" else prompt
     if text is None or not text.strip():
-        fail("there is nothing to say", 'write it like: kept run "What did we decide about the API?"', code=2)
+        fail("the message is empty", 'write it like: kept run "What did we decide about the API?"', code=2)
     with open_caller() as caller:
         app = caller.app
         app.sink = Screen(app.settings.display.memory_notifications, quiet=True)
@@ -206,7 +216,7 @@ def run(
         approve = approver(Workspace(app.folder), app.settings.approvals, yes_to_reads=yes_to_reads)
         agent = open_conversation(caller, resume=session, incognito=incognito, approve=approve, model_name=model)
         wait = app.settings.review.exit_wait_seconds
-        with run_curator_after(caller, incognito=incognito), talking(agent, exit_wait_seconds=wait) as talk:
+        with run_curator_after(caller, incognito=incognito), open_talk(agent, exit_wait_seconds=wait) as talk:
             answer = talk.turn(text)
             if as_json:
                 print_json(_as_json(answer))

@@ -1,4 +1,4 @@
-"""Running an agent from a terminal: turns in a loop of their own, Ctrl-C."""
+"""An agent in a terminal: its event loop in another thread, Ctrl-C, and questions before tool calls."""
 
 import select
 import signal
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 
 AGAIN_SECONDS = 2.0
-"""Two presses of Ctrl-C within this time leave."""
+"""Pressing Ctrl-C twice within this time exits."""
 MOST_SHOWN = 4_000
-"""How many characters of a foreign tool's arguments a question shows."""
+"""How many characters of the arguments of an MCP tool a question shows."""
 _LOOK_SECONDS = 0.2
 LEAVE_SECONDS = 5.0
-"""How long an interrupted turn may take to be stored when the process is asked to end."""
+"""How long an interrupted turn may take to be stored when the process receives a signal."""
 SILENT_SECONDS = 1.0
-"""How long a review may hold the exit before a person is told why."""
+"""How long a review may delay the exit before a line explains the delay."""
 _ENDINGS = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 class Leaving(KeyboardInterrupt):
-    """Ctrl-C was pressed again while what it stopped had not ended."""
+    """Ctrl-C was pressed again before the interrupted work had ended."""
 
 
 @dataclass(slots=True)
 class Talk:
-    """An agent and the loop that its turns run in."""
+    """An agent and the event loop in which its turns run."""
 
     agent: "Agent"
     portal: "BlockingPortal"
@@ -52,65 +52,65 @@ class Talk:
     _review: "Future[Any] | None" = None
 
     def turn(self, text: str) -> "Answer":
-        """Answer one message; Ctrl-C once stops the turn, twice leaves."""
+        """Answer one message; pressing Ctrl-C once stops the turn, twice exits."""
         answer: Answer = self.run(self.agent.turn, text)
         return answer
 
-    def _waited(self, running: "Future[Any]") -> Any:
+    def _await_result(self, running: "Future[Any]") -> Any:
         try:
             return running.result()
         except KeyboardInterrupt:
             self.is_pressed_again()
             self.portal.call(self._stop)
-            return self._stopped(running)
-        except SystemExit:  # the terminal is closed, or the machine shut down: what was said is kept first
+            return self._await_stop(running)
+        except SystemExit:  # SIGHUP or SIGTERM: store the turn before the process ends
             self.portal.call(self.agent.interrupt)
             wait([running], timeout=LEAVE_SECONDS)
             raise
 
     def is_pressed_again(self) -> bool:
-        """Take note of a press of Ctrl-C; True when it followed another soon enough to mean leaving."""
+        """Record that Ctrl-C was pressed; return whether it was the second time within `AGAIN_SECONDS`."""
         before, self.interrupted_at = self.interrupted_at, time.monotonic()
         return self.interrupted_at - before < AGAIN_SECONDS
 
     @staticmethod
-    def _stopped(running: "Future[Any]") -> Any:
+    def _await_stop(running: "Future[Any]") -> Any:
         try:
             return running.result()
         except KeyboardInterrupt:
             raise Leaving from None
 
     def _stop(self) -> None:
-        # told from the loop's own thread, because the answer is being shown from there
+        # runs in the thread of the event loop, which also prints the answer
         self.agent.interrupt()
         self.agent.parts.sink(Warned("stopping …", "Ctrl-C again to leave"))
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Run something of the agent's in its loop; what is typed meanwhile is seen when it can be answered."""
-        with unseen():
-            return self._waited(self.portal.start_task_soon(work, *args))
+        """Run `work` in the event loop and return its result; text typed meanwhile is shown by the next prompt."""
+        with hide_typing():
+            return self._await_result(self.portal.start_task_soon(work, *args))
 
     def begin_review(self) -> None:
-        """Start the review that is due; the chat goes on meanwhile."""
+        """Start the review if one is due, in the background."""
         due = any(self.agent.review_due()) or self.agent.title_due()
         if due and (self._review is None or self._review.done()):
             self._review = self.portal.start_task_soon(self.agent.after_turn)
 
     def await_review(self, seconds: float) -> None:
-        """Give a running review some time; past it, or after Ctrl-C, it stays due for the next process."""
+        """Wait for a running review; after a timeout or Ctrl-C it stays due for the next process."""
         if self._review is None:
             return
         try:
             if not wait([self._review], timeout=min(seconds, SILENT_SECONDS)).done and sys.stderr.isatty():
-                note("looking back at what to remember … (Ctrl-C leaves at once)")
+                note("reviewing what to remember … (Ctrl-C exits at once)")
             self._review.result(timeout=max(0.0, seconds - SILENT_SECONDS))
         except (TimeoutError, CancelledError, KeyboardInterrupt):
             self._review.cancel()
 
 
 @contextmanager
-def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
-    """Give the agent a loop to run in, and close both at the end."""
+def open_talk(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
+    """Start an event loop for the agent, and close both at the end."""
     from anyio.from_thread import start_blocking_portal
 
     from kept.llm.retry import close
@@ -128,14 +128,14 @@ def talking(agent: "Agent", *, exit_wait_seconds: float) -> Iterator[Talk]:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Leave in good order when the terminal is closed or the process is asked to end."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that everything is closed properly."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
     before = {number: signal.getsignal(number) for number in _ENDINGS if _is_main_thread()}
     for number, handler in before.items():
-        if handler is signal.SIG_DFL:  # `nohup` has it ignored, and means it
+        if handler is signal.SIG_DFL:  # keep a handler that ignores the signal, as set by `nohup`
             signal.signal(number, leave)
     try:
         yield
@@ -149,16 +149,16 @@ def _is_main_thread() -> bool:
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
-    """Hide what is typed until the end of the block, where the next prompt takes it up."""
-    with _echoing(on=False):
+def hide_typing() -> Iterator[None]:
+    """Switch echo off in the block; the next prompt shows what was typed."""
+    with _set_echo(on=False):
         yield
 
 
 @contextmanager
-def seen() -> Iterator[None]:
-    """Show what is typed until the end of the block; what was typed before its question is no answer to it."""
-    with _echoing(on=True) as terminal:
+def show_typing() -> Iterator[None]:
+    """Switch echo on in the block, and discard what was typed before: it does not answer the question."""
+    with _set_echo(on=True) as terminal:
         if terminal is not None:
             import termios
 
@@ -167,7 +167,7 @@ def seen() -> Iterator[None]:
 
 
 @contextmanager
-def _echoing(*, on: bool) -> Iterator[int | None]:
+def _set_echo(*, on: bool) -> Iterator[int | None]:
     if not sys.stdin.isatty():
         yield None
         return
@@ -180,30 +180,30 @@ def _echoing(*, on: bool) -> Iterator[int | None]:
     try:
         yield terminal
     finally:
-        with suppress(termios.error):  # the terminal may be closed by now
+        with suppress(termios.error):  # the terminal may have been closed
             termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 def approver(
     workspace: "Workspace", mode: "Approvals", *, yes_to_reads: bool = False
 ) -> "Callable[[Tool, dict[str, JSON]], bool]":
-    """Return who allows tool calls: the settings where they decide, else the person at the terminal."""
+    """Return the function that allows tool calls: by the settings where they decide, else by asking the person."""
     from kept.agent.workspace import Permission, permission
 
     def approve(tool: "Tool", arguments: dict[str, JSON]) -> bool:
         said = permission(tool, arguments, workspace=workspace, mode=mode, yes_to_reads=yes_to_reads)
-        return _asked(tool, arguments, mode) if said is Permission.ASK else said is Permission.GIVEN
+        return _ask(tool, arguments, mode) if said is Permission.ASK else said is Permission.GIVEN
 
     return approve
 
 
-def _asked(tool: "Tool", arguments: dict[str, JSON], mode: "Approvals") -> bool:
+def _ask(tool: "Tool", arguments: dict[str, JSON], mode: "Approvals") -> bool:
     name = tool.schema.name
     if not sys.stdin.isatty():
-        note(f"kept: {name} was not allowed, because nobody can be asked here; {_way_to_allow(tool, mode)}")
+        note(f"kept: {name} was not allowed, because there is no terminal to ask; {_way_to_allow(tool, mode)}")
         return False
     note(f"\nallow {name}: {_shown(tool, arguments)} ? [y/N]")
-    return _says_yes()
+    return _read_answer()
 
 
 def _way_to_allow(tool: "Tool", mode: "Approvals") -> str:
@@ -214,7 +214,7 @@ def _way_to_allow(tool: "Tool", mode: "Approvals") -> str:
 
 
 def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
-    """Return what a person needs to see of a call to decide about it: a command whole, whatever its length."""
+    """Return what a person must see of a call to decide about it; a shell command is never shortened."""
     if tool.schema.toolset != "mcp":
         return printable(str(arguments.get("command") or arguments.get("path") or ""))
     text = printable(dumps(arguments))
@@ -222,11 +222,11 @@ def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
     return f"{text[:MOST_SHOWN]}{left_out}"
 
 
-def _says_yes() -> bool:
-    """Wait for the person's word; a turn that is interrupted meanwhile waits no longer."""
+def _read_answer() -> bool:
+    """Wait for the answer; return False if the turn is interrupted meanwhile."""
     from kept.agent.offload import is_cancelled
 
-    with seen():
+    with show_typing():
         while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
             if is_cancelled():
                 return False

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Prompt:
-    """Asks a person for the next message."""
+    """Asks the person for the next message."""
 
     def __init__(self, history: Path, slash: Slash, *, when_shown: Callable[[], object]) -> None:
         self._slash = slash
@@ -34,16 +34,16 @@ class Prompt:
         self._first_time(when_shown)
 
     def _first_time(self, when_shown: Callable[[], object]) -> None:
-        def rendered(app: Application[str]) -> None:
-            app.after_render.remove_handler(rendered)
+        def on_render(app: Application[str]) -> None:
+            app.after_render.remove_handler(on_render)
             when_shown()
 
-        self._session.app.after_render.add_handler(rendered)
+        self._session.app.after_render.add_handler(on_render)
 
     def ask(self) -> str | None:
         """Return the next message, None at the end; Alt-Enter adds a line."""
         try:
-            # what a review has to say meanwhile stands above what the person types
+            # output of a background review appears above the prompt
             with patch_stdout(raw=True):
                 return self._session.prompt("› ")
         except KeyboardInterrupt:
@@ -63,14 +63,14 @@ def _history(path: Path, *, incognito: bool) -> History:
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return _TypedBefore(str(path))
+    return _RedactedHistory(str(path))
 
 
-class _TypedBefore(FileHistory):
-    """What was typed in earlier chats, without credentials; a disk that refuses costs the history, not the chat."""
+class _RedactedHistory(FileHistory):
+    """The input history of earlier chats, without credentials; a failed write does not end the chat."""
 
     def store_string(self, string: str) -> None:
-        """Keep one message."""
+        """Store one message."""
         from kept.security.secrets import redact
 
         with suppress(OSError):
@@ -83,7 +83,7 @@ def _bindings(slash: Slash) -> KeyBindings:
     @bindings.add("c-o")
     def _(_event: KeyPressEvent) -> None:
 
-        run_in_terminal(lambda: say(printable(slash.screen.expanded()) or "no tool has answered in the last turn"))
+        run_in_terminal(lambda: say(printable(slash.screen.tool_answers()) or "no tool has answered in the last turn"))
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

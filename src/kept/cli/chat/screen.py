@@ -1,4 +1,4 @@
-"""The screen of a chat: what a person sees of the events of a conversation."""
+"""The screen of a chat: prints the events of a conversation."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kept.cli.terminal import add_user_option, indented, note, printable, put, say
+from kept.cli.terminal import add_user_option, indent_lines, note, printable, put, say
 from kept.core.events import (
     Compacted,
     Event,
@@ -34,24 +34,24 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)")
 _LEAST_COLUMNS = 20
 _LEAST_ROWS = 3
 _READ_BACK = 3
-"""How many screens of a long block are looked at for what its last screen shows."""
+"""How many screens of a long block are rendered to show its last one."""
 
 
 class StreamingMarkdown:
-    """The answer of a model while it is written.
+    """The answer of a model, rendered as Markdown while it is streamed.
 
-    Of a block that is higher than the screen only the end is shown while it grows: a terminal
-    cannot redraw what has left it. Once whole, it is printed from its beginning.
+    While a block is taller than the screen, only its end is shown, because a terminal cannot redraw lines that
+    have scrolled away. When the block is complete, it is printed in full.
     """
 
     def __init__(self) -> None:
         self._block = ""
         self._read = 0
-        """Up to where the block was read in whole lines."""
+        """The position up to which the block was parsed, always after a line break."""
         self._fence = ""
-        """What opened the code in which the block stands."""
+        """The line that opened the code block at the current position; empty outside of code."""
         self._follows = False
-        """Whether another block of the same answer stands above."""
+        """Whether a block of the same answer was printed before."""
         self._live: Live | None = None
 
     def feed(self, text: str) -> None:
@@ -66,12 +66,12 @@ class StreamingMarkdown:
             self._shown().update(_Tail(self._block, self._fence))
 
     def finish(self) -> None:
-        """Leave what is there on the screen; what comes next is another answer."""
+        """Print the last block; the next text belongs to another answer."""
         self._leave(self._block)
         self._block, self._read, self._fence, self._follows = "", 0, "", False
 
     def _is_end(self, line: str) -> bool:
-        """Whether the block ends with this line: a blank one outside of code."""
+        """Whether the block ends with this line: it is blank and outside of code."""
         fence = _FENCE.match(line)
         if fence is not None and not self._fence:
             self._fence = line
@@ -80,7 +80,7 @@ class StreamingMarkdown:
         return not self._fence and not line.strip() and bool(self._block[: self._read].strip())
 
     def _shown(self) -> "Live":
-        """Return the area of the screen in which the present block grows."""
+        """Return the area of the screen that shows the current block."""
         if self._live is None:
             from rich.live import Live
 
@@ -109,7 +109,7 @@ def _closes(fence: re.Match[str], opening: str) -> bool:
 def _console() -> "Console":
     from rich.console import Console
 
-    # the last column stays free: the terminal's own ^C there would begin a line that nobody clears
+    # keep the last column free: a ^C echoed there would start a line that is never cleared
     return Console(width=max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1))
 
 
@@ -120,12 +120,12 @@ class _Whole:
     text: str
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterable[Segment]":
-        return _joined(_lines(self.text, console, options))
+        return _join(_lines(self.text, console, options))
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The end of a block, as much as the screen can redraw."""
+    """The end of a block, as many lines as fit the screen."""
 
     text: str
     fence: str
@@ -137,13 +137,13 @@ class _Tail:
         if len(lines) > rows * _READ_BACK:
             opening = [self.fence] if self.fence else []
             text = "\n".join([*opening, *lines[-rows * _READ_BACK :]])
-        return _joined(_lines(text, console, options)[-rows:])
+        return _join(_lines(text, console, options)[-rows:])
 
 
 def _lines(text: str, console: "Console", options: "ConsoleOptions") -> "list[list[Segment]]":
     from rich.markdown import Markdown
 
-    # every block stands alone: what a list or a heading puts around itself would stand between two of them twice
+    # remove the blank lines around lists and headings, which would be doubled between two blocks
     lines = console.render_lines(Markdown(text.strip("\n")), options.update(height=None), pad=False)
     while lines and _is_blank(lines[0]):
         del lines[0]
@@ -156,7 +156,7 @@ def _is_blank(line: "list[Segment]") -> bool:
     return not any(segment.text.strip() for segment in line)
 
 
-def _joined(lines: "list[list[Segment]]") -> "Iterable[Segment]":
+def _join(lines: "list[list[Segment]]") -> "Iterable[Segment]":
     from rich.segment import Segment
 
     for line in lines:
@@ -166,28 +166,28 @@ def _joined(lines: "list[list[Segment]]") -> "Iterable[Segment]":
 
 @dataclass(slots=True)
 class Screen:
-    """Shows text as it comes, tools as one line each, and what was saved."""
+    """Prints streamed text, one line per tool call, and what was saved."""
 
     notifications: str = "on"
     quiet: bool = False
-    """Whether the answer itself is printed by someone else."""
+    """Whether the caller prints the answer."""
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
     """What the calls with a known price cost, in dollars."""
     cost_of: "Callable[[str, Usage], float | None] | None" = None
     is_terminal: bool = field(default_factory=sys.stdout.isatty)
     is_verbatim: bool = False
-    """Whether answers are shown as they are: without a model they quote a person, and no sign of it is markup."""
+    """Whether answers are printed as plain text: without a model they quote messages, which are not Markdown."""
     _markdown: StreamingMarkdown = field(default_factory=StreamingMarkdown)
     _column: int = 0
     _tools: list[tuple[str, str]] = field(default_factory=list)
     _lost: OSError | None = None
-    """Why nothing can be shown any more."""
+    """The error after which nothing can be printed any more."""
     _warned: str = ""
-    """The warning that was shown last: the same one again says nothing new."""
+    """The last warning; the same one is not printed twice in a row."""
 
     def __call__(self, event: Event, /) -> None:
-        """Show what a person should see of `event`; a turn goes on to be kept though nobody sees it any more."""
+        """Print `event`; if output fails, the turn continues, so that it is stored."""
         try:
             self._show(event)
         except OSError as error:
@@ -203,12 +203,12 @@ class Screen:
                 self._tools.append((event.name, event.answer))
                 self._tell(event)
             case Reviewed():
-                self._reviewed(event)
+                self._show_review(event)
             case _:
                 self._tell(event)
 
     def _tell(self, event: Event) -> None:
-        line = _told(event)
+        line = _describe(event)
         if isinstance(event, Warned):
             if line == self._warned:
                 return
@@ -222,14 +222,14 @@ class Screen:
         self.cost += cost or 0.0
 
     def begin(self) -> None:
-        """Begin a turn: what can be expanded is what this turn does."""
+        """Begin a turn; `tool_answers` returns those of this turn only."""
         self._tools.clear()
 
-    def expanded(self) -> str:
-        """Return the tool answers of the last turn whole, each under the name of its tool."""
+    def tool_answers(self) -> str:
+        """Return the full tool answers of the last turn, each under the name of its tool."""
         return "\n".join(f"· {name}\n{answer}" for name, answer in self._tools)
 
-    def _reviewed(self, event: Reviewed) -> None:
+    def _show_review(self, event: Reviewed) -> None:
         if self.notifications == "off":
             return
         kept = "; ".join(event.saved) if self.notifications == "verbose" else f"{len(event.saved)} change(s) to memory"
@@ -247,13 +247,13 @@ class Screen:
         if self.is_terminal and not self.is_verbatim:
             self._markdown.feed(text)
             return
-        put(indented(printable(text), "") if self.is_terminal else text)
+        put(indent_lines(printable(text), "") if self.is_terminal else text)
         self._column = 0 if text.endswith("\n") else 1
 
     def end(self) -> None:
-        """Finish an answer: what is left of it is shown, and the cursor stands on a new line.
+        """Print the rest of an answer and end its line.
 
-        Raises the OSError of a reader or a terminal that went away meanwhile.
+        Raises the OSError of an earlier output that failed.
         """
         if self._lost is not None:
             raise self._lost
@@ -267,8 +267,8 @@ class Screen:
         note(printable(text))
 
 
-def _told(event: Event) -> str:
-    """Return the one line that tells of an event, nothing for those that stay quiet."""
+def _describe(event: Event) -> str:
+    """Return the line to print for an event; empty for events that are not shown."""
     match event:
         case ToolStarted(name=name, arguments=arguments):
             return f"· {name} {_short(arguments)}"
@@ -284,7 +284,7 @@ def _told(event: Event) -> str:
 
 
 def _error_in(answer: str) -> str:
-    """Return what a tool's answer says went wrong, the whole answer when it does not say it our way."""
+    """Return the `error` of a tool's answer, or the whole answer when it has none."""
     try:
         error = json.loads(answer)["error"]
     except (ValueError, TypeError, KeyError):

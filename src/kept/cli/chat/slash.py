@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kept.cli.chat.loop import Talk
 from kept.cli.chat.screen import Screen
 from kept.cli.commands.memory import show_page
-from kept.cli.terminal import indented, note, printable, say
+from kept.cli.terminal import indent_lines, note, printable, say
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.messages import Usage
@@ -38,20 +38,20 @@ COMMANDS = {
     "quit": "leave",
 }
 _MOST_SKILLS = 20
-"""How many skills `/skills` lists: what fits a screen."""
+"""How many skills `/skills` lists, so that they fit one screen."""
 
 
 @dataclass(slots=True)
 class Slash:
-    """Carries out what a person types with a slash."""
+    """Runs slash commands."""
 
     caller: "Caller"
     talk: Talk
     screen: Screen
     leaving: bool = False
 
-    def handled(self, line: str) -> bool:
-        """Carry out a slash command; False when the line is something to say."""
+    def handle(self, line: str) -> bool:
+        """Run a slash command; return False when the line is a message."""
         if not line.startswith("/") or line.startswith("//"):
             return False
         name, _, rest = line[1:].strip().partition(" ")
@@ -98,17 +98,17 @@ class Slash:
         self.leaving = True
 
     def do_new(self, _rest: str) -> None:
-        """Begin anew."""
+        """Begin a new conversation."""
         self.talk.portal.call(self.talk.agent.new, "new")
         say("A new conversation.")
 
     def do_reset(self, _rest: str) -> None:
-        """Begin anew."""
+        """Begin a new conversation."""
         self.talk.portal.call(self.talk.agent.new, "reset")
         say("A new conversation.")
 
     def do_resume(self, rest: str) -> None:
-        """Take up an earlier conversation; without an id the recent ones are listed."""
+        """Continue an earlier conversation; without an id, list the recent ones."""
         if rest:
             self.talk.portal.call(self.talk.agent.resume, sessions.resolve_sessions(self.caller, [rest])[0])
             agent = self.talk.agent
@@ -120,11 +120,11 @@ class Slash:
             say(printable(f"{session.id}  {when}  {session.title or 'untitled'}"))
 
     def do_branch(self, _rest: str) -> None:
-        """Go on in a branch."""
+        """Continue in a branch."""
         say(f"Now in the branch {self.talk.portal.call(self.talk.agent.branch)}.")
 
     def do_undo(self, _rest: str) -> None:
-        """Take back the last exchange."""
+        """Undo the last exchange."""
         said = self.talk.portal.call(self.talk.agent.undo)
         say(f"Taken back: {said}" if said is not None else "There is nothing to take back.")
 
@@ -160,7 +160,7 @@ class Slash:
             say(f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.".replace("_", " "))
 
     def do_memory(self, rest: str) -> None:
-        """Show the pages, or decide about what waits."""
+        """Show the pages, or approve and reject pending writes."""
         word, _, argument = rest.partition(" ")
         match word:
             case "pending":
@@ -168,7 +168,7 @@ class Slash:
                 for item in waiting:
                     say(f"{item.id}  {item.target.value}: {printable(item.summary)}")
                 if not waiting:
-                    say("Nothing waits.")
+                    say("Nothing is pending.")
             case "approve" | "reject":
                 self._decide(word, argument.strip())
             case "undo":
@@ -210,9 +210,9 @@ class Slash:
 
         found = list_skills(self.caller, rest, usable=True).skills
         for one in found[:_MOST_SKILLS]:
-            say(f"/{printable(one.skill.name)}\n{indented(printable(one.skill.description))}")
+            say(f"/{printable(one.skill.name)}\n{indent_lines(printable(one.skill.description))}")
         if not found:
-            say("No skill fits." if rest else "There are no skills yet.")
+            say("No skill matches." if rest else "There are no skills yet.")
 
     def do_search(self, rest: str) -> None:
         """Look in past conversations."""
@@ -220,7 +220,7 @@ class Slash:
         from kept.operations.search import search
 
         if not rest:
-            raise UsageError("there is nothing to look for", "write it like: /search when did we move the database?")
+            raise UsageError("the question is empty", "write it like: /search when did we move the database?")
         for hits in search(self.caller, rest).profiles:
             show_hits(hits)
 
@@ -232,7 +232,7 @@ class Slash:
         say(agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory")
 
     def do_usage(self, _rest: str) -> None:
-        """Show what this conversation took."""
+        """Show the tokens and the cost of this conversation."""
         usage, cost = self._spent()
         money = "price unknown" if cost is None else f"${cost:.4f}"
         say(
@@ -241,7 +241,7 @@ class Slash:
         )
 
     def _spent(self) -> tuple[Usage, float | None]:
-        """Return what all sessions of the conversation took, also in earlier processes."""
+        """Return tokens and cost of all sessions of the conversation, earlier processes included."""
         from kept.operations.usage import sum_sessions
 
         conversation = self.talk.agent.conversation
@@ -266,7 +266,9 @@ class Slash:
     def _fill(self, target: Target) -> str:
         try:
             return f"{pages.read_page(self.caller, target).percent} %"
-        except StorageError:  # drawn after every key: the commands say what is wrong with the page
+        except (
+            StorageError
+        ):  # the status line is drawn after every key; the commands report what is wrong with the page
             return "unreadable"
 
     def status_line(self) -> str:
@@ -280,7 +282,7 @@ class Slash:
 
 
 def _lines(parts: list[str], columns: int) -> str:
-    """Return the parts beside each other, on as many lines as a narrow terminal needs."""
+    """Return the parts next to each other, on as many lines as the terminal needs."""
     lines = [f" {parts[0]} "]
     for part in parts[1:]:
         longer = f"{lines[-1]}· {part} "

@@ -1,4 +1,4 @@
-"""`kept curator`: what nobody uses grows stale, then goes to the archive."""
+"""`kept curator`: archive unused skills, merge narrow ones, back up and restore."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,11 +80,11 @@ def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
     if made.merges and ask:
         _carry_out(caller, made, yes=yes, as_json=False)
     elif made.merges:
-        note(f"nothing was changed; `kept curator run --plan {made.id}` carries it out")
+        note(f"nothing was changed; `kept curator run --plan {made.id}` applies it")
 
 
 def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> None:
-    if not confirm(f"carry out plan {printable(plan.id)} ({len(plan.merges)} merges)?", yes=yes):
+    if not confirm(f"apply plan {printable(plan.id)} ({len(plan.merges)} merges)?", yes=yes):
         raise typer.Exit(1)
     done = operations.curator.carry_out_plan(caller, plan)
     if isinstance(done, Refused):
@@ -101,7 +101,7 @@ def pause() -> None:
     """Disable automatic runs."""
     with open_caller() as caller:
         operations.curator.pause(caller)
-    say("the curator is paused")
+    say("automatic runs are disabled")
 
 
 @app.command()
@@ -109,7 +109,7 @@ def resume() -> None:
     """Enable automatic runs."""
     with open_caller() as caller:
         operations.curator.pause(caller, paused=False)
-    say("the curator runs when it is due")
+    say("automatic runs are enabled")
 
 
 @app.command()
@@ -120,7 +120,7 @@ def pin(name: NameArgument) -> None:
 
 @app.command()
 def unpin(name: NameArgument) -> None:
-    """Include it again."""
+    """Include an excluded skill again."""
     _pin(name, pinned=False)
 
 
@@ -163,7 +163,7 @@ def rollback(
 ) -> None:
     """Restore every skill from a backup, byte for byte; the current state is backed up first."""
     with open_caller() as caller:
-        if not confirm(f"put all skills back as {name or 'the newest backup'} has them?", yes=yes):
+        if not confirm(f"restore all skills from {name or 'the newest backup'}?", yes=yes):
             raise typer.Exit(1)
         done = operations.curator.roll_back(caller, name)
     if as_json:

@@ -138,7 +138,7 @@ def _finding(finding: "Finding") -> dict[str, JSON]:
 
 
 def _line(verdict: "Verdict") -> str:
-    """Return the verdict for a person: the word, then each rule with what it found."""
+    """Return the verdict as one line: the word, then each rule with what it found."""
     found = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
     return f"{verdict.verdict}: {'; '.join(found)}" if found else verdict.verdict
 
@@ -146,7 +146,7 @@ def _line(verdict: "Verdict") -> str:
 def tool(
     name: Annotated[str | None, typer.Argument(help="The tool; without it all are listed.")] = None,
     arguments: Annotated[str, typer.Argument(help="A JSON object; - reads it from standard input.")] = "{}",
-    session: Annotated[str | None, typer.Option("--session", help="Call it as from this session.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Run it as if called from this session.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a tool and print its JSON; exit 1 when it refuses."""
@@ -199,7 +199,7 @@ def usage(
         print_json(report.as_json())
         return
     if report.total is None:
-        note("no model calls are counted yet")
+        note("no model calls yet")
         return
     say(f"{by:<24} {'calls':>7} {'uncached':>12} {'from cache':>12} {'to cache':>12} {'output':>12}  share  cost")
     for one in [*report.rows, report.total]:

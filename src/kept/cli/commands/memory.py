@@ -1,4 +1,4 @@
-"""`kept memory`: see and edit the two pages."""
+"""`kept memory`: show and edit the two pages, approve pending writes."""
 
 import dataclasses
 import shlex
@@ -53,7 +53,7 @@ _REMEDIES = {
 
 
 def register(program: typer.Typer) -> None:
-    """Add the group, with the commands that stand in modules of their own."""
+    """Add the group, with the commands of the other modules."""
     from kept.cli.commands import memory_history, providers
 
     join_groups(app, memory_history.app, memory_history.app, providers.shared)
@@ -85,7 +85,7 @@ def show(
 
 
 def show_page(view: "PageView", masked: Sequence[str], *, raw: bool = False) -> None:
-    """Print one page; `masked` are its entries without threats. A page that cannot be read prints nothing."""
+    """Print one page; `masked` are its entries with blocked ones hidden. Prints nothing for an unreadable page."""
     if view.page is None:
         return
     say(f"{view.target.value} [{view.page.usage}]{'' if view.is_enabled else '  (disabled)'}")
@@ -116,7 +116,7 @@ def add(
     """Add an entry, to the page `memory` by default."""
     if len(text) > 1:
         raise UsageError(
-            "the text is in several words",
+            "the text is not in quotes",
             f"put it in quotes: {shlex.join(['kept', 'memory', 'add', ' '.join(text)])}",
         )
     content = read_input() if text == ["-"] else text[0]
@@ -162,7 +162,7 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
 
 
 def _with_options(refused: Refused, page: Target) -> Refused:
-    """Return a refusal whose remedy names what the command line offers besides."""
+    """Return the refusal with a remedy in terms of the command line."""
     if refused.reason not in _REMEDIES:
         return refused
     from kept.memory.store import rules_in
@@ -197,17 +197,17 @@ def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 def ask_if_held(
     outcome: "Outcome | Refused", keep: "Callable[[Refused], Outcome | Refused]", *, yes: bool
 ) -> "Outcome | Refused":
-    """Ask the person at the terminal instead of staging: they are the one who would approve."""
+    """Ask the person at the terminal about a held edit, because they would approve it anyway."""
     if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
         return outcome
     if not yes and not sys.stdin.isatty():
-        return dataclasses.replace(outcome, remedy="give --yes to keep it all the same")
+        return dataclasses.replace(outcome, remedy="give --yes to keep it anyway")
     note(outcome.error)
-    return keep(outcome) if confirm("Keep it all the same?", yes=yes) else outcome
+    return keep(outcome) if confirm("Keep it anyway?", yes=yes) else outcome
 
 
-def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, way_back: str = "undo: kept memory undo") -> None:
-    """Print an accepted edit with the way back, or leave with its refusal."""
+def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, undo_hint: str = "undo: kept memory undo") -> None:
+    """Print an accepted edit with the command that undoes it, or exit with its refusal."""
     if isinstance(outcome, Refused):
         matches = outcome.detail.get("matches")
         for match in matches if isinstance(matches, list) else []:
@@ -218,9 +218,9 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, way_back: str =
         return
     percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
     entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
-    hint = add_user_option(f"  ({way_back})") if outcome.ledger_ids else ""
+    hint = add_user_option(f"  ({undo_hint})") if outcome.ledger_ids else ""
     say(f"{add_user_option(outcome.message)} {outcome.target.value}: {entries}, {percent}.{hint}")
-    if outcome.note and outcome.change.overflow:  # a warning was told by the sink already
+    if outcome.note and outcome.change.overflow:  # other notes were printed as warnings by the sink
         note(outcome.note)
 
 
@@ -268,7 +268,7 @@ def _decide(
     decide: Callable[[Caller, str], T],
     show: Callable[[T | Refused], None],
 ) -> None:
-    """Decide each chosen write and show how it went; one that is refused does not keep the others waiting."""
+    """Decide each chosen write and show the outcome; a refused one does not stop the others."""
     chosen = pages.choose_pending(caller, which, target)
     if isinstance(chosen, Refused):
         show(chosen)

@@ -1,4 +1,4 @@
-"""`kept memory log | diff | undo | at | search | restore`: the past of the pages."""
+"""`kept memory log | diff | undo | at | search | restore | repair | edit | reset | export | import`."""
 
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from kept.cli.terminal import (
     YesFlag,
     add_user_option,
     confirm,
-    counted,
+    count_noun,
     fail,
     moment,
     note,
@@ -58,7 +58,7 @@ def log(
         print_json(found.as_json())
         return
     if not found.records:
-        note("no edit fits" if found.is_filtered else "no edits yet")
+        note("no matching edits" if found.is_filtered else "no edits yet")
     for row in found.records:
         mark = "  (undone)" if row.id in found.undone else f"  (undoes {row.undoes})" if row.undoes else ""
         say(_line(row, text=row.step.after or row.step.before or "") + mark)
@@ -103,7 +103,7 @@ def undo(
             print_json(result.as_json())
             return
         for outcome in result.outcomes:
-            show_outcome(outcome, as_json=False, way_back=f"redo: {result.redo_command}")
+            show_outcome(outcome, as_json=False, undo_hint=f"redo: {result.redo_command}")
 
 
 @app.command()
@@ -178,7 +178,7 @@ def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[s
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     assert done.outcome is not None
-    entries = counted(done.outcome.entry_count, "entry", "entries")
+    entries = count_noun(done.outcome.entry_count, "entry", "entries")
     tell(f"{page.value}: repaired, {entries}, {len(done.archived)} archived")
     return done.as_json()
 
@@ -193,23 +193,23 @@ def _diff(page: Target, proposal: "Proposal") -> str:
         f"{page.value} (proposed)",
         lineterm="",
     )
-    same = (f"{page.value}: the bytes are no UTF-8; read in another encoding they say:", *proposal.entries)
+    same = (f"{page.value}: not UTF-8; read in another encoding:", *proposal.entries)
     return printable("\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)]))
 
 
 @app.command()
 def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Open a page in $EDITOR; the result is checked before it is saved."""
-    from kept.cli.terminal import edited
+    from kept.cli.terminal import edit_text
 
     page = target or Target.MEMORY
     with open_caller() as caller:
         before = pages.read_page(caller, page)
-        text, file = edited(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
+        text, file = edit_text(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
         written = partial(pages.replace_page, caller, page, text, before=before)
         outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
-        note(f"your text is kept in {file}")
+        note(f"your text is in {file}")
     else:
         file.unlink(missing_ok=True)
     show_outcome(outcome, as_json=as_json)
@@ -220,7 +220,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
     """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
     with open_caller() as caller:
         count = pages.count_entries(caller, target)
-        if not confirm(f"Remove {counted(count, 'entry', 'entries')}?", yes=yes):
+        if not confirm(f"Remove {count_noun(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
         done = pages.reset_pages(caller, target)
         if isinstance(done, Refused):
@@ -230,8 +230,8 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
         return
     for page, outcome in done.outcomes.items():
         removed = len(outcome.change.steps)
-        way_back = add_user_option(" (undo: kept memory undo)") if removed else ""
-        say(f"{page.value}: {counted(removed, 'entry', 'entries')} removed{way_back}")
+        undo_hint = add_user_option(" (undo: kept memory undo)") if removed else ""
+        say(f"{page.value}: {count_noun(removed, 'entry', 'entries')} removed{undo_hint}")
 
 
 @app.command()
@@ -246,7 +246,7 @@ def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 def import_(
     file: Annotated[str, typer.Argument(help="An export, a page file, or - for standard input.")],
     target: TargetOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Keep what looks like an order or a risk, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Also keep entries that the scanner holds.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
@@ -265,5 +265,5 @@ def import_(
             for entry, why in done.refused:
                 note(f"  refused: {entry!r}: {why}")
     if any(done.refused for done in imported.values()):
-        note("  next: --yes keeps what is only held; `kept memory add --allow RULE` one that is blocked")
+        note("  next: --yes keeps held entries; `kept memory add --allow RULE` adds a blocked one")
         raise typer.Exit(1)

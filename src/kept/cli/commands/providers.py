@@ -1,4 +1,4 @@
-"""`kept providers`: choose an external memory, see how it is, switch it off."""
+"""`kept providers`: set up external memories, show their status, manage the outbox."""
 
 import sys
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def setup(
         if test:
             problem = operations.providers.try_provider(caller, provider)
             if problem is not None:
-                note("kept: the answers are kept, but the provider was not switched on")
+                note("kept: the answers were saved, but the provider was not enabled")
                 refuse(problem, as_json=False)
             say(f"{provider.name} answers")
         operations.providers.switch_on(caller, chosen)
@@ -112,7 +112,7 @@ def _parse_pairs(given: list[str]) -> dict[str, JSON]:
     for each in given:
         key, equals, value = each.partition("=")
         if not equals or not key.strip():
-            fail(f"{each!r} is no answer", "write it as --set KEY=VALUE", code=2)
+            fail(f"{each!r} has no value", "write it as --set KEY=VALUE", code=2)
         pairs[key.strip()] = value
     return pairs
 
@@ -211,7 +211,7 @@ def _show_queue(one: "ChosenStatus") -> None:
         tried = f"{item.attempts} attempts, the next at {operations.providers.iso_or_none(item.not_before)}"
         say(printable(f"    {tried}; last error: {item.last_error}"))
         retry, drop = operations.providers.retry_command(item), operations.providers.drop_command(item)
-        say(f"    try now: {retry}    give it up: {drop}")
+        say(f"    try now: {retry}    discard it: {drop}")
 
 
 ActionArgument = Annotated[Literal["list", "retry", "drop"], typer.Argument(help="list, retry or drop.")]
@@ -237,7 +237,7 @@ def outbox(
                 _show_count(count, "due now; the next conversation delivers them", item_id, as_json=as_json)
             case "drop":
                 what = f"write {item_id}" if item_id is not None else f"all writes for {provider or 'every provider'}"
-                if confirm(f"Give up {what}? They were not delivered.", yes=yes):
+                if confirm(f"Discard {what}? They were not delivered.", yes=yes):
                     count = operations.providers.drop_outbox(caller, provider=provider, item_id=item_id)
                     _show_count(count, "dropped", item_id, as_json=as_json)
 
@@ -255,14 +255,14 @@ def _show(found: "operations.providers.OutboxView", *, as_json: bool) -> None:
         mark = "  (refused for good)" if item.is_refused else ""
         say(printable(f"  {item.id}  {item.provider}  {item.hook}{where}{tried}{mark}"))
     if not found.items:
-        say("nothing waits")
+        say("the outbox is empty")
     elif any(item.attempts for item in found.items):
-        say("  try now: `kept providers outbox retry [--id N]`    give up: `kept providers outbox drop --id N`")
+        say("  try now: `kept providers outbox retry [--id N]`    discard: `kept providers outbox drop --id N`")
 
 
 def _show_count(count: int, what: str, item_id: int | None, *, as_json: bool) -> None:
     if not count and item_id is not None:
-        fail(f"no write {item_id} waits", "`kept providers outbox` lists what does", code=2)
+        fail(f"there is no queued write {item_id}", "`kept providers outbox` lists them", code=2)
     if as_json:
         print_json({"count": count})
     else:
@@ -329,4 +329,4 @@ def _list_commands(*, as_json: bool) -> None:
     for each in found:
         say(printable(f"{each.full_name:<28} {each.command.summary}"))
     if not found:
-        say("the provider in use brings no commands")
+        say("the provider in use has no commands")

@@ -14,9 +14,9 @@ from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
     confirm,
-    counted,
+    count_noun,
     fail,
-    indented,
+    indent_lines,
     is_styled,
     join_groups,
     moment,
@@ -43,7 +43,7 @@ _PROBLEMS_SHOWN = 20
 
 
 def register(program: typer.Typer) -> None:
-    """Add the group, with the commands that stand in modules of their own."""
+    """Add the group, with the commands of the other modules."""
     from kept.cli.commands import sessions_upkeep
 
     join_groups(app, sessions_upkeep.app)
@@ -75,9 +75,9 @@ def list_(
     if trash:
         note("the trash is empty")
     elif source is not None or user is not None:
-        note("no session fits")
+        note("no matching sessions")
     else:
-        note("no sessions: talk with `kept chat`, or bring some with `kept sessions import FILE.jsonl`")
+        note("no sessions: talk with `kept chat`, or import some with `kept sessions import FILE.jsonl`")
 
 
 @app.command()
@@ -115,7 +115,7 @@ def _show_calls(name: str, *, as_json: bool) -> None:
         size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
         say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
     if not found.calls:
-        note("no external memory was asked or told anything in this session")
+        note("no external memory was called in this session")
 
 
 @app.command()
@@ -214,17 +214,17 @@ def _show_import(done: "operations.sessions.Imported", *, as_json: bool) -> None
     for number, why in report.problems[:_PROBLEMS_SHOWN]:
         note(f"line {number}: {why}")
     if report.bad > _PROBLEMS_SHOWN:
-        note(f"and {counted(report.bad - _PROBLEMS_SHOWN, 'more bad line')}")
+        note(f"and {count_noun(report.bad - _PROBLEMS_SHOWN, 'more bad line')}")
     if as_json:
         print_json(done.as_json())
     else:
         forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
-        bad = f"; {counted(report.bad, 'bad line')} skipped" if report.bad else ""
-        new = f"{counted(report.messages, 'message')} in {counted(report.sessions, 'new session')}"
+        bad = f"; {count_noun(report.bad, 'bad line')} skipped" if report.bad else ""
+        new = f"{count_noun(report.messages, 'message')} in {count_noun(report.sessions, 'new session')}"
         say(f"{new}; {report.known:,} known already{forgotten}{bad}")
     if done.vectors_waiting:
-        waiting = counted(done.vectors_waiting, "message")
-        note(f"{waiting} without vectors, found by their words alone; run: kept sessions embed")
+        waiting = count_noun(done.vectors_waiting, "message")
+        note(f"{waiting} without vectors; to search them by meaning, run: kept sessions embed")
 
 
 def _open_file(path: Path) -> BinaryIO:
@@ -258,14 +258,14 @@ def export(
     if as_json:
         print_json({"file": str(out), "lines": count})
     else:
-        note(f"{counted(count, 'line')} in {out}")
+        note(f"{count_noun(count, 'line')} in {out}")
 
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def local_time(epoch: float) -> str:
-    """Return a moment in the person's own zone."""
+    """Return a moment in the local time zone."""
     try:
         return f"{from_epoch(epoch).astimezone():%Y-%m-%d %H:%M}"
     except (OverflowError, ValueError, OSError):
@@ -273,7 +273,7 @@ def local_time(epoch: float) -> str:
 
 
 def highlight(text: str, terms: Sequence[str]) -> str:
-    """Return `text` with the found words in bold, when a person looks."""
+    """Return `text` with the terms in bold, in a terminal."""
     if not terms or not is_styled():
         return text
     from kept.sessions.search.occurrences import pattern
@@ -287,11 +287,11 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
     head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
     note = "" if message.state.value == "active" else f" ({message.state.value})"
     say(f"{head}{note}")
-    say(highlight(indented(printable(said(message))), terms))
+    say(highlight(indent_lines(printable(said(message))), terms))
 
 
 def say_session(session: Session, *, preview: str = "") -> None:
-    """Print one session on a line or two."""
+    """Print one session on two lines."""
     title = printable(session.title or one_line(preview, width=60) or "(no title)")
     flags = " archived" if session.archived else ""
     when_active = local_time(session.last_active or session.started)
@@ -364,7 +364,7 @@ def _lines(name: str) -> Iterator[str]:
 
 
 def show_hits(hits: "ProfileHits") -> None:
-    """Print the best passage of each conversation, or why there is none and what comes closest."""
+    """Print the best passage of each conversation, or the reason and the nearest sessions when there is none."""
     answer, prefix = hits.conversations, f"[{hits.profile}] " if hits.profile else ""
     if not answer.matches:
         note(f"{prefix}nothing matched well enough; the nearest:" if answer.nearest else f"{prefix}{answer.reason}")
@@ -373,7 +373,7 @@ def show_hits(hits: "ProfileHits") -> None:
                 f"  {printable(session.id)}  {local_time(session.started)}  {printable(session.title or '(no title)')}"
             )
         return
-    from kept.sessions.search.discovery import unchecked
+    from kept.sessions.search.discovery import describe_unchecked
     from kept.sessions.search.occurrences import Marker
 
     marker = Marker(answer.found.terms)
@@ -382,6 +382,6 @@ def show_hits(hits: "ProfileHits") -> None:
         passage = marker.around(text, width=PASSAGE_CHARS)
         title, when = printable(match.session.title or "(no title)"), local_time(match.message.timestamp)
         say(f"{prefix}{when}  {title}  {printable(match.session.id)} [{match.message.id}]")
-        say(highlight(indented(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
+        say(highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
     if answer.found.unchecked:
-        note(f"{prefix}{unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")
+        note(f"{prefix}{describe_unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")

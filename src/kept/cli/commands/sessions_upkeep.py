@@ -1,4 +1,4 @@
-"""`kept sessions prune | stats | reindex | optimize | repair | embed | compress`: looking after the store."""
+"""`kept sessions prune | stats | reindex | optimize | repair | embed | compress`: maintenance of the store."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
     confirm,
-    counted,
+    count_noun,
     fail,
     note,
     open_caller,
@@ -61,16 +61,16 @@ def prune(
             if as_json:
                 print_json(plan.as_json())
             else:
-                text = counted(plan.sessions.text_bytes, "byte")
-                note(f"would be moved to the trash: {counted(len(chosen), 'session')}, {text} of text")
+                text = count_noun(plan.sessions.text_bytes, "byte")
+                note(f"would be moved to the trash: {count_noun(len(chosen), 'session')}, {text} of text")
             return
-        if chosen and not confirm(f"move {counted(len(chosen), 'session')} to the trash?", yes=yes):
+        if chosen and not confirm(f"move {count_noun(len(chosen), 'session')} to the trash?", yes=yes):
             fail("nothing was pruned")
         report = operations.upkeep.prune(caller, plan, empty_trash=empty_trash)
     if as_json:
         print_json(report.as_json())
     else:
-        moved = counted(len(chosen), "session")
+        moved = count_noun(len(chosen), "session")
         say(f"{moved} moved to the trash; {report.removed.sessions:,} removed from it for good")
 
 
@@ -114,8 +114,8 @@ def _cell(value: JSON) -> str:
 def _describe(vectors: "operations.upkeep.Vectors") -> str:
     found = vectors.coverage
     if found.model is None:
-        return "off" if vectors.provider == "off" else "none yet: `kept sessions embed` makes them"
-    return f"{found.model}, {found.covered:,} messages, {found.waiting:,} wait"
+        return "off" if vectors.provider == "off" else "none yet; `kept sessions embed` computes them"
+    return f"{found.model}, {found.covered:,} messages, {found.waiting:,} missing"
 
 
 @app.command()
@@ -126,7 +126,7 @@ def reindex(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(done.as_json())
     else:
-        say(f"{counted(done.indexed, 'message')} indexed")
+        say(f"{count_noun(done.indexed, 'message')} indexed")
 
 
 @app.command()
@@ -168,11 +168,11 @@ def _show_repair(report: "Repaired") -> None:
     if report.salvaged is not None:
         for table, count in report.salvaged.rows.items():
             lost = report.salvaged.lost.get(table, 0)
-            say(f"  {table}: {count:,} rows brought over{f', {lost:,} could not be read' if lost else ''}")
+            say(f"  {table}: {count:,} rows copied{f', {lost:,} could not be read' if lost else ''}")
     for finding in report.left:
         say(f"still wrong: {finding.what}")
     if not report.found:
-        say("nothing is wrong")
+        say("no problems found")
 
 
 @app.command()
@@ -188,7 +188,7 @@ def embed(
     if as_json:
         print_json(done.as_json())
     else:
-        say(f"{done.made:,} messages got vectors; {_describe(done.vectors)}")
+        say(f"vectors of {done.made:,} messages computed; {_describe(done.vectors)}")
 
 
 @app.command()
@@ -231,7 +231,7 @@ def describe_preview(found: "operations.conversations.CompactionPreview") -> str
     """Return in words what a compaction would do."""
     preview = found.preview
     if preview is None:
-        return f"{found.messages} messages; nothing lies between the protected head and tail"
+        return f"{found.messages} messages; none between the protected head and tail"
     shown = ", ".join(f"#{row.id}" for row in preview.covered[:8]) + (" …" if len(preview.covered) > 8 else "")
     return (
         f"{len(preview.covered)} of {found.messages} messages would be summarised: {shown}\n"

@@ -1,4 +1,4 @@
-"""`kept config`, `kept profile`, `kept model` and `kept context`: what a home is set up with."""
+"""`kept config`, `kept profile`, `kept model` and `kept context`: the settings of a home."""
 
 import os
 from pathlib import Path
@@ -213,7 +213,7 @@ def model_list(as_json: JsonFlag = False) -> None:
         say(f"  {'yes' if one.is_available else ' no'}  {one.name}  ({one.reason})")
         for model in one.models[1:]:
             say(f"         {one.name.partition('/')[0]}/{model}")
-    say("choose one with `kept model set NAME`, try it with `kept model test`")
+    say("choose one with `kept model set NAME`, test it with `kept model test`")
     say(f"prices were last checked on {found.prices_checked}; `model.prices` sets your own")
 
 
@@ -228,7 +228,7 @@ def model_set(
     if as_json:
         print_json(chosen.as_json())
     else:
-        hint = "`kept model list` shows what that means, `kept model test` tries it"
+        hint = "`kept model list` shows what it resolves to, `kept model test` tests it"
         say(f"model.default is now {chosen.model}; {hint}")
 
 

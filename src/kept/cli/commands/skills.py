@@ -1,4 +1,4 @@
-"""`kept skills`: see, write, search and delete skills."""
+"""`kept skills`: list, show, write and delete skills."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +32,7 @@ NameArgument = Annotated[str, typer.Argument(help="The skill's name.")]
 
 
 def register(program: typer.Typer) -> None:
-    """Add the group, with the commands that stand in a module of their own."""
+    """Add the group, with the commands of the other module."""
     from kept.cli.commands import skills_history
 
     join_groups(app, skills_history.app)
@@ -40,7 +40,7 @@ def register(program: typer.Typer) -> None:
 
 
 def show_change(result: "Changed | Refused", *, as_json: bool) -> None:
-    """Show the outcome of a change; leave with 1 when it was refused."""
+    """Print the outcome of a change; exit with 1 when it was refused."""
     if isinstance(result, Refused):
         refuse(result, as_json=as_json)
     if as_json:
@@ -53,11 +53,11 @@ def show_change(result: "Changed | Refused", *, as_json: bool) -> None:
 
 @app.command("list")
 def list_(
-    query: Annotated[str | None, typer.Argument(help="Only skills that fit these words, the best first.")] = None,
+    query: Annotated[str | None, typer.Argument(help="Only skills that match these words, the best first.")] = None,
     category: Annotated[str | None, typer.Option("--category", "-c", help="Only this category.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the skills, by name or by how well they fit a query."""
+    """List the skills, by name or by how well they match a query."""
     with open_caller() as caller:
         found = operations.skills.list_skills(caller, query, category=category)
     if as_json:
@@ -67,7 +67,7 @@ def list_(
         marks = f"  [{one.skill.root.kind}]" + ("  [pinned]" if one.use.pinned else "")
         say(printable(f"{one.skill.name}{marks}\n    {one.skill.description}"))
     if not found.skills:
-        note("no skill fits" if query or category else "no skills yet: `kept skills create NAME` writes one")
+        note("no matching skills" if query or category else "no skills yet: `kept skills create NAME` writes one")
     if found.waiting:
         note(add_user_option(f"{found.waiting} waiting for approval: `kept skills pending`"))
 
@@ -154,9 +154,9 @@ def _read(file: Path) -> str:
 
 
 def _edit(text: str) -> str:
-    from kept.cli.terminal import edited
+    from kept.cli.terminal import edit_text
 
-    new, file = edited(text, name="skill", otherwise="give --file FILE, or --file - for standard input")
+    new, file = edit_text(text, name="skill", otherwise="give --file FILE, or --file - for standard input")
     file.unlink()
     return new
 

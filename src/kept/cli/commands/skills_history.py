@@ -1,4 +1,4 @@
-"""`kept skills log | diff | undo | stats | pending | approve | reject | doctor`."""
+"""`kept skills`: history, pending changes, checks, and skills from other sources."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,7 +108,7 @@ def pending(as_json: JsonFlag = False) -> None:
         for finding in one.findings:
             say(printable(f"          {finding}"))
     if not waiting.changes:
-        note("nothing waits")
+        note("no pending changes")
 
 
 PendingId = Annotated[str, typer.Argument(help="The id that `kept skills pending` shows.")]
@@ -132,7 +132,7 @@ def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(rejected.as_json())
     else:
-        say(printable(f"{rejected.change.action} {rejected.change.change.name} dropped"))
+        say(printable(f"{rejected.change.action} {rejected.change.change.name} discarded"))
 
 
 @app.command()
@@ -184,7 +184,7 @@ def _show_offers(found: "Offers | Refused", *, as_json: bool) -> None:
     if isinstance(found, Refused):
         refuse(found, as_json=False)
     if not found.sources:
-        note("no source is named: give one, or list some in skills.hub_sources")
+        note("no source: give one, or list some in skills.hub_sources")
     for source, refused in found.failures:
         note(printable(f"kept: {source}: {refused.error}"))
     if as_json:
@@ -221,11 +221,11 @@ def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bo
     show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
 
 
-_NOTHING_FOUND = "do nothing that the scan knows of (network, programs, files, variables, packages, rights)"
+_NOTHING_FOUND = "do nothing that the scan detects (network, programs, files, variables, packages, rights)"
 
 
 def _describe(prepared: "Prepared") -> None:
-    # one line each: a line break in foreign text could otherwise draw a verdict of its own
+    # one line each, so that a line break in untrusted text cannot imitate a verdict
     package = prepared.package
     note(on_one_line(f"{package.name}: {package.description}"))
     note("  " + on_one_line(f"from {prepared.source} at {prepared.revision[:48]} ({prepared.trust})"))

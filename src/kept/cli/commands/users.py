@@ -11,7 +11,7 @@ from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
     confirm,
-    counted,
+    count_noun,
     fail,
     note,
     open_caller,
@@ -50,7 +50,7 @@ def user_list(as_json: JsonFlag = False) -> None:
         print_json([user.as_json() for user in found])
         return
     for user in found:
-        say(f"{printable(user.id):<24} {counted(user.sessions, 'session')}")
+        say(f"{printable(user.id):<24} {count_noun(user.sessions, 'session')}")
 
 
 @user_app.command("create")
@@ -138,7 +138,7 @@ def forget(
 ) -> None:
     """Show what would be removed, ask, remove it, verify, and leave a report without the content."""
     if sum(one is not None for one in (session, query, user)) != 1:
-        fail("say what to forget", "give one of --session ID, --query WORDS, --user NAME", code=2)
+        fail("nothing to forget was named", "give one of --session ID, --query WORDS, --user NAME", code=2)
     with open_caller(user) as caller:
         if session is not None:
             proposal = operations.forget.plan_forget_session(caller, session)
@@ -181,11 +181,11 @@ def _show_outcome(outcome: "ForgetOutcome", *, as_json: bool) -> None:
     else:
         report, talk = outcome.report, outcome.report.sessions
         say(
-            f"forgotten: {counted(talk.sessions, 'session')}, {counted(talk.messages, 'message')}, "
-            f"{counted(talk.blobs, 'blob')}, {counted(talk.summaries, 'summary', 'summaries')}, "
-            f"{counted(talk.cited_elsewhere, 'citation')}, "
-            f"{counted(report.memory_entries, 'memory entry', 'memory entries')}, "
-            f"{counted(report.ledger_rows, 'ledger text')}, {counted(report.queued_writes, 'queued write')}"
+            f"forgotten: {count_noun(talk.sessions, 'session')}, {count_noun(talk.messages, 'message')}, "
+            f"{count_noun(talk.blobs, 'blob')}, {count_noun(talk.summaries, 'summary', 'summaries')}, "
+            f"{count_noun(talk.cited_elsewhere, 'citation')}, "
+            f"{count_noun(report.memory_entries, 'memory entry', 'memory entries')}, "
+            f"{count_noun(report.ledger_rows, 'ledger text')}, {count_noun(report.queued_writes, 'queued write')}"
         )
     if outcome.left:
         fail(f"{outcome.left} messages or entries are still there", "run `kept doctor`, then forget again", code=74)

@@ -85,7 +85,7 @@ class CooldownModel:
         self._cooldown_until = self._clock() + COOLDOWN_SECONDS
         if not self._has_warned:
             self._has_warned = True
-            self._sink(Warned(f"search goes by the words alone: {error.message}", error.remedy or _REMEDY))
+            self._sink(Warned(f"search uses words only: {error.message}", error.remedy or _REMEDY))
 
 
 def embed_in_batches(model: Embeds, texts: Sequence[str], *, size: int) -> list[list[float]]:

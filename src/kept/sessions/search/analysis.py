@@ -19,7 +19,7 @@ The stemmer cuts a doubled last byte, so the last two bytes of these marks in UT
 SPEAKER: Final = "\ue0c2"
 """Marks the name in front of "Name: …", so that messages by a person differ from messages about them."""
 STRONG: Final = "\ue0c4"
-"""Marks the words of a short message, where a very common word says most."""
+"""Marks the words of a short message, where a very common word is significant."""
 
 STRONG_WORDS: Final = 12
 RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
@@ -78,7 +78,7 @@ def _call_text(tool_calls: str) -> str:
         calls = json.loads(tool_calls)
         return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
     except (ValueError, KeyError, TypeError):
-        return tool_calls  # the format of another program: its words are still worth finding
+        return tool_calls  # the format of another program: index its words anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +241,14 @@ _SCAFFOLDING: Final = (
     "earlier ago back know"
 )
 SCAFFOLDING: Final[frozenset[str]] = frozenset(_SCAFFOLDING.split())
-"""Words that shape a question more than they say what it is about; they count less."""
+"""Words that form a question rather than name its topic; they have less weight."""
 
 _ASKING: Final = (
     "what which who whom whose when where why how did does do is are was were am has have had can could will would "
     "shall should may might tell remind show list find give name describe remember please i we"
 )
 ASKING: Final[frozenset[str]] = frozenset(_ASKING.split())
-"""Words that a question or a request begins with; what begins with another is words to look for."""
+"""Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 
 _IRREGULAR: Final[str] = (
     "go went gone;buy bought;bring brought;teach taught;think thought;catch caught;fight fought;seek sought;"

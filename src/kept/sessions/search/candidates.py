@@ -101,7 +101,7 @@ def find_candidates(
         masks = _term_masks(terms, scope.matching)
     else:
         _read_lists(postings, terms, budget=budget, scope=scope)
-        dense = _Blocks(_weighted(terms, ranking), ranking, shortest=budget.per_list)
+        dense = _Blocks(_pair_with_weights(terms, ranking), ranking, shortest=budget.per_list)
         strong = _short_messages(postings, terms, budget=budget)
         masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
         if scope.matching is not None:
@@ -119,7 +119,7 @@ def find_candidates(
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool + budget.pool // 2]
     estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
-    around = _density([number for _, number in estimates], _weighted(terms, ranking), ranking)
+    around = _density([number for _, number in estimates], _pair_with_weights(terms, ranking), ranking)
     best = [(score + around[number], number) for score, number in estimates]
     best.sort(reverse=True)
     return best[: budget.pool]
@@ -223,7 +223,7 @@ def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], r
     )
 
 
-def _weighted(terms: Sequence[PostingList], ranking: Ranking) -> list[tuple[list[int], float]]:
+def _pair_with_weights(terms: Sequence[PostingList], ranking: Ranking) -> list[tuple[list[int], float]]:
     """Return the lists that were read in full, shortest first, with the weights of their terms."""
     pairs = zip(terms, ranking.terms, strict=True)
     return sorted(((term.ids, ranked.weight) for term, ranked in pairs if term.ids), key=lambda item: len(item[0]))
@@ -284,7 +284,7 @@ class _Blocks:
 
     def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, *, shortest: int) -> None:
         read = lists if lists and len(lists[-1][0]) > shortest else []
-        # next to rarer terms, a very common one says little and costs most
+        # next to rarer terms, a very common one adds little and costs most
         counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
         use = ranking.weights
         self._lists = [ids for ids, _ in read]

@@ -19,7 +19,7 @@ _SUBSTRINGS_FROM = 1_500
 """Candidates from which on a lookup in the substring index costs less than reading their texts."""
 _FIRST = 6_000
 _ENOUGH = 600
-"""Matches of a phrase after which no older ones are read: such a phrase is common speech, not a memory."""
+"""Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def compile_condition(analyzer: Analyzer, node: Node) -> Condition | None:
     lookup = _lookup(analyzer, node)
     if lookup is None:
         return None
-    return Condition(_undecided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
+    return Condition(_drop_decided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
 
 
 def find_matching(
@@ -131,7 +131,7 @@ def _required_phrase(node: Node) -> str:
             return ""
 
 
-def _undecided(node: Node) -> Node:
+def _drop_decided(node: Node) -> Node:
     """Return `node` without the words that the lookup decides."""
     if not isinstance(node, All):
         return node

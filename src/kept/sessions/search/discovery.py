@@ -62,7 +62,7 @@ def find_conversations(store: Readable, request: SearchRequest, *, sort: Sort | 
 
     The sessions of one lineage (compressions and branches) are one conversation and count once.
     """
-    wide = replace(request, limit=_oversampled(request.limit, sort))
+    wide = replace(request, limit=_ranking_limit(request.limit, sort))
     found = store.search(wide)
     ranked = _one_per_lineage(store, found)
     best = ranked[: request.limit]
@@ -74,7 +74,7 @@ def find_conversations(store: Readable, request: SearchRequest, *, sort: Sort | 
     return Conversations((), found, best, (), why(store, request, found))
 
 
-def _oversampled(limit: int, sort: Sort | None) -> int:
+def _ranking_limit(limit: int, sort: Sort | None) -> int:
     return max(limit, CANDIDATES if sort is not None else min(CANDIDATES, OVERSAMPLING * limit))
 
 
@@ -141,7 +141,7 @@ def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[
     conversations = find_conversations(store, _request(asked, asker), sort=asked.sort)
     discovery = _discovery(store, conversations, asked)
     if not discovery.passages:
-        return {**_nothing(conversations), **_unchecked(discovery.found)}
+        return {**_nothing(conversations), **_report_unchecked(discovery.found)}
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
     return dict(fit(render, start, budget=budget, is_full=asked.detail == "full"))
@@ -161,20 +161,20 @@ def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps]
         left = len(discovery.passages) - len(shown)
         if left:
             value["note"] = f"{left} more did not fit: ask with a smaller limit, or detail: index"
-        return {**value, **_unchecked(discovery.found)}
+        return {**value, **_report_unchecked(discovery.found)}
 
     return render
 
 
-def _unchecked(found: Found) -> dict[str, JSON]:
-    """Say how many messages may match an explicit query too, but were too many to test."""
+def _report_unchecked(found: Found) -> dict[str, JSON]:
+    """Return a note about messages that may match an explicit query too but were not tested."""
     if not found.unchecked:
         return {}
-    return {"unchecked": f"{unchecked(found)}: narrow it with after and before, or add a rarer word"}
+    return {"unchecked": f"{describe_unchecked(found)}: narrow it with after and before, or add a rarer word"}
 
 
-def unchecked(found: Found) -> str:
-    """Return how many messages were not read, in words."""
+def describe_unchecked(found: Found) -> str:
+    """Return a sentence about the messages that were not read."""
     return f"at least {found.unchecked:,} older messages may match as well and were not read"
 
 
@@ -197,7 +197,7 @@ def _nearest(store: Readable, ranked: Sequence[FoundSession]) -> list[Session]:
 
 
 def why(store: Readable, request: SearchRequest, found: Found) -> str:
-    """Say why nothing was found; a search without the filters shows what they exclude."""
+    """Return why nothing was found; a search without the filters shows what they exclude."""
     filters = _filters(request)
     if filters:
         free = replace(request, sources=(), roles=(), project=None, after=None, before=None, session_id=None)

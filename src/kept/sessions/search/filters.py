@@ -1,4 +1,4 @@
-"""Which messages a search may return: the filters of the request, hidden sources, the context that asks."""
+"""Which messages a search may return: the filters of the request, hidden sources, the caller's context."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -121,7 +121,7 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     spaced = UNSPACED.sub(" ", text)
     words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
-    # in a list of keywords every word was chosen; only a question has words that merely shape it
+    # in a list of keywords every word counts; only a question has words that merely form it
     shaping = SCAFFOLDING if "?" in text or ASKING.intersection(words[:1]) else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
@@ -130,7 +130,7 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
-        terms += _unspaced(run)
+        terms += _split_unspaced(run)
     return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
 
 
@@ -146,7 +146,7 @@ def _is_month(word: str, date_words: frozenset[str]) -> bool:
     return word in date_words and word in DATE_NAMES
 
 
-def _unspaced(run: str) -> list[Term]:
+def _split_unspaced(run: str) -> list[Term]:
     """Return the character pairs of a run without spaces, split at question words; a lone character is a term."""
     rest = run
     for stop in CJK_STOP:

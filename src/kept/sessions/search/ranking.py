@@ -316,7 +316,7 @@ class Ranking:
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
         score += use.semantic_session * self.total * session.similarity * best.line.factor
-        score += max(self._dated(item.line) * item.line.factor for item in scored)
+        score += max(self._time_gain(item.line) * item.line.factor for item in scored)
         return score, best
 
     def _as_one(self, session: SessionLines) -> float:
@@ -325,9 +325,9 @@ class Ranking:
 
     def _apart(self, line: Line) -> float:
         """Return the gain from similarity, date and age."""
-        return self.weights.semantic * self.total * line.similarity + self._dated(line)
+        return self.weights.semantic * self.total * line.similarity + self._time_gain(line)
 
-    def _dated(self, line: Line) -> float:
+    def _time_gain(self, line: Line) -> float:
         return self.weights.date * self.total * line.date + self.recency(line.age_days)
 
 

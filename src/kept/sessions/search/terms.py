@@ -42,7 +42,7 @@ class PostingList:
     weight: float
     frequency: int
     speaker_frequency: int = 0
-    """How many messages a person of this name says."""
+    """How many messages are by a speaker of this name."""
     ids: list[int] | None = None
     partial: list[int] | None = None
     """The messages that contain a rarer term of the question as well, where the whole list is too long to read."""
@@ -90,7 +90,7 @@ def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
             found[listed.lookup] = listed
     terms = [term for term in found.values() if term.frequency or term.speaker_frequency]
     if terms and all(term.speaker_frequency for term in terms):
-        # the question consists of names: what these people say counts too, less than what is said of them
+        # the question consists of names: messages by these people count too, less than messages about them
         terms += [_spoken_by(postings, term) for term in terms]
     return [term for term in terms if term.frequency or term.speaker_frequency]
 

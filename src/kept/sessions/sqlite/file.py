@@ -48,7 +48,7 @@ def erase(database: Database) -> None:
     if not _empty_log(database.connection):
         raise Busy(
             f"another process is reading {str(database.path)!r}, so its log could not be emptied yet",
-            "the content cannot be found any more; its last bytes go when kept is next opened",
+            "the content cannot be found any more; its last bytes are removed when kept is next opened",
         )
     _settle(database)
 
@@ -79,7 +79,7 @@ def finish_erasing(database: Database) -> None:
 def _settle(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(SQL.settle)
-    # this write puts a frame into the log again, which holds no content
+    # this write adds a frame to the log, without any removed content
 
 
 def _empty_log(connection: Connection) -> bool:
@@ -104,7 +104,7 @@ def tidy(database: Database) -> None:
                 connection.execute("VACUUM")
     except Busy:
         return
-    except StorageError as error:  # a side task: the next real use of the file reports the fault
+    except StorageError as error:  # best effort: the next use of the file reports the fault
         log.warning("cannot tidy the store: %s", error)
 
 

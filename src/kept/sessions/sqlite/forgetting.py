@@ -76,7 +76,7 @@ class SqliteForgetting:
         self._user = store.user
 
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
-        """Return what goes with those sessions; each brings the whole chain of its compressions."""
+        """Return what would be removed with those sessions, each with the whole chain of its compressions."""
         with self._database.reading() as connection:
             own = _own_sessions(connection, session_ids, user=self._user)
         return self._plan(own)
@@ -100,7 +100,7 @@ class SqliteForgetting:
             )
 
     def plan_everything(self) -> ForgetPlan:
-        """Return what goes with every session of this store's user."""
+        """Return what would be removed with every session of this store's user."""
         with self._database.reading() as connection:
             found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (self._user,))]
         return self._plan(found)

@@ -70,12 +70,12 @@ def _unindex(connection: Connection, message_ids: Iterable[int]) -> None:
 
 
 def queue(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Have messages indexed again, in their new state, before the next search."""
+    """Queue messages to be indexed again, in their new state, before the next search."""
     connection.executemany(SQL.again, [(number,) for number in message_ids])
 
 
 def drain(database: Database, *, seconds: float = 3.0) -> int:
-    """Index the queued rows, which other programs wrote, for at most that long; return how many."""
+    """Index the queued rows, which other programs wrote, for at most the given time; return how many."""
     with database.reading() as connection:
         if connection.execute(SQL.is_waiting).fetchone() is None:
             return 0

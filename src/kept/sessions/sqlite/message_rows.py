@@ -190,7 +190,7 @@ def _outside(connection: Connection, session_id: SessionId, message_id: MessageI
         return no_message(message_id)
     return UsageError(
         f"message {message_id} is not in the context of {session_id!r} any more",
-        "branch there to go on from it; it stays stored as it is",
+        "branch there to continue from it; the message stays stored",
     )
 
 

@@ -28,7 +28,7 @@ INDEX_TABLES = (
 )
 VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
 INDEX_DONE = "the search index was damaged; it was rebuilt from the stored messages"
-VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` makes the others"
+VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` computes the others"
 ROWS_INDEX_DONE = "an index of the rows was damaged; it was rebuilt"
 PAGES_DONE = "unused pages were released"
 QUEUE_DONE = "the queue of messages to index was damaged; it was recreated"
@@ -268,7 +268,7 @@ class Repair:
                 if not self._rebuild_in_place():
                     self._salvage()
         except Unreadable as error:
-            self._report.found.append(Finding(error.message, "the file is put aside and its rows are brought over"))
+            self._report.found.append(Finding(error.message, "the file is set aside and its readable rows are copied"))
             self._salvage()
         self._report.left = self._examine() if self._report.done else []
         return self._report
@@ -314,7 +314,7 @@ class Repair:
             target = open_state(fresh, self._settings.durability)
             self._report.salvaged = Salvage(damaged, self._path, sink=self._sink).into(target)
             self._store(target).database.close()
-        with explain_errors("put aside", self._path):
+        with explain_errors("set aside", self._path):
             for suffix in ("", "-wal", "-shm"):
                 old = self._path.with_name(f"{self._path.name}{suffix}")
                 if old.exists():
@@ -322,4 +322,4 @@ class Repair:
             fresh.replace(self._path)
             sync_folder(self._path.parent)
         self._report.put_aside = aside
-        self._report.done.append(f"the damaged file was put aside as {aside.name} and its rows were brought over")
+        self._report.done.append(f"the damaged file was set aside as {aside.name} and its readable rows were copied")

@@ -136,7 +136,7 @@ class SemanticSearch:
     def _warn_once(self, why: str, remedy: str = "run: kept sessions embed") -> None:
         if not self._has_said:
             self._has_said = True
-            self._sink(Warned(f"search goes by the words alone: {why}", remedy))
+            self._sink(Warned(f"search uses words only: {why}", remedy))
 
     def wake(self) -> None:
         """Tell the background thread that there are new messages."""
@@ -168,7 +168,7 @@ class SemanticSearch:
         owner = vectors.mark(self.model.name)
         with self._database.writing() as connection:
             if vectors.begin(connection, owner):
-                log.info("vectors of another model were thrown away")
+                log.info("vectors of another model were deleted")
         self._has_begun = True
         return owner
 
@@ -207,5 +207,5 @@ class SemanticSearch:
 
 
 def _without_speaker(text: str) -> str:
-    """Return the text without the name in front; the word index knows who speaks."""
+    """Return the text without the name in front; the word index stores the speaker."""
     return split_speaker(clean(text))[1]

@@ -214,14 +214,14 @@ def read_note(connection: Connection, session_id: SessionId, key: str) -> JSON:
 
 
 def take_lease(connection: Connection, name: str, *, holder: str, now: float, seconds: float) -> bool:
-    """Take or renew a lease; False when another holder has it and it has not run out."""
+    """Take or renew a lease; False when another holder has it and it has not expired."""
     bindings = {"name": name, "holder": holder, "expires": now + seconds, "now": now}
     connection.execute(SQL.lease, bindings)
     return connection.changes() > 0
 
 
 def release_lease(connection: Connection, name: str, *, holder: str) -> None:
-    """Give a lease back; another holder's stays."""
+    """Release a lease, unless another holder has it."""
     connection.execute(SQL.release, (name, holder))
 
 

@@ -66,16 +66,16 @@ class SqliteSessionStore:
         meaning: "SemanticSearch | None" = None,
     ) -> None:
         self.sink = sink
-        """Hears of the work on this user's sessions; the file reports to the sink that it was opened with."""
+        """Receives the events of this user's sessions; the file reports to the sink that it was opened with."""
         if isinstance(database, SessionFile):
             self.file = database
         else:
             self.file = SessionFile(database, settings, clock=clock, sink=sink)
         self.database = self.file.database
         self.user = user
-        """Whose sessions these are; those of others are unknown here."""
+        """The user of these sessions; sessions of other users do not exist for this store."""
         self.meaning = meaning
-        """Vectors beside the words; None without them."""
+        """Semantic search; None without vectors."""
 
     def for_user(self, user: UserId, *, sink: EventSink | None = None) -> "SqliteSessionStore":
         """Return the sessions of a user in the same open file; closing one closes all."""
@@ -230,7 +230,7 @@ class SqliteSessionStore:
         return session_rows.find(connection, session_id, user=self.user) is not None
 
     def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
-        """Take back that message and all after it; return how many."""
+        """Rewind that message and all after it; return how many."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             return message_rows.rewind(connection, session_id, from_message, user=self.user)
@@ -300,13 +300,13 @@ class SqliteSessionStore:
             return session_rows.read_usage(connection, user=self.user, session_id=session_id, since=since)
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
-        """Keep a small fact with the session (cool-downs, counters, calibration)."""
+        """Store a small value with the session (cooldowns, counters, calibration)."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             session_rows.write_note(connection, session_id, key, value)
 
     def read_note(self, session_id: SessionId, key: str) -> JSON:
-        """Return what `note` kept, or None."""
+        """Return the value that `note` stored, or None."""
         with self.database.reading() as connection:
             return session_rows.read_note(connection, session_id, key) if self._has(connection, session_id) else None
 
@@ -316,7 +316,7 @@ class SqliteSessionStore:
             return session_rows.take_lease(connection, name, holder=holder, now=self.file.now(), seconds=seconds)
 
     def release(self, name: str, *, holder: str) -> None:
-        """Give a lease back."""
+        """Release a lease."""
         with self.file.writing() as connection:
             session_rows.release_lease(connection, name, holder=holder)
 

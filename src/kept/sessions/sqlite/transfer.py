@@ -138,7 +138,7 @@ class Importing:
             return self._stored[session.id]
         stored: Stored | None = Stored()
         if connection.execute(session_rows.SQL.exists, (session.id,)).fetchone() is not None:
-            stored = _stored(connection, session.id)
+            stored = _read_stored(connection, session.id)
         elif self._session_was_forgotten(connection, session.id):
             stored = None
         else:
@@ -221,7 +221,7 @@ class Importing:
                 message_rows.carry(connection, line.session.id, carried, own_from=own_from)
 
 
-def _stored(connection: Connection, session_id: SessionId) -> Stored:
+def _read_stored(connection: Connection, session_id: SessionId) -> Stored:
     stored = Stored()
     for external, role, content, parts, calls, moment in connection.execute(SQL.known, (session_id,)):
         stored.remember(external, fingerprint(role, content, parts, calls), moment)

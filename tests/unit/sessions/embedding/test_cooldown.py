@@ -47,7 +47,7 @@ def test_a_failing_model_is_left_alone_and_told_of_once():
     assert asked.vector("again") is None
 
     assert model.calls == 2
-    assert [event.message for event in told] == ["search goes by the words alone: the endpoint is away"]
+    assert [event.message for event in told] == ["search uses words only: the endpoint is away"]
 
 
 def test_a_slow_model_is_not_waited_for():

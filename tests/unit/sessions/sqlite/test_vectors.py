@@ -154,7 +154,7 @@ def test_another_model_makes_all_vectors_anew(store, hound, equip, told):
     assert store.search(SearchRequest("puppy")).messages == ()
     assert store.search(SearchRequest("puppy")).messages == ()
     assert [event.message for event in told if isinstance(event, Warned)] == [
-        "search goes by the words alone: the vectors of the messages are another model's"
+        "search uses words only: the vectors of the messages are another model's"
     ]
     assert store.meaning.embed_all() == 2
     assert store.search(SearchRequest("puppy")).messages[0].message_id == hound
@@ -229,7 +229,7 @@ def test_search_never_fails_because_of_its_vectors(store, hound, equip, told):
         assert store.search(SearchRequest("hound")).messages[0].message_id == hound
 
     assert [event.message for event in told if isinstance(event, Warned)] == [
-        "search goes by the words alone: the key is wrong"
+        "search uses words only: the key is wrong"
     ]
 
 
