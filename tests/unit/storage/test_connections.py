@@ -3,7 +3,7 @@
 import apsw
 import pytest
 
-from kept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES, Migration
+from kept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES, Checkpointer, Migration
 from kept.storage.sqlite import PAGE_BYTES, Database
 
 MARK = 0x6B657074
@@ -52,3 +52,17 @@ def test_a_reader_that_stays_does_not_stop_the_writer(database):
 
     assert grown > RESTART_PAGES * PAGE_BYTES
     assert log_bytes(database) < 3 * CHECKPOINT_PAGES * PAGE_BYTES
+
+
+class FullDisk:
+    """A connection whose write-ahead log cannot be copied into the database."""
+
+    def wal_checkpoint(self, _name: str, _mode: int) -> None:
+        raise apsw.FullError("database or disk is full")
+
+
+def test_a_full_disk_during_a_checkpoint_does_not_fail_the_commit() -> None:
+    """SQLite reports an error of the hook as that of the statement, although its transaction is committed."""
+    answer = Checkpointer()(FullDisk(), "main", CHECKPOINT_PAGES)
+
+    assert answer == apsw.SQLITE_OK
