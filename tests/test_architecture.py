@@ -1,6 +1,7 @@
 """The shape of the tree: rules that hold for every module."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,29 @@ def _catches_everything(handler: ast.ExceptHandler) -> bool:
 
 def _reraises(handler: ast.ExceptHandler) -> bool:
     return isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None
+
+
+PRINTS = {"print", "typer.echo", "typer.secho", "typer.prompt", "typer.confirm", "traceback.print_exc"}
+"""Functions that write to the terminal without removing control characters."""
+
+
+def test_the_command_line_prints_through_one_module(trees: dict[Path, ast.Module]) -> None:
+    """In `cli`, only `terminal.py` writes to the terminal; the Markdown of an answer is cleaned in `chat/screen.py`."""
+    strays = [
+        f"{_ids(path)}:{node.lineno} {ast.unparse(node.func)}"
+        for path, tree in trees.items()
+        if path.is_relative_to(SRC / "cli") and path != SRC / "cli" / "terminal.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _prints(ast.unparse(node.func), _ids(path))
+    ]
+
+    assert strays == []
+
+
+def _prints(called: str, module: str) -> bool:
+    if called.endswith("console.print"):
+        return module != "cli/chat/screen.py"
+    return called in PRINTS or re.search(r"\b(stdout|stderr)(\.buffer)?\.write", called) is not None
 
 
 def test_drivers_stay_at_the_edge(trees: dict[Path, ast.Module]) -> None:

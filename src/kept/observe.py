@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
+from kept.core.text import printable
+
 MAX_BYTES = 2_000_000
 BACKUPS = 3
 
@@ -62,6 +64,14 @@ class RotatingFile(logging.Handler):
         super().close()
 
 
+class _PrintableLines(logging.Formatter):
+    """Formats records without control characters: messages quote file names and answers, and people read logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        return printable(super().format(record))
+
+
 class AppLog:
     """The log of one app: its file, and stderr with `debug`."""
 
@@ -72,7 +82,7 @@ class AppLog:
             self._handlers.append(logging.StreamHandler())
         for handler in self._handlers:
             handler.setLevel(self._level)
-            handler.setFormatter(logging.Formatter(_FORMAT))
+            handler.setFormatter(_PrintableLines(_FORMAT))
             handler.addFilter(self._accepts)
 
     def _accepts(self, _record: logging.LogRecord) -> bool:

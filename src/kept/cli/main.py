@@ -5,6 +5,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -14,6 +16,7 @@ from typer.core import TyperGroup
 
 from kept.cli import terminal
 from kept.core.errors import KeptError, StorageError, UsageError
+from kept.core.text import printable
 
 log = logging.getLogger(__name__)
 
@@ -170,12 +173,36 @@ def _shorten(program: typer.Typer) -> None:
 
 
 class _OrderedGroup(TyperGroup):
-    """Lists the commands in the order of `COMMANDS`, the most used first."""
+    """Lists the commands in the order of `COMMANDS`, the most used first, and prints no control characters."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the global options."""
+        with _printable_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _printable_errors():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: object) -> list[str]:
         """Return the names of the commands that are loaded."""
         del ctx
         return [name for name in COMMANDS if name in self.commands]
+
+
+_PARSER_ERROR: type[Any] = typer.BadParameter.__bases__[0]
+"""The parent of all usage errors of the parser; typer exports only some of its children."""
+
+
+@contextmanager
+def _printable_errors() -> Iterator[None]:
+    """Remove control characters from usage errors, which quote the arguments and are printed by the parser."""
+    try:
+        yield
+    except _PARSER_ERROR as error:
+        error.message = printable(error.message)
+        raise
 
 
 def _create_program() -> typer.Typer:
@@ -251,7 +278,7 @@ def _report(error: KeptError) -> None:
     if terminal.invocation.debug:
         import traceback
 
-        traceback.print_exc()
+        terminal.note(traceback.format_exc())
     terminal.note(f"kept: {error.message}")
     if error.remedy:
         terminal.note(f"  next: {terminal.add_user_option(error.remedy)}")

@@ -18,7 +18,7 @@ from kept.config.home import Home, find_home
 from kept.core.clock import parse_moment
 from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
-from kept.core.text import JSON, dumps
+from kept.core.text import JSON, printable, printable_json
 from kept.storage.files import explain_errors
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -97,14 +97,35 @@ def read_input() -> str:
         ) from None
 
 
-def say(text: str = "") -> None:
-    """Print one line to stdout: the result of the command."""
-    _write(sys.stdout, text)
+@dataclass(frozen=True, slots=True)
+class Bold:
+    """A part of a line that is printed in bold where the terminal supports it."""
+
+    text: str
+
+
+def say(*parts: str | Bold) -> None:
+    """Print one line to stdout: the result of the command, without control characters.
+
+    Everything that commands print goes through `say`, `note` and the other functions of this module, so that stored
+    text, file names and answers cannot control the terminal, also where a pager or another program passes them on.
+    """
+    _write(sys.stdout, "".join(map(_render, parts)))
 
 
 def note(text: str) -> None:
-    """Print one line to stderr: warnings, hints, progress."""
-    _write(sys.stderr, text)
+    """Print one line to stderr: warnings, hints, progress; without control characters."""
+    _write(sys.stderr, printable(text))
+
+
+def say_exactly(text: str) -> None:
+    """Print data that is meant to be stored: unchanged into a file or a pipe, like `say` in a terminal."""
+    _write(sys.stdout, printable(text) if sys.stdout.isatty() else text)
+
+
+def put(text: str, *, exactly: bool) -> None:
+    """Print a piece of an answer without a line break; `exactly` is for files and pipes."""
+    _write(sys.stdout, text if exactly else printable(text), end="")
 
 
 def wrap(text: str) -> str:
@@ -122,9 +143,10 @@ def is_styled() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
 
 
-def put(text: str) -> None:
-    """Print to stdout without a line break."""
-    _write(sys.stdout, text, end="")
+def _render(part: str | Bold) -> str:
+    if isinstance(part, str):
+        return printable(part)
+    return f"\x1b[1m{printable(part.text)}\x1b[0m" if is_styled() else printable(part.text)
 
 
 def _write(stream: object, text: str, *, end: str = "\n") -> None:
@@ -135,7 +157,12 @@ def _write(stream: object, text: str, *, end: str = "\n") -> None:
 
 def print_json(value: JSON) -> None:
     """Print `value` as JSON: indented in a terminal, on one line when piped."""
-    say(dumps(value, indent=2 if sys.stdout.isatty() else None))
+    _write(sys.stdout, printable_json(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_json_line(value: JSON) -> None:
+    """Print `value` as one line of JSONL."""
+    _write(sys.stdout, printable_json(value))
 
 
 def write_lines(out: Path, lines: Iterable[str]) -> int:
@@ -151,9 +178,9 @@ def write_lines(out: Path, lines: Iterable[str]) -> int:
 
 def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     """Print what is wrong and what to do next to stderr, and exit."""
-    note(printable(f"kept: {message}"))
+    note(f"kept: {message}")
     if remedy:
-        note(printable(f"  next: {add_user_option(remedy)}"))
+        note(f"  next: {add_user_option(remedy)}")
     raise typer.Exit(code)
 
 
@@ -182,7 +209,18 @@ def confirm(question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         fail(f"there is no terminal to ask: {question}", "give --yes to agree", code=2)
-    return typer.confirm(question, default=False, err=True)
+    return typer.confirm(printable(question), default=False, err=True)
+
+
+def ask(question: str, *, default: str | None = None, hidden: bool = False) -> str:
+    """Ask the person at the terminal for a line of text; `hidden` does not show what is typed."""
+    shown = on_one_line(f"{question} [{default}]" if default else question)
+    return str(typer.prompt(shown, default=default, hide_input=hidden, show_default=False, err=True))
+
+
+def ask_number(question: str) -> int:
+    """Ask the person at the terminal for a number, again until one is given."""
+    return int(typer.prompt(on_one_line(question), type=int, err=True))
 
 
 class TerminalSink:
@@ -195,7 +233,7 @@ class TerminalSink:
         """Print warnings and progress; ignore other events."""
         match event:
             case Warned(message, remedy):
-                note(printable(f"kept: {message}{f' ({remedy})' if remedy else ''}"))
+                note(f"kept: {message}{f' ({remedy})' if remedy else ''}")
             case Progressed(task, done, total):
                 self._show_progress(task, done, total)
             case _:
@@ -207,7 +245,7 @@ class TerminalSink:
         share = f" {done * 100 // total:3d} %" if total else ""
         end = "\n" if total is not None and done >= total else ""
         print(
-            f"\r{task}: {done:,}{f' of {total:,}' if total else ''}{share}   ",
+            f"\r{on_one_line(task)}: {done:,}{f' of {total:,}' if total else ''}{share}   ",
             end=end,
             file=sys.stderr,
             flush=True,
@@ -225,13 +263,7 @@ def moment(text: str, *, now: float) -> float:
     return found
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LEAST_CELLS = 20
-
-
-def printable(text: str) -> str:
-    """Return `text` with control characters replaced, so that it cannot control the terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def on_one_line(text: str) -> str:

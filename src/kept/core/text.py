@@ -1,4 +1,4 @@
-"""Text: JSON, resources, quotations, words and stop words; shared by every part."""
+"""Text: JSON, control characters, resources, quotations, words and stop words; shared by every part."""
 
 import json
 import re
@@ -24,6 +24,32 @@ _PAGE_SOURCE = re.compile(r"^  — (?:MEMORY|USER)\.md\b", re.MULTILINE)
 def dumps(value: JSON, *, indent: int | None = None) -> str:
     """Return `value` as JSON without ASCII escapes, keys in the given order."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal may obey: the C0 and C1 controls except tab and line break, and those that reorder text."""
+_DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f]")
+"""Ordinary in Arabic and Hebrew, and without a sign of their own: left out, where a replacement would disfigure."""
+_LINE_SEPARATORS = re.compile("[\u2028\u2029]")
+"""Replaced by a space: a line break here would escape the indent of the lines around it."""
+_NOT_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return `text` with control characters replaced, so that it can neither control nor deceive a terminal.
+
+    Every character is judged alone, so that a sequence in two pieces is as harmless as in one.
+    """
+    if text.isprintable():  # most texts are one line of ordinary characters
+        return text
+    text = _LINE_SEPARATORS.sub(" ", _DIRECTION_MARKS.sub("", text.replace("\r\n", "\n")))
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def printable_json(value: JSON, *, indent: int | None = None) -> str:
+    """Return `value` as JSON in which every control character is escaped; it parses to the same value."""
+    # JSON itself escapes only the C0 controls; all of these can occur in strings only
+    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", dumps(value, indent=indent))
 
 
 def is_encodable(text: str) -> bool:

@@ -36,6 +36,8 @@ _ARTEFACTS = frozenset("\u200b\u2060\ufeff")
 """Copying from a web page leaves these between lines; inside or beside a word they are an attack."""
 _SOFT_HYPHEN = "\u00ad"
 """Ordinary in text copied from the web; folding removes it, so it hides nothing."""
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+"""Without tab, line ends and form feed."""
 _ASCII = bytes(range(0x80))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _VIRAMA = 9
@@ -162,6 +164,11 @@ def _suspects() -> frozenset[str]:
 def _invisible_points() -> Iterator[int]:
     for low, dash, high in re.findall(r"(.)(?:(-)(.))?", _ALWAYS_INVISIBLE + _JOINERS, re.DOTALL):
         yield from range(ord(low), ord(high) + 1) if dash else (ord(low),)
+
+
+def controls(text: str) -> tuple[str, ...]:
+    """Return each control character that no text file needs; a terminal obeys some of them."""
+    return tuple(f"U+{ord(char):04X}" for char in sorted(set(_CONTROL.findall(text))))
 
 
 def invisible(text: str, among: frozenset[str] | None = None) -> tuple[tuple[str, bool], ...]:

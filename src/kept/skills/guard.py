@@ -13,7 +13,8 @@ from kept.core.text import resource_text
 from kept.security import encoded, secrets, unicode
 from kept.security.scan import Finding as Threat
 from kept.security.scan import Scope, Severity, scan
-from kept.skills.paths import files_of, is_text, read_regular
+from kept.skills.frontmatter import Field, Frontmatter, read_frontmatter
+from kept.skills.paths import MAIN, files_of, is_text, read_regular
 
 
 class Level(StrEnum):
@@ -360,6 +361,23 @@ def _find_invisible(path: str, text: str) -> Iterator[Finding]:
     for point, in_word in unicode.invisible(text):
         level = Level.CRITICAL if in_word else Level.HIGH
         yield Finding("invisible_unicode", "invisible_unicode", level, path, 0, f"the invisible character {point}")
+    for point in unicode.controls("\n".join((text, *_fields(path, text)))):
+        yield Finding("control_character", "obfuscation", Level.HIGH, path, 0, f"the control character {point}")
+
+
+def _fields(path: str, text: str) -> Iterator[str]:
+    """Yield the decoded fields of a SKILL.md: YAML can write a control character as an escape."""
+    head = read_frontmatter(text) if PurePosixPath(path).name == MAIN else None
+    if isinstance(head, Frontmatter):
+        yield from _strings(dict(head.fields))
+
+
+def _strings(value: Field) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    else:
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 _ABILITIES = (

@@ -18,6 +18,7 @@ from kept.cli.terminal import (
     print_json,
     read_input,
     say,
+    say_exactly,
     wrap,
 )
 from kept.core.errors import KeptError, Unreadable
@@ -221,7 +222,7 @@ def run(
             if as_json:
                 print_json(_as_json(answer))
             else:
-                say(answer.text)
+                say_exactly(answer.text)
             talk.begin_review()
         if answer.interrupted:
             raise typer.Exit(130)

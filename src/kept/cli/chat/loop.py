@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kept.cli.terminal import note, printable
+from kept.cli.terminal import note
 from kept.core.events import Warned
 from kept.core.text import JSON, dumps
 
@@ -216,8 +216,8 @@ def _way_to_allow(tool: "Tool", mode: "Approvals") -> str:
 def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
     """Return what a person must see of a call to decide about it; a shell command is never shortened."""
     if tool.schema.toolset != "mcp":
-        return printable(str(arguments.get("command") or arguments.get("path") or ""))
-    text = printable(dumps(arguments))
+        return str(arguments.get("command") or arguments.get("path") or "")
+    text = dumps(arguments)
     left_out = f" … {len(text) - MOST_SHOWN:,} characters more" if len(text) > MOST_SHOWN else ""
     return f"{text[:MOST_SHOWN]}{left_out}"
 

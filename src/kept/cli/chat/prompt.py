@@ -13,7 +13,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from kept.cli.chat.slash import COMMANDS, Slash
-from kept.cli.terminal import note, printable, say
+from kept.cli.terminal import note, say
 
 if TYPE_CHECKING:
     pass
@@ -83,7 +83,7 @@ def _bindings(slash: Slash) -> KeyBindings:
     @bindings.add("c-o")
     def _(_event: KeyPressEvent) -> None:
 
-        run_in_terminal(lambda: say(printable(slash.screen.tool_answers()) or "no tool has answered in the last turn"))
+        run_in_terminal(lambda: say(slash.screen.tool_answers() or "no tool has answered in the last turn"))
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

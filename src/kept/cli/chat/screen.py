@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kept.cli.terminal import add_user_option, indent_lines, note, printable, put, say
+from kept.cli.terminal import add_user_option, indent_lines, note, put, say
 from kept.core.events import (
     Compacted,
     Event,
@@ -20,6 +20,7 @@ from kept.core.events import (
     Warned,
 )
 from kept.core.messages import Usage
+from kept.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -56,7 +57,7 @@ class StreamingMarkdown:
 
     def feed(self, text: str) -> None:
         """Show more of the answer."""
-        self._block += printable(text.replace("\r", ""))
+        self._block += text.replace("\r", "")
         while (end := self._block.find("\n", self._read)) >= 0:
             line, self._read = self._block[self._read : end], end + 1
             if self._is_end(line):
@@ -143,8 +144,10 @@ class _Tail:
 def _lines(text: str, console: "Console", options: "ConsoleOptions") -> "list[list[Segment]]":
     from rich.markdown import Markdown
 
+    # show the address of a link, because a hidden one could lead anywhere
+    document = Markdown(printable(text.strip("\n")), hyperlinks=False)
     # remove the blank lines around lists and headings, which would be doubled between two blocks
-    lines = console.render_lines(Markdown(text.strip("\n")), options.update(height=None), pad=False)
+    lines = console.render_lines(document, options.update(height=None), pad=False)
     while lines and _is_blank(lines[0]):
         del lines[0]
     while lines and _is_blank(lines[-1]):
@@ -160,7 +163,8 @@ def _join(lines: "list[list[Segment]]") -> "Iterable[Segment]":
     from rich.segment import Segment
 
     for line in lines:
-        yield from line
+        # after parsing: Markdown itself decodes entities and escapes, `&#x202e;` for example
+        yield from (Segment(printable(part.text), part.style, part.control) for part in line)
         yield Segment.line()
 
 
@@ -247,7 +251,7 @@ class Screen:
         if self.is_terminal and not self.is_verbatim:
             self._markdown.feed(text)
             return
-        put(indent_lines(printable(text), "") if self.is_terminal else text)
+        put(indent_lines(text, "") if self.is_terminal else text, exactly=not self.is_terminal)
         self._column = 0 if text.endswith("\n") else 1
 
     def end(self) -> None:
@@ -264,7 +268,7 @@ class Screen:
 
     def _line(self, text: str) -> None:
         self.end()
-        note(printable(text))
+        note(text)
 
 
 def _describe(event: Event) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kept.cli.chat.loop import Talk
 from kept.cli.chat.screen import Screen
 from kept.cli.commands.memory import show_page
-from kept.cli.terminal import indent_lines, note, printable, say
+from kept.cli.terminal import indent_lines, note, say
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.messages import Usage
@@ -79,13 +79,13 @@ class Slash:
         if text is None:
             return False
         if isinstance(text, Refused):
-            say(printable(f"{text.error} {text.remedy}"))
+            say(f"{text.error} {text.remedy}")
         elif runs:
             from kept.cli.chat.command import exchange
 
             exchange(self, text)
         else:
-            say(printable(text))
+            say(text)
         return True
 
     def do_help(self, _rest: str) -> None:
@@ -113,11 +113,11 @@ class Slash:
             self.talk.portal.call(self.talk.agent.resume, sessions.resolve_sessions(self.caller, [rest])[0])
             agent = self.talk.agent
             count = len(agent.conversation.record.rows)
-            say(printable(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."))
+            say(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages.")
             return
         for session in sessions.list_sessions(self.caller, limit=10).sessions:
             when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
-            say(printable(f"{session.id}  {when}  {session.title or 'untitled'}"))
+            say(f"{session.id}  {when}  {session.title or 'untitled'}")
 
     def do_branch(self, _rest: str) -> None:
         """Continue in a branch."""
@@ -166,7 +166,7 @@ class Slash:
             case "pending":
                 waiting = pages.list_pending(self.caller)
                 for item in waiting:
-                    say(f"{item.id}  {item.target.value}: {printable(item.summary)}")
+                    say(f"{item.id}  {item.target.value}: {item.summary}")
                 if not waiting:
                     say("Nothing is pending.")
             case "approve" | "reject":
@@ -195,7 +195,7 @@ class Slash:
             if isinstance(rejected, Refused):
                 say(rejected.error)
             else:
-                say(f"Rejected: {printable(rejected.pending.summary)}")
+                say(f"Rejected: {rejected.pending.summary}")
             return
         outcome = pages.approve(self.caller, pending_id)
         say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)
@@ -210,7 +210,7 @@ class Slash:
 
         found = list_skills(self.caller, rest, usable=True).skills
         for one in found[:_MOST_SKILLS]:
-            say(f"/{printable(one.skill.name)}\n{indent_lines(printable(one.skill.description))}")
+            say(f"/{one.skill.name}\n{indent_lines(one.skill.description)}")
         if not found:
             say("No skill matches." if rest else "There are no skills yet.")
 
@@ -254,7 +254,7 @@ class Slash:
         """Show the status."""
         agent = self.talk.agent
         count = len(agent.conversation.record.rows)
-        say(f"session {printable(agent.session.id)}, {count} messages, model {self._model_name()}")
+        say(f"session {agent.session.id}, {count} messages, model {self._model_name()}")
         say(self.status_line())
         if agent.conversation.record.trouble:
             note(f"not stored: {agent.conversation.record.trouble}")

@@ -6,7 +6,7 @@ import typer
 
 from kept import operations
 from kept.cli.commands.skills import NameArgument, show_change
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, note, open_caller, print_json, printable, refuse, say
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, note, open_caller, print_json, refuse, say
 from kept.core.errors import Refused
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def status(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found.as_json())
         return
-    say(f"last run: {printable(found.state.last_run_at or 'never')}{' (paused)' if found.state.paused else ''}")
+    say(f"last run: {found.state.last_run_at or 'never'}{' (paused)' if found.state.paused else ''}")
     _say_list("would move", [f"{one.name} → {one.becomes}" for one in found.moves], "nothing")
     _say_list("left alone", [f"{name} ({why})" for name, why in sorted(found.protected.items())])
     _say_list("archived", found.archived)
@@ -39,7 +39,7 @@ def status(as_json: JsonFlag = False) -> None:
 
 
 def _say_list(title: str, items: "Sequence[str]", otherwise: str = "none") -> None:
-    say(printable(f"{title}: {', '.join(items) or otherwise}"))
+    say(f"{title}: {', '.join(items) or otherwise}")
 
 
 @app.command()
@@ -64,7 +64,7 @@ def run(
         if as_json and not merge:
             print_json(report.as_json())
         elif not as_json:
-            say(printable(report.as_text()))
+            say(report.as_text())
         if merge:
             _propose(caller, ask=not (dry_run or as_json), yes=yes, as_json=as_json)
 
@@ -76,7 +76,7 @@ def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json(made.as_json())
         return
-    say(printable(made.as_text()))
+    say(made.as_text())
     if made.merges and ask:
         _carry_out(caller, made, yes=yes, as_json=False)
     elif made.merges:
@@ -84,7 +84,7 @@ def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
 
 
 def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> None:
-    if not confirm(f"apply plan {printable(plan.id)} ({len(plan.merges)} merges)?", yes=yes):
+    if not confirm(f"apply plan {plan.id} ({len(plan.merges)} merges)?", yes=yes):
         raise typer.Exit(1)
     done = operations.curator.carry_out_plan(caller, plan)
     if isinstance(done, Refused):
@@ -93,7 +93,7 @@ def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> N
         print_json(done.as_json())
         return
     for one in done.changes:
-        say(printable(one.message))
+        say(one.message)
 
 
 @app.command()
@@ -129,7 +129,7 @@ def _pin(name: str, *, pinned: bool) -> None:
         refused = operations.curator.pin_skill(caller, name, pinned=pinned)
     if refused is not None:
         refuse(refused, as_json=False)
-    say(printable(f"{name} is {'pinned' if pinned else 'no longer pinned'}"))
+    say(f"{name} is {'pinned' if pinned else 'no longer pinned'}")
 
 
 @app.command()
@@ -169,7 +169,7 @@ def rollback(
     if as_json:
         print_json(done.as_json())
     else:
-        say(printable(f"{done.backup}: {', '.join(done.restored) or 'nothing differed'}"))
+        say(f"{done.backup}: {', '.join(done.restored) or 'nothing differed'}")
 
 
 @app.command()
@@ -182,4 +182,4 @@ def report(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        say(printable(found.as_text()))
+        say(found.as_text())

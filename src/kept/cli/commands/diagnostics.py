@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kept import __version__, operations
-from kept.cli.terminal import MOST_DAYS, JsonFlag, note, open_caller, print_json, printable, read_input, say
+from kept.cli.terminal import MOST_DAYS, JsonFlag, note, open_caller, print_json, print_json_line, read_input, say
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
-from kept.core.text import JSON, dumps
+from kept.core.text import JSON
 from kept.core.tools import ToolSchema
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def doctor(
             checks.append(check)
             if not as_json:
                 remedy = f"\n    next: {check.remedy}" if check.remedy else ""
-                say(printable(f"{_MARKS[check.health]} {check.name}: {check.said}{remedy}"))
+                say(f"{_MARKS[check.health]} {check.name}: {check.said}{remedy}")
     failed = [check for check in checks if check.health == "error"]
     if as_json:
         print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
@@ -90,10 +90,10 @@ def _scan_batch(path: Path, *, as_json: bool) -> None:
         if text is None:
             unreadable += 1
             error = f'line {number} is not a JSON object with a "text" string'
-            say(dumps({"error": error}) if as_json else f"error: {error}")
+            print_json_line({"error": error}) if as_json else say(f"error: {error}")
         else:
             verdict = scan_text(text)
-            say(dumps(_answer(verdict)) if as_json else _line(verdict))
+            print_json_line(_answer(verdict)) if as_json else say(_line(verdict))
     if unreadable:
         note(f"kept: {unreadable} of the lines could not be read; the others were checked")
         raise typer.Exit(_UNREADABLE_LINE)

@@ -19,10 +19,10 @@ from kept.cli.terminal import (
     note,
     open_caller,
     print_json,
-    printable,
     read_input,
     refuse,
     say,
+    say_exactly,
 )
 from kept.config.settings import nearest
 from kept.core.clock import from_epoch
@@ -90,7 +90,7 @@ def show_page(view: "PageView", masked: Sequence[str], *, raw: bool = False) -> 
         return
     say(f"{view.target.value} [{view.page.usage}]{'' if view.is_enabled else '  (disabled)'}")
     for entry, text in zip(view.page.entries, view.page.entries if raw else masked, strict=True):
-        say(f"  § {printable(text)}".replace("\n", "\n    "))
+        say(f"  § {text}".replace("\n", "\n    "))
         if view.metadata is not None:
             say(f"      {_describe(view.metadata.get(entry))}")
 
@@ -191,7 +191,7 @@ def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
         return
     blocks = [block for block in found.blocks.values() if block is not None]
     if blocks:
-        say("\n\n".join(blocks))
+        say_exactly("\n\n".join(blocks))
 
 
 def ask_if_held(
@@ -211,7 +211,7 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, undo_hint: str 
     if isinstance(outcome, Refused):
         matches = outcome.detail.get("matches")
         for match in matches if isinstance(matches, list) else []:
-            note(f"  · {printable(str(match))}")
+            note(f"  · {match!s}")
         refuse(outcome, as_json=as_json)
     if as_json:
         print_json(outcome.as_json())
@@ -234,7 +234,7 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
         return
     for item in waiting:
         day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
-        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {printable(item.summary)}  ({item.why})")
+        say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
     say(f"{len(waiting)} waiting." + (add_user_option(" `kept memory approve ID` or `reject ID`.") if waiting else ""))
 
 
@@ -255,7 +255,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
         elif as_json:
             print_json(item.as_json())
         else:
-            say(f"Rejected {item.pending.id}: {printable(item.pending.summary)}")
+            say(f"Rejected {item.pending.id}: {item.pending.summary}")
 
     with open_caller() as caller:
         _decide(caller, pending_id, target, pages.reject, show)

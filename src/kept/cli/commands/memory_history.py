@@ -19,7 +19,6 @@ from kept.cli.terminal import (
     note,
     open_caller,
     print_json,
-    printable,
     read_input,
     refuse,
     say,
@@ -68,7 +67,7 @@ def log(
 
 def _line(row: EditRecord, *, text: str) -> str:
     when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
-    shown = printable(preview(text))
+    shown = preview(text)
     return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {shown}  [{row.origin}]"
 
 
@@ -83,7 +82,7 @@ def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag
     say(f"edit {row.id} on {row.target.value}, {from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}, by {row.origin}")
     for sign, text in (("-", row.step.before), ("+", row.step.after)):
         for line in (text or "").splitlines():
-            say(f"{sign} {printable(line)}")
+            say(f"{sign} {line}")
 
 
 @app.command()
@@ -121,7 +120,7 @@ def at(
     for page, entries in past.pages.items():
         say(page.value)
         for entry in entries:
-            say(f"  § {printable(entry)}".replace("\n", "\n    "))
+            say(f"  § {entry}".replace("\n", "\n    "))
 
 
 @app.command()
@@ -194,7 +193,7 @@ def _diff(page: Target, proposal: "Proposal") -> str:
         lineterm="",
     )
     same = (f"{page.value}: not UTF-8; read in another encoding:", *proposal.entries)
-    return printable("\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)]))
+    return "\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)])
 
 
 @app.command()

@@ -13,13 +13,14 @@ from kept.cli.terminal import (
     MOST_DAYS,
     JsonFlag,
     YesFlag,
+    ask,
+    ask_number,
     confirm,
     fail,
     join_groups,
     note,
     open_caller,
     print_json,
-    printable,
     refuse,
     say,
 )
@@ -100,8 +101,8 @@ def _pick(found: "Mapping[str, Found]", caller: Caller) -> str:
         is_built_in = name == operations.providers.BUILT_IN
         about = "Built-in only" if is_built_in else manifest_of(found[name]).description or found[name].kind
         mark = "*" if name == caller.app.settings.memory.provider else " "
-        note(printable(f"{mark} {number}. {name:14} {about}"))
-    choice: int = typer.prompt("Which one", type=int, err=True)
+        note(f"{mark} {number}. {name:14} {about}")
+    choice = ask_number("Which one")
     if not 1 <= choice <= len(names):
         fail(f"there is no number {choice}", f"choose from 1 to {len(names)}", code=2)
     return names[choice - 1]
@@ -141,13 +142,7 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
             note(f"  {field.env_var} is set; press Enter to keep it")
         choices = f" [{' | '.join(str(choice) for choice in field.choices)}]" if field.choices else ""
         default = "" if field.default is None else str(field.default)
-        answers[field.key] = typer.prompt(
-            f"{field.description}{choices}",
-            default=default,
-            hide_input=field.secret,
-            show_default=bool(default),
-            err=True,
-        )
+        answers[field.key] = ask(f"{field.description}{choices}", default=default, hidden=field.secret)
     return answers
 
 
@@ -156,7 +151,7 @@ def _offer_packages(found: "Found", *, yes: bool) -> None:
 
     manifest = manifest_of(found)
     for hint in manifest.hints:
-        note(f"  {printable(hint)}")
+        note(f"  {hint}")
     wanted = missing(manifest.requirements)
     if wanted and confirm(f"Install {', '.join(wanted)}?", yes=yes) and not install(wanted):
         fail(f"{', '.join(wanted)} could not be installed", "install them by hand, then run setup again", code=69)
@@ -177,25 +172,21 @@ def status(as_json: JsonFlag = False) -> None:
     for one in found.status.chosen:
         _show_chosen(one)
     for other in found.status.installed:
-        say(printable(f"  installed: {other.name:14} {other.kind}"))
+        say(f"  installed: {other.name:14} {other.kind}")
 
 
 def _show_chosen(one: "ChosenStatus") -> None:
-    say(printable(f"provider: {one.name} ({one.kind or 'not installed'}), health: {one.condition}"))
+    say(f"provider: {one.name} ({one.kind or 'not installed'}), health: {one.condition}")
     if one.problem:
-        say(printable(f"  not in use: {one.problem}"))
+        say(f"  not in use: {one.problem}")
     for variable in one.missing_variables:
         say(f"  missing variable: {variable}  (set it in .env or the environment)")
     for key, value in one.configuration.items():
-        say(printable(f"  {key} = {value!r}"))
+        say(f"  {key} = {value!r}")
     for key, value in one.facts.items():
-        say(printable(f"  {key}: {value}"))
+        say(f"  {key}: {value}")
     if one.health.last_error:
-        say(
-            printable(
-                f"  last error: {one.health.last_error}  ({operations.providers.iso_or_none(one.health.last_error_at)})"
-            )
-        )
+        say(f"  last error: {one.health.last_error}  ({operations.providers.iso_or_none(one.health.last_error_at)})")
     _show_queue(one)
 
 
@@ -209,7 +200,7 @@ def _show_queue(one: "ChosenStatus") -> None:
             f"  BLOCKED since {operations.providers.iso_or_none(item.created)} by write {item.id} ({item.hook}){behind}"
         )
         tried = f"{item.attempts} attempts, the next at {operations.providers.iso_or_none(item.not_before)}"
-        say(printable(f"    {tried}; last error: {item.last_error}"))
+        say(f"    {tried}; last error: {item.last_error}")
         retry, drop = operations.providers.retry_command(item), operations.providers.drop_command(item)
         say(f"    try now: {retry}    discard it: {drop}")
 
@@ -253,7 +244,7 @@ def _show(found: "operations.providers.OutboxView", *, as_json: bool) -> None:
         tried = f", {item.attempts} attempts: {item.last_error}" if item.attempts else ""
         where = f" of {item.session_id}" if item.session_id else ""
         mark = "  (refused for good)" if item.is_refused else ""
-        say(printable(f"  {item.id}  {item.provider}  {item.hook}{where}{tried}{mark}"))
+        say(f"  {item.id}  {item.provider}  {item.hook}{where}{tried}{mark}")
     if not found.items:
         say("the outbox is empty")
     elif any(item.attempts for item in found.items):
@@ -310,7 +301,7 @@ def do(
     if as_json:
         print_json(answer.value)
     else:
-        say(printable(answer.text))
+        say(answer.text)
 
 
 def _list_commands(*, as_json: bool) -> None:
@@ -327,6 +318,6 @@ def _list_commands(*, as_json: bool) -> None:
         )
         return
     for each in found:
-        say(printable(f"{each.full_name:<28} {each.command.summary}"))
+        say(f"{each.full_name:<28} {each.command.summary}")
     if not found:
         say("the provider in use has no commands")

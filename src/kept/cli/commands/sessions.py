@@ -11,19 +11,19 @@ import typer
 from kept import operations
 from kept.cli.terminal import (
     MOST,
+    Bold,
     JsonFlag,
     YesFlag,
     confirm,
     count_noun,
     fail,
     indent_lines,
-    is_styled,
     join_groups,
     moment,
     note,
     open_caller,
     print_json,
-    printable,
+    print_json_line,
     say,
     write_lines,
 )
@@ -110,7 +110,7 @@ def _show_calls(name: str, *, as_json: bool) -> None:
         print_json(found.as_json())
         return
     for call in found.calls:
-        what = printable(f"{call.provider} {call.call}")
+        what = f"{call.provider} {call.call}"
         took = f"{call.seconds * 1000:.0f} ms"
         size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
         say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
@@ -130,7 +130,7 @@ def scroll(
     if as_json:
         print_json(found.as_json())
         return
-    say(f"session {printable(found.session_id)}")
+    say(f"session {found.session_id}")
     for one in found.messages:
         say_message(one, mark=">" if one.id == message else " ")
 
@@ -143,7 +143,7 @@ def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.
     if as_json:
         print_json(renamed.as_json())
     else:
-        say(printable(f"{renamed.session_id}  {renamed.title}"))
+        say(f"{renamed.session_id}  {renamed.title}")
 
 
 @app.command()
@@ -249,19 +249,16 @@ def export(
 ) -> None:
     """Write conversations as JSONL: one line for the session, then one per message; `import` reads it."""
     with open_caller(user) as caller:
-        lines = (dumps(line) for line in operations.sessions.export_sessions(caller, names or (), raw=raw))
+        lines = operations.sessions.export_sessions(caller, names or (), raw=raw)
         if out is None:
             for line in lines:
-                say(line)
+                print_json_line(line)
             return
-        count = write_lines(out, lines)
+        count = write_lines(out, map(dumps, lines))
     if as_json:
         print_json({"file": str(out), "lines": count})
     else:
         note(f"{count_noun(count, 'line')} in {out}")
-
-
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def local_time(epoch: float) -> str:
@@ -272,14 +269,19 @@ def local_time(epoch: float) -> str:
         return str(epoch)
 
 
-def highlight(text: str, terms: Sequence[str]) -> str:
-    """Return `text` with the terms in bold, in a terminal."""
-    if not terms or not is_styled():
-        return text
+def highlight(text: str, terms: Sequence[str]) -> list[str | Bold]:
+    """Return `text` in parts, the terms in bold."""
+    if not terms:
+        return [text]
     from kept.sessions.search.occurrences import pattern
 
     wanted = pattern(terms)
-    return text if wanted is None else wanted.sub(lambda match: f"{_BOLD}{match.group()}{_PLAIN}", text)
+    parts: list[str | Bold] = []
+    place = 0
+    for match in wanted.finditer(text) if wanted is not None else ():
+        parts += [text[place : match.start()], Bold(match.group())]
+        place = match.end()
+    return [*parts, text[place:]]
 
 
 def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str = " ") -> None:
@@ -287,16 +289,16 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
     head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
     note = "" if message.state.value == "active" else f" ({message.state.value})"
     say(f"{head}{note}")
-    say(highlight(indent_lines(printable(said(message))), terms))
+    say(*highlight(indent_lines(said(message)), terms))
 
 
 def say_session(session: Session, *, preview: str = "") -> None:
     """Print one session on two lines."""
-    title = printable(session.title or one_line(preview, width=60) or "(no title)")
+    title = session.title or one_line(preview, width=60) or "(no title)"
     flags = " archived" if session.archived else ""
     when_active = local_time(session.last_active or session.started)
     messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-    say(f"{printable(session.id)}  {when_active}  {messages}  {printable(session.source)}{flags}")
+    say(f"{session.id}  {when_active}  {messages}  {session.source}{flags}")
     say(f"    {title}")
 
 
@@ -338,7 +340,7 @@ def search(
         )
         if batch is not None:
             for answer in search_many(caller, _lines(batch), filters):
-                say(dumps(answer.as_line()))
+                print_json_line(answer.as_line())
             return
         found = search_conversations(caller, " ".join(query or ()), filters)
     if as_json:
@@ -369,19 +371,17 @@ def show_hits(hits: "ProfileHits") -> None:
     if not answer.matches:
         note(f"{prefix}nothing matched well enough; the nearest:" if answer.nearest else f"{prefix}{answer.reason}")
         for session in answer.nearest:
-            note(
-                f"  {printable(session.id)}  {local_time(session.started)}  {printable(session.title or '(no title)')}"
-            )
+            note(f"  {session.id}  {local_time(session.started)}  {session.title or '(no title)'}")
         return
     from kept.sessions.search.discovery import describe_unchecked
     from kept.sessions.search.occurrences import Marker
 
     marker = Marker(answer.found.terms)
     for match in answer.matches:
-        text = printable(" ".join(said(match.message).split()))
+        text = " ".join(said(match.message).split())
         passage = marker.around(text, width=PASSAGE_CHARS)
-        title, when = printable(match.session.title or "(no title)"), local_time(match.message.timestamp)
-        say(f"{prefix}{when}  {title}  {printable(match.session.id)} [{match.message.id}]")
-        say(highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
+        title, when = match.session.title or "(no title)", local_time(match.message.timestamp)
+        say(f"{prefix}{when}  {title}  {match.session.id} [{match.message.id}]")
+        say(*highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
     if answer.found.unchecked:
         note(f"{prefix}{describe_unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")

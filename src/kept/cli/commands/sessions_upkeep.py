@@ -17,7 +17,6 @@ from kept.cli.terminal import (
     note,
     open_caller,
     print_json,
-    printable,
     refuse,
     say,
 )
@@ -78,7 +77,7 @@ def _show_plan(plan: "operations.upkeep.PrunePlan") -> None:
     for session in plan.sessions.sessions:
         active = local_time(session.last_active or session.started)
         messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-        say(f"{printable(session.id)}  {active}  {messages}  {printable(session.title or '(no title)')}")
+        say(f"{session.id}  {active}  {messages}  {session.title or '(no title)'}")
 
 
 @app.command()
@@ -108,7 +107,7 @@ def stats(as_json: JsonFlag = False) -> None:
 def _cell(value: JSON) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    return "(no title)" if value is None else printable(str(value))
+    return "(no title)" if value is None else str(value)
 
 
 def _describe(vectors: "operations.upkeep.Vectors") -> str:

@@ -11,6 +11,7 @@ from kept.cli import terminal
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    ask,
     chosen_home,
     confirm,
     fail,
@@ -18,7 +19,6 @@ from kept.cli.terminal import (
     note,
     open_caller,
     print_json,
-    printable,
     read_input,
     refuse,
     say,
@@ -57,7 +57,7 @@ def config_show(
         print_json(found.as_json())
         return
     for name, (value, origin) in found.rows.items():
-        say(printable(f"{name} = {value!r}  ({origin})"))
+        say(f"{name} = {value!r}  ({origin})")
 
 
 @config_app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a minus
@@ -110,7 +110,7 @@ def config_secret(
     from kept.config.load import set_secret
 
     file = chosen_home().env_file
-    value = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")
+    value = ask(name, hidden=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")
     if not value.strip():
         fail(f"the value of {name} is empty", "type it, or give it on standard input", code=2)
     set_secret(file, name, value)
@@ -136,7 +136,7 @@ def profile_list(as_json: JsonFlag = False) -> None:
         print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in found])
         return
     for one in found:
-        say(printable(f"{'*' if one.is_active else ' '} {one.name}  {one.path}"))
+        say(f"{'*' if one.is_active else ' '} {one.name}  {one.path}")
 
 
 @profile_app.command("create")
@@ -192,7 +192,7 @@ def _show(profile: "operations.profiles.Profile", *, as_json: bool) -> None:
     if as_json:
         print_json(profile.as_json())
     else:
-        say(printable(f"{profile.name}: {profile.state} ({profile.path})"))
+        say(f"{profile.name}: {profile.state} ({profile.path})")
 
 
 model_app = typer.Typer(no_args_is_help=True, help="Choose and test models.", rich_markup_mode=None)
@@ -245,7 +245,7 @@ def model_try(
         return
     response, usage = tried.response, tried.response.usage
     money = "price unknown" if tried.cost is None else f"${tried.cost:.6f}"
-    answer = printable(response.message.text.strip()) or "(nothing)"
+    answer = response.message.text.strip() or "(nothing)"
     say(f"{response.model} answered in {tried.seconds:.2f} s: {answer}")
     say(f"{usage.prompt_tokens} tokens in, {usage.output_tokens} out, {money}; window {tried.context_length:,} tokens")
     say(tried.prompt_caching)

@@ -14,9 +14,9 @@ from kept.cli.terminal import (
     fail,
     join_groups,
     note,
+    on_one_line,
     open_caller,
     print_json,
-    printable,
     read_input,
     refuse,
     say,
@@ -46,9 +46,9 @@ def show_change(result: "Changed | Refused", *, as_json: bool) -> None:
     if as_json:
         print_json(result.as_json())
         return
-    say(printable(add_user_option(result.message)))
+    say(add_user_option(result.message))
     for warning in result.warnings:
-        note(printable(f"kept: {warning}"))
+        note(f"kept: {warning}")
 
 
 @app.command("list")
@@ -65,7 +65,7 @@ def list_(
         return
     for one in found.skills:
         marks = f"  [{one.skill.root.kind}]" + ("  [pinned]" if one.use.pinned else "")
-        say(printable(f"{one.skill.name}{marks}\n    {one.skill.description}"))
+        say(f"{on_one_line(one.skill.name)}{marks}\n    {on_one_line(one.skill.description)}")
     if not found.skills:
         note("no matching skills" if query or category else "no skills yet: `kept skills create NAME` writes one")
     if found.waiting:
@@ -95,13 +95,13 @@ def show(
 
 def _show_text(shown: "View") -> None:
     answer = shown.answer
-    say(printable(str(answer["content"] if answer["content"] is not None else answer["note"])))
+    say(str(answer["content"] if answer["content"] is not None else answer["note"]))
     linked = answer.get("linked_files")
     for group in linked.values() if isinstance(linked, dict) else ():
-        note(printable("\n".join(f"  {path}" for path in group)))
+        note("\n".join(f"  {path}" for path in group))
     warnings = answer.get("warnings")
     for warning in warnings if isinstance(warnings, list) else ():
-        note(printable(f"kept: {warning}"))
+        note(f"kept: {warning}")
 
 
 @app.command()
@@ -186,4 +186,4 @@ def trust(
     """Use the skills in .agents/skills and .kept/skills of a project."""
     with open_caller() as caller:
         project = operations.skills.trust_project(caller, folder, trusted=not remove)
-    say(printable(f"{str(project)!r} is {'no longer trusted' if remove else 'trusted'}"))
+    say(f"{str(project)!r} is {'no longer trusted' if remove else 'trusted'}")

@@ -15,7 +15,6 @@ from kept.cli.terminal import (
     on_one_line,
     open_caller,
     print_json,
-    printable,
     refuse,
     say,
 )
@@ -44,7 +43,7 @@ def log(name: NameArgument, as_json: JsonFlag = False) -> None:
         undone = f"  (undoes {version.undoes})" if version.undoes else ""
         reason = f"  {version.reason}" if version.reason else ""
         line = f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]"
-        say(printable(f"{line}{undone}{reason}"))
+        say(f"{line}{undone}{reason}")
 
 
 @app.command()
@@ -61,7 +60,7 @@ def diff(
     if as_json:
         print_json(found.as_json())
     else:
-        say(printable(found.text))
+        say(found.text)
 
 
 @app.command()
@@ -85,12 +84,12 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
         print_json(found.as_json())
         return
     for one in found.stats:
-        use, skill = found.usage.get(one.skill), printable(one.skill)
+        use, skill = found.usage.get(one.skill), one.skill
         say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
         for version in one.versions:
             undo = add_user_option(f"`kept skills undo {skill}`")
             flag = f"  ← worse than before: {undo}" if version.version == one.flagged else ""
-            say(f"    {printable(version.version)}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
+            say(f"    {version.version}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
     if not found.stats:
         note("no turn with a skill is recorded yet")
 
@@ -104,9 +103,9 @@ def pending(as_json: JsonFlag = False) -> None:
         print_json(waiting.as_json())
         return
     for one in waiting.changes:
-        say(printable(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]"))
+        say(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]")
         for finding in one.findings:
-            say(printable(f"          {finding}"))
+            say(f"          {finding}")
     if not waiting.changes:
         note("no pending changes")
 
@@ -132,7 +131,7 @@ def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(rejected.as_json())
     else:
-        say(printable(f"{rejected.change.action} {rejected.change.change.name} discarded"))
+        say(f"{rejected.change.action} {rejected.change.change.name} discarded")
 
 
 @app.command()
@@ -145,7 +144,7 @@ def doctor(as_json: JsonFlag = False) -> None:
     else:
         for one in found.problems:
             kind = "warning" if one.loaded else "not loaded"
-            say(printable(f"{kind}: {one.path}\n    {one.problem}\n    fix: {one.fix}"))
+            say(f"{kind}: {one.path}\n    {one.problem}\n    fix: {one.fix}")
         if not found.problems:
             say("every skill is in order")
     if found.has_unloaded:
@@ -186,12 +185,12 @@ def _show_offers(found: "Offers | Refused", *, as_json: bool) -> None:
     if not found.sources:
         note("no source: give one, or list some in skills.hub_sources")
     for source, refused in found.failures:
-        note(printable(f"kept: {source}: {refused.error}"))
+        note(f"kept: {source}: {refused.error}")
     if as_json:
         print_json(found.as_json())
         return
     for offer in found.offers:
-        say(printable(f"{offer.name}  ({offer.source})\n    {offer.description}"))
+        say(f"{on_one_line(offer.name)}  ({on_one_line(offer.source)})\n    {on_one_line(offer.description)}")
 
 
 @app.command()
@@ -250,11 +249,11 @@ def update(
         for one in [name] if name else operations.skill_hub.list_installed(caller):
             prepared = operations.skill_hub.prepare_update(caller, one, force=force)
             if prepared is None:
-                note(printable(f"{one} is up to date"))
+                note(f"{one} is up to date")
             elif isinstance(prepared, Refused):
                 if name:
                     refuse(prepared, as_json=as_json)
-                note(printable(f"kept: {one}: {prepared.error}"))
+                note(f"kept: {one}: {prepared.error}")
             else:
                 _install(caller, prepared, category="", force=force, yes=yes, as_json=as_json)
 
@@ -276,10 +275,10 @@ def audit(as_json: JsonFlag = False) -> None:
         print_json(found.as_json())
     else:
         for one in found.results:
-            say(printable(f"{one.name}: {'as installed' if one.clean else 'differs'} ({one.verdict})"))
+            say(f"{one.name}: {'as installed' if one.clean else 'differs'} ({one.verdict})")
             for kind, paths in (("changed", one.changed), ("missing", one.missing), ("added", one.added)):
                 if paths:
-                    say(printable(f"    {kind}: {', '.join(paths)}"))
+                    say(f"    {kind}: {', '.join(paths)}")
         if not found.results:
             note("nothing is installed from a source")
     if not found.is_clean:

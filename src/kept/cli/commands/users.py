@@ -16,7 +16,7 @@ from kept.cli.terminal import (
     note,
     open_caller,
     print_json,
-    printable,
+    print_json_line,
     refuse,
     say,
     write_lines,
@@ -50,7 +50,7 @@ def user_list(as_json: JsonFlag = False) -> None:
         print_json([user.as_json() for user in found])
         return
     for user in found:
-        say(f"{printable(user.id):<24} {count_noun(user.sessions, 'session')}")
+        say(f"{user.id:<24} {count_noun(user.sessions, 'session')}")
 
 
 @user_app.command("create")
@@ -63,7 +63,7 @@ def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"success": True, **made.as_json()})
     else:
-        say(printable(f"created {made.id}; use it with: kept --as {made.id} COMMAND"))
+        say(f"created {made.id}; use it with: kept --as {made.id} COMMAND")
 
 
 @user_app.command("export")
@@ -115,7 +115,7 @@ def write_export(found: "UserExport", output: Path | None, *, as_json: bool) -> 
         print_json({"user": found.user, "lines": list(found.lines)})
     else:
         for line in found.lines:
-            say(dumps(line))
+            print_json_line(line)
 
 
 def _show_counts(found: "UserExport", output: Path, *, as_json: bool) -> None:
