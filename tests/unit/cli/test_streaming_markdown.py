@@ -94,3 +94,15 @@ def test_an_answer_cannot_steer_the_terminal(capsys):
     assert "\x1b[2J" not in out
     assert "\x9b" not in out
     assert "a \N{REPLACEMENT CHARACTER}[2J b" in out
+
+
+def test_what_markdown_decodes_cannot_steer_the_terminal_either(capsys):
+    """Entities and escapes in addresses are decoded after the text was cleaned; the result is cleaned again."""
+    text = shown(capsys, "a&#x202e;b &#27;[2J <http://a.example/%1b]0;x%07> &#x9b;31m\n\n")
+
+    assert not {"\u202e", "\x1b", "\x07", "\x9b"} & set(text)
+
+
+def test_a_link_shows_where_it_leads(capsys):
+    """The words of a link can claim anything, so its address is printed."""
+    assert "evil.example" in shown(capsys, "see [https://bank.example](https://evil.example/x)\n\n")
