@@ -4,8 +4,9 @@
 
 A seeded random sample of mutants of one package is made with the operators of cosmic-ray, plus the removal of single
 calls. Each mutant runs against the tests named in `PACKAGES`, in a copy of the tree; the working tree is never changed.
-A mutant is killed when the tests fail or take three times as long as before. The last line is `killed/total`; before it
-come the diffs of the survivors. What only a type checker reads is left out, because no test can notice it.
+A mutant is killed when the tests fail or use three times as much processor time as before. The last line is
+`killed/total`; before it come the diffs of the survivors. What only a type checker reads is left out, because no test
+can notice it.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import importlib
 import os
 import queue
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -53,8 +55,10 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 SKIPPED_OPERATORS = ("VariableReplacer", "VariableInserter")
 """They need arguments for every single place."""
-TIMEOUT_FACTOR = 3
-TIMEOUT_EXTRA_SECONDS = 20
+CPU_FACTOR = 3
+CPU_EXTRA_SECONDS = 10
+WAIT_FACTOR = 12
+"""Longest wall-clock time as a multiple of the normal run, for a mutant that waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +224,7 @@ class Runner:
     def __init__(self, folder: Path, tests: Sequence[str], *, jobs: int, python: str) -> None:
         self._tests = tests
         self._python = python
+        self._cpu_seconds: int | None = None
         self._timeout: float | None = None
         self._copies: queue.Queue[Path] = queue.Queue()
         for number in range(jobs):
@@ -229,12 +234,12 @@ class Runner:
     def measure(self) -> float | None:
         """Run the tests without a mutant and return their seconds, None when they fail."""
         folder = self._copies.get()
-        began = time.monotonic()
+        began, cpu_before = time.monotonic(), _cpu_seconds_of_children()
         code = self._run(folder, self._tests)
         self._copies.put(folder)
         seconds = time.monotonic() - began
-        # parallel runs slow each other down
-        self._timeout = TIMEOUT_FACTOR * (self._copies.qsize()) * seconds + TIMEOUT_EXTRA_SECONDS
+        self._cpu_seconds = round(CPU_FACTOR * (_cpu_seconds_of_children() - cpu_before)) + CPU_EXTRA_SECONDS
+        self._timeout = WAIT_FACTOR * seconds
         return seconds if code == 0 else None
 
     def kills(self, mutant: Mutant) -> bool:
@@ -253,13 +258,20 @@ class Runner:
         command = [self._python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
         # stale bytecode could hide a mutant of the same size, so none is written
         environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        # processor time, because wall-clock time depends on what else runs
+        limit = [] if self._cpu_seconds is None else ["sh", "-c", 'ulimit -t "$0" && exec "$@"', str(self._cpu_seconds)]
         try:
             done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, timeout=self._timeout, check=False
+                [*limit, *command], cwd=folder, env=environment, capture_output=True, timeout=self._timeout, check=False
             )
         except subprocess.TimeoutExpired:
             return None
         return done.returncode
+
+
+def _cpu_seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def order_tests(folder: Path, tests: Sequence[str], path: str) -> list[str]:
