@@ -1,0 +1,197 @@
+"""Maintenance of database files: exclusive access, integrity checks, rebuilt indexes, consistent copies."""
+
+import os
+import stat
+
+import apsw
+import pytest
+
+from kept.core.errors import Busy, StorageError
+from kept.storage.maintenance import (
+    check_integrity,
+    copy_file,
+    drop_from_schema,
+    open_exclusively,
+    rebuild_indexes,
+    vacuum,
+)
+
+ROWS = 2_000
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file with a table, its key's own index and an index made by name."""
+    path = tmp_path / "a.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE facts (name TEXT UNIQUE, size INTEGER)")
+    connection.execute("CREATE INDEX facts_size ON facts (size)")
+    connection.executemany("INSERT INTO facts VALUES (?, ?)", [(f"fact {n}", n) for n in range(ROWS)])
+    connection.close()
+    return path
+
+
+@pytest.fixture
+def connection(path):
+    connection = apsw.Connection(str(path))
+    yield connection
+    connection.close()
+
+
+def root_page(connection, name):
+    ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).fetchall()
+    return page
+
+
+def damage(path, page):
+    """Overwrite the content of a page with zeros."""
+    size = apsw.Connection(str(path)).pragma("page_size")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\0" * size)
+
+
+class TestExclusive:
+    """A repair has the file for itself."""
+
+    def test_another_process_is_noticed(self, path):
+        """While somebody is in a transaction, nobody gets the file exclusively."""
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(Busy, match="another process has"), open_exclusively(path):
+            pytest.fail("two have the file at once")
+        other.close()
+
+    def test_nobody_else_writes_meanwhile(self, path):
+        """The lock stays until the end of the block, and is free afterwards."""
+        other = apsw.Connection(str(path))
+        with open_exclusively(path) as connection:
+            assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
+            assert not connection.in_transaction
+            with pytest.raises(apsw.BusyError):
+                other.execute("BEGIN IMMEDIATE")
+        other.execute("BEGIN IMMEDIATE")
+        other.close()
+
+    def test_a_missing_file_is_not_created(self, tmp_path):
+        """There is nothing to repair."""
+        with pytest.raises(StorageError), open_exclusively(tmp_path / "none.db"):
+            pytest.fail("a file was made")
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestIndexes:
+    """Indexes are rebuilt from the rows, whatever their own pages hold."""
+
+    @pytest.mark.parametrize("name", ["facts_size", "sqlite_autoindex_facts_1"])
+    def test_a_damaged_index_is_replaced(self, path, name):
+        """An index by name, and one that belongs to a key."""
+        looking = apsw.Connection(str(path))
+        page = root_page(looking, name)
+        looking.close()
+        damage(path, page)
+        connection = apsw.Connection(str(path))
+        assert check_integrity(connection, path)
+
+        with connection:
+            rebuild_indexes(connection, "facts")
+        vacuum(connection, path)
+
+        assert check_integrity(connection, path) == []
+        plan = "SELECT size FROM facts INDEXED BY {} WHERE {} = ?"
+        for index, column, value in (
+            ("facts_size", "size", 7),
+            ("sqlite_autoindex_facts_1", "name", "fact 7"),
+        ):
+            found = connection.execute(plan.format(index, column), (value,)).fetchall()
+            assert found == [(7,)]
+        with pytest.raises(apsw.ConstraintError):
+            connection.execute("INSERT INTO facts VALUES ('fact 7', 1)")
+        names = connection.execute("SELECT name FROM sqlite_schema ORDER BY name").fetchall()
+        assert names == [("facts",), ("facts_size",), ("sqlite_autoindex_facts_1",)]
+        connection.close()
+
+    def test_the_schema_is_protected_again(self, connection):
+        """Nobody else can write to it by mistake."""
+        with connection:
+            drop_from_schema(connection, "name = 'facts_size'")
+            rebuild_indexes(connection, "facts")
+
+        assert connection.execute("SELECT name FROM sqlite_schema WHERE name = 'facts_size'").fetchall() == []
+        with pytest.raises(apsw.SQLError, match="may not be modified"):
+            connection.execute("DELETE FROM sqlite_schema")
+
+    def test_it_is_protected_after_an_error_too(self, connection):
+        """The setting is taken back in any case."""
+        with pytest.raises(apsw.SQLError):
+            drop_from_schema(connection, "no such column")
+        with pytest.raises(apsw.SQLError, match="may not be modified"):
+            connection.execute("DELETE FROM sqlite_schema")
+
+
+class TestChecks:
+    """What SQLite's own check says, without its headings."""
+
+    def test_a_healthy_file_has_no_problems(self, connection, path):
+        """Neither by the full check nor by that of one table."""
+        assert check_integrity(connection, path) == []
+        assert check_integrity(connection, path, "integrity_check(facts)") == []
+
+    def test_damage_is_described_line_by_line(self, path, connection):
+        """Each line is a problem."""
+        page = root_page(connection, "facts_size")
+        connection.close()
+        damage(path, page)
+        opened = apsw.Connection(str(path))
+        found = check_integrity(opened, path)
+        opened.close()
+
+        assert found
+        assert all(line and not line.startswith("***") and line != "ok" for line in found)
+        assert any(str(page) in line or "facts_size" in line for line in found)
+
+    def test_a_file_in_use_is_made_smaller_later(self, connection, path):
+        """Inside a transaction SQLite refuses a vacuum."""
+        connection.execute("BEGIN")
+        with pytest.raises(Busy, match="cannot be made smaller now"):
+            vacuum(connection, path)
+        connection.execute("ROLLBACK")
+        connection.execute("DELETE FROM facts WHERE size >= 20")
+        before = path.stat().st_size
+        vacuum(connection, path)
+        assert path.stat().st_size < before
+
+
+class TestCopies:
+    """Any file can be copied, a database while others use it."""
+
+    def test_an_ordinary_file_keeps_its_times_and_mode(self, tmp_path):
+        """As `cp -p` does it."""
+        source = tmp_path / "page.md"
+        source.write_bytes(b"text\r\n")
+        source.chmod(0o640)
+        os.utime(source, (1_000, 2_000))
+
+        copy_file(str(source), str(tmp_path / "copy.md"))
+
+        copy = tmp_path / "copy.md"
+        assert copy.read_bytes() == b"text\r\n"
+        assert (stat.S_IMODE(copy.stat().st_mode), copy.stat().st_mtime) == (0o640, 2_000)
+
+    def test_a_database_is_copied_with_its_log(self, path, connection, tmp_path):
+        """What is only in the log is in the copy, which has none."""
+        connection.pragma("journal_mode", "wal")
+        connection.execute("INSERT INTO facts VALUES ('new', 1000)")
+
+        copy_file(str(path), str(tmp_path / "copy.db"))
+
+        assert sorted(each.name for each in tmp_path.glob("copy.db*")) == ["copy.db"]
+        copy = apsw.Connection(str(tmp_path / "copy.db"))
+        assert copy.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS + 1,)]
+        copy.close()
+
+    def test_a_place_that_refuses_is_named(self, path, tmp_path):
+        """The error says which file could not be written."""
+        with pytest.raises(StorageError, match=r"cannot write .*none/copy\.db"):
+            copy_file(str(path), str(tmp_path / "none" / "copy.db"))

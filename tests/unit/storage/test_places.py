@@ -1,0 +1,439 @@
+"""Databases in places that cannot be written, beside files of other programs, and with migrations to run."""
+
+import os
+import sqlite3
+import stat
+import threading
+
+import apsw
+import pytest
+
+from kept.core.errors import ForeignDatabase, StorageError
+from kept.core.events import Warned
+from kept.storage import connections
+from kept.storage.connections import (
+    CHECKPOINT_PAGES,
+    RESTART_PAGES,
+    RESTART_WAIT_MILLISECONDS,
+    Checkpointer,
+    Migration,
+    connect_read_only,
+    migrate,
+    sql_migrations,
+    use_wal,
+)
+from kept.storage.sqlite import BUSY_SECONDS, PAGE_BYTES, Database, open_state
+
+MARK = 0x6B657074
+ONE = Migration(1, "CREATE TABLE facts (text TEXT)")
+TWO = Migration(2, "INSERT INTO facts VALUES ('second')", rewrites=True)
+
+
+def make_file(path, *, wal):
+    """Write a small database of another program."""
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA journal_mode = {'wal' if wal else 'delete'}")
+    connection.execute("CREATE TABLE facts (text TEXT)")
+    connection.execute("INSERT INTO facts VALUES ('theirs')")
+    connection.commit()
+    return connection
+
+
+class TestOpenState:
+    """`kept.db` is used where `state.db` belongs to another program."""
+
+    def test_a_foreign_file_is_announced_once(self, tmp_path):
+        """The person is told once where conversations go, and how to bring the others over."""
+        make_file(tmp_path / "state.db", wal=False).close()
+        events = []
+        for _ in range(2):
+            open_state(tmp_path / "state.db", sink=events.append).close()
+
+        (event,) = events
+        assert isinstance(event, Warned)
+        assert "state.db" in event.message
+        assert "kept.db" in event.message
+        assert f"kept import hermes --source {tmp_path}" in event.remedy
+
+    def test_without_a_sink_the_log_is_told(self, tmp_path, caplog):
+        """A library user sees it too."""
+        make_file(tmp_path / "state.db", wal=False).close()
+        open_state(tmp_path / "kept.db").close()
+
+        assert "belongs to another program" in caplog.text
+
+    def test_our_own_file_is_opened_in_silence(self, tmp_path, caplog):
+        """Nothing is announced where nothing is foreign."""
+        events = []
+        for _ in range(2):
+            database = open_state(tmp_path / "state.db", sink=events.append)
+            assert database.path == tmp_path / "state.db"
+            database.close()
+        open_state(tmp_path / "other" / "kept.db", sink=events.append).close()
+
+        assert events == []
+        assert not caplog.text
+
+    def test_two_foreign_files_are_refused(self, tmp_path):
+        """There is no third name."""
+        make_file(tmp_path / "state.db", wal=False).close()
+        make_file(tmp_path / "kept.db", wal=False).close()
+
+        with pytest.raises(ForeignDatabase):
+            open_state(tmp_path / "state.db")
+
+    def test_reading_only_creates_nothing(self, tmp_path):
+        """A missing file is an error, not an empty home."""
+        with pytest.raises(StorageError, match="there is no database"):
+            open_state(tmp_path / "home" / "state.db", read_only=True)
+
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestReadOnly:
+    """A file can be read where nothing can be written next to it."""
+
+    @pytest.fixture
+    def refuse(self, monkeypatch):
+        """Make the first connection fail as on a read-only file system, where SQLite cannot create its log."""
+
+        def set_up(*, is_writable, is_full):
+            real, opened = apsw.Connection, []
+
+            class Refusing:
+                def __init__(self, name, flags):
+                    opened.append((name, flags))
+                    self.connection = real(name, flags=flags)
+
+                def execute(self, sql):
+                    raise apsw.CantOpenError("unable to open database file")
+
+                def close(self):
+                    self.connection.close()
+
+            def connect(name, flags):
+                return Refusing(name, flags) if not opened else real(name, flags=flags)
+
+            monkeypatch.setattr(apsw, "Connection", connect)
+            monkeypatch.setattr(os, "access", lambda _path, _mode: is_writable)
+            monkeypatch.setattr(connections, "_is_full", lambda _path: is_full)
+            return opened
+
+        return set_up
+
+    @pytest.mark.parametrize(("is_writable", "is_full"), [(False, False), (True, True), (False, True)])
+    def test_without_a_log_it_is_read_as_it_stands(self, tmp_path, refuse, is_writable, is_full):
+        """On a full disk and on a read-only file system."""
+        path = tmp_path / "a file%20.db"
+        make_file(path, wal=False).close()
+        refuse(is_writable=is_writable, is_full=is_full)
+
+        connection = connect_read_only(path)
+
+        assert connection.execute("SELECT text FROM facts").fetchall() == [("theirs",)]
+        with pytest.raises(apsw.ReadOnlyError):
+            connection.execute("DELETE FROM facts")
+        connection.close()
+
+    def test_with_a_log_it_is_refused(self, tmp_path, refuse):
+        """What is only in the log would be missing."""
+        path = tmp_path / "state.db"
+        writer = make_file(path, wal=True)
+        refuse(is_writable=False, is_full=False)
+
+        with pytest.raises(apsw.CantOpenError):
+            connect_read_only(path)
+        writer.close()
+
+    def test_an_empty_log_holds_nothing_back(self, tmp_path, refuse):
+        """SQLite leaves an empty log behind when it is cut off after a checkpoint."""
+        path = tmp_path / "state.db"
+        make_file(path, wal=False).close()
+        path.with_name("state.db-wal").touch()
+        refuse(is_writable=False, is_full=False)
+
+        connection = connect_read_only(path)
+        assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(1,)]
+        connection.close()
+
+    def test_where_there_is_room_the_error_is_another(self, tmp_path, refuse):
+        """It is not taken for a full disk."""
+        make_file(tmp_path / "state.db", wal=False).close()
+        refuse(is_writable=True, is_full=False)
+
+        with pytest.raises(apsw.CantOpenError):
+            connect_read_only(tmp_path / "state.db")
+
+    def test_nothing_can_be_written_through_it(self, tmp_path):
+        """Also where the file itself could be written."""
+        make_file(tmp_path / "state.db", wal=False).close()
+        connection = connect_read_only(tmp_path / "state.db")
+
+        with pytest.raises(apsw.ReadOnlyError):
+            connection.execute("INSERT INTO facts VALUES ('ours')")
+        connection.close()
+
+
+class TestRefusedWrites:
+    """A file that could not be written is read, and each write tries again."""
+
+    @pytest.fixture
+    def database(self, tmp_path):
+        made = Database(tmp_path / "state.db", application_id=MARK, migrations=(ONE,))
+        with made.writing() as connection:
+            connection.execute("INSERT INTO facts VALUES ('first')")
+        made.close()
+        return tmp_path / "state.db"
+
+    def test_reads_go_on_and_a_write_tries_again(self, database, monkeypatch):
+        """As soon as there is space, messages are stored again."""
+        refusing = [True]
+        real = Database._connect_for_writing
+
+        def connect(self, *, is_new):
+            if refusing:
+                raise apsw.FullError("database or disk is full")
+            return real(self, is_new=is_new)
+
+        monkeypatch.setattr(Database, "_connect_for_writing", connect)
+        opened = Database(database, application_id=MARK, migrations=(ONE,))
+
+        assert opened.is_read_only
+        assert not opened.is_empty
+        with opened.reading() as connection:
+            assert connection.execute("SELECT text FROM facts").fetchall() == [("first",)]
+        with pytest.raises(StorageError, match="the disk is full"), opened.writing():
+            pytest.fail("the block of a refused write runs")
+        assert not opened.has_written
+        refusing.clear()
+        with opened.writing() as connection:
+            connection.execute("INSERT INTO facts VALUES ('second')")
+        assert opened.has_written
+        assert not opened.is_read_only
+        opened.close()
+
+    def test_an_old_schema_is_not_read(self, database, monkeypatch):
+        """It would have to be migrated first, which the place refuses."""
+
+        def refuse(_self, *, is_new):
+            raise apsw.FullError(f"full, new: {is_new}")
+
+        monkeypatch.setattr(Database, "_connect_for_writing", refuse)
+
+        with pytest.raises(StorageError, match="the disk is full"):
+            Database(database, application_id=MARK, migrations=(ONE, TWO))
+
+    def test_reading_by_request_never_writes(self, database):
+        """Also where the file could be written."""
+        opened = Database(database, application_id=MARK, migrations=(ONE,), read_only=True)
+
+        assert opened.is_read_only
+        with pytest.raises(StorageError), opened.writing() as connection:
+            connection.execute("INSERT INTO facts VALUES ('second')")
+        opened.close()
+
+
+class TestMigrate:
+    """Each step is one transaction, and a step that rewrites rows is preceded by a copy."""
+
+    def test_a_failed_step_leaves_no_transaction_open(self, tmp_path):
+        """The connection can be used, and the version stays at the last step that succeeded."""
+        connection = apsw.Connection(str(tmp_path / "a.db"))
+        broken = Migration(2, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)")
+
+        with pytest.raises(apsw.SQLError):
+            migrate(connection, (ONE, broken), tmp_path / "a.db")
+
+        assert not connection.in_transaction
+        assert connection.pragma("user_version") == 1
+        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("facts",)]
+        connection.close()
+
+    def test_a_rewrite_is_preceded_by_a_private_copy(self, tmp_path):
+        """The copy is the file before the step."""
+        path = tmp_path / "a.db"
+        Database(path, application_id=MARK, migrations=(ONE,)).close()
+        Database(path, application_id=MARK, migrations=(ONE, TWO)).close()
+
+        copy = tmp_path / "a.db.before-2"
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        opened = apsw.Connection(str(copy))
+        assert opened.pragma("user_version") == 1
+        assert opened.execute("SELECT * FROM facts").fetchall() == []
+        opened.close()
+
+    def test_a_step_may_be_a_function_and_memory_is_not_copied(self, tmp_path, monkeypatch):
+        """An in-memory database has no path."""
+        monkeypatch.chdir(tmp_path)
+        connection = apsw.Connection(":memory:")
+        made = []
+
+        migrate(connection, (ONE, Migration(2, made.append, rewrites=True)), None)
+
+        assert made == [connection]
+        assert connection.pragma("user_version") == 2
+        assert list(tmp_path.iterdir()) == []
+        connection.close()
+
+    def test_without_migrations_there_is_nothing_to_do(self, tmp_path):
+        """A database without a schema of ours is version 0."""
+        database = Database(tmp_path / "a.db", application_id=MARK, migrations=())
+
+        assert database.connection.pragma("user_version") == 0
+        database.close()
+
+    def test_files_are_read_in_order_of_their_number(self):
+        """And a first line asks for the copy."""
+        found = sql_migrations("kept.storage")
+
+        assert [step.version for step in found] == sorted(step.version for step in found)
+        assert all(isinstance(step.step, str) and step.step for step in found)
+        assert all(step.rewrites == str(step.step).startswith("-- rewrites") for step in found)
+
+
+class TestConnection:
+    """What every connection is set to."""
+
+    @pytest.fixture
+    def database(self, tmp_path):
+        database = Database(tmp_path / "state.db", application_id=MARK, migrations=(ONE,))
+        yield database
+        database.close()
+
+    def test_the_settings_of_a_connection(self, database):
+        """On each thread."""
+        expected = {
+            "page_size": PAGE_BYTES,
+            "application_id": MARK,
+            "secure_delete": 1,
+            "foreign_keys": 1,
+            "journal_mode": "wal",
+            "busy_timeout": int(BUSY_SECONDS * 1_000),
+            "journal_size_limit": CHECKPOINT_PAGES * PAGE_BYTES,
+        }
+        seen = []
+
+        def look():
+            seen.append({name: database.connection.pragma(name) for name in expected})
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        look()
+
+        assert seen == [expected, expected]
+
+    def test_the_limit_of_a_wait_is_taken_back(self, database):
+        """Also after an error."""
+        with pytest.raises(ValueError, match="inside"), database.limit_wait(0.25) as connection:
+            assert connection.pragma("busy_timeout") == 250
+            raise ValueError("inside")
+
+        assert database.connection.pragma("busy_timeout") == 10_000
+
+    def test_an_error_rolls_back(self, database):
+        """And the next transaction can begin."""
+        with pytest.raises(ValueError, match="inside"), database.writing() as connection:
+            connection.execute("INSERT INTO facts VALUES ('lost')")
+            raise ValueError("inside")
+
+        assert not database.connection.in_transaction
+        assert not database.has_written
+        assert database.connection.execute("SELECT * FROM facts").fetchall() == []
+
+    def test_close_closes_every_thread_s_connection(self, database):
+        """SQLite copies the log into the file with the last one."""
+        done, leave = threading.Event(), threading.Event()
+        kept_open = []
+
+        def use():
+            kept_open.append(database.connection)
+            done.set()
+            leave.wait(30)
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        assert done.wait(30)
+        with database.writing() as connection:
+            connection.execute("INSERT INTO facts VALUES ('one')")
+
+        database.close()
+
+        assert not database.path.with_name("state.db-wal").exists()
+        with pytest.raises(apsw.ConnectionClosedError):
+            kept_open[0].execute("SELECT 1")
+        leave.set()
+        thread.join()
+        assert database.connection.execute("SELECT * FROM facts").fetchall() == [("one",)]
+
+    def test_a_file_without_shared_memory_has_a_journal(self, tmp_path, caplog):
+        """The warning names the folder."""
+
+        class NoSharedMemory:
+            def __init__(self):
+                self.modes = []
+
+            def pragma(self, _name, mode):
+                self.modes.append(mode)
+                if mode == "wal":
+                    raise apsw.IOError("shared memory")
+                return mode
+
+        connection = NoSharedMemory()
+        use_wal(connection, tmp_path / "state.db")
+
+        assert connection.modes == ["wal", "delete"]
+        assert str(tmp_path) in caplog.text
+
+
+class TestCheckpointer:
+    """When the log is copied into the file, and how."""
+
+    class Recorder:
+        """A connection that writes down what is asked of it."""
+
+        def __init__(self, error=None):
+            self.calls = []
+            self.error = error
+
+        def pragma(self, _name):
+            return 10_000
+
+        def set_busy_timeout(self, milliseconds):
+            self.calls.append(milliseconds)
+
+        def wal_checkpoint(self, name, mode):
+            self.calls.append((name, mode))
+            if self.error is not None:
+                raise self.error
+
+    def test_it_waits_for_the_first_pages_and_then_for_more(self):
+        """A checkpoint makes one writer wait for the disk."""
+        connection, checkpointer = self.Recorder(), Checkpointer()
+        passive = ("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+        counts = []
+        for pages in (CHECKPOINT_PAGES - 1, CHECKPOINT_PAGES, CHECKPOINT_PAGES + 499, CHECKPOINT_PAGES + 500, 10):
+            assert checkpointer(connection, "main", pages) == apsw.SQLITE_OK
+            counts.append(len(connection.calls))
+        checkpointer(connection, "main", CHECKPOINT_PAGES)
+
+        assert counts == [0, 1, 1, 2, 2]
+        assert connection.calls == [passive] * 3
+
+    @pytest.mark.parametrize("error", [None, apsw.BusyError("reader"), apsw.LockedError("reader"), apsw.IOError("x")])
+    def test_a_long_log_makes_others_wait_briefly(self, error, caplog):
+        """The usual time to wait is restored, and no error reaches the commit."""
+        connection = self.Recorder(error)
+
+        assert Checkpointer()(connection, "main", RESTART_PAGES) == apsw.SQLITE_OK
+
+        restart = ("main", apsw.SQLITE_CHECKPOINT_RESTART)
+        assert connection.calls == [RESTART_WAIT_MILLISECONDS, restart, 10_000]
+        assert ("could not be copied" in caplog.text) == isinstance(error, apsw.IOError)
+
+    def test_below_that_length_nobody_waits(self):
+        """A page less is a passive checkpoint."""
+        connection = self.Recorder()
+        Checkpointer()(connection, "main", RESTART_PAGES - 1)
+
+        assert connection.calls == [("main", apsw.SQLITE_CHECKPOINT_PASSIVE)]
