@@ -8,8 +8,9 @@ import apsw
 import pytest
 
 from kept.core.errors import Busy, StorageError, Unreadable
+from kept.storage import files
 from kept.storage.connections import explain_sql_errors, is_absent
-from kept.storage.files import explain_errors, read_bytes
+from kept.storage.files import explain_errors, hold_lock, read_bytes, sync_folder
 
 GIB = 1024**3
 
@@ -142,3 +143,41 @@ def test_a_path_is_absent_only_when_that_is_certain(tmp_path):
     assert not is_absent(tmp_path / "file")
     assert not is_absent(tmp_path / "file" / "below")
     assert not is_absent(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_folder_that_cannot_be_synced_at_all_is_no_error(tmp_path, monkeypatch, number):
+    """Some file systems do not support it."""
+
+    def refuse(_descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    sync_folder(tmp_path)
+
+
+def test_a_folder_whose_sync_fails_is_an_error(tmp_path, monkeypatch):
+    """The rename may not survive a power loss."""
+
+    def refuse(_descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="error"):
+        sync_folder(tmp_path)
+
+
+def test_without_locks_the_block_runs_after_one_warning(tmp_path, monkeypatch, caplog):
+    """Atomic replacement still protects readers."""
+
+    def refuse(_descriptor, _operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    ran = []
+    for name in ("a.lock", "a.lock", "b.lock"):
+        with hold_lock(tmp_path / name, timeout_seconds=0):
+            ran.append(name)
+
+    assert ran == ["a.lock", "a.lock", "b.lock"]
+    assert caplog.text.count("no file locks at") == 2

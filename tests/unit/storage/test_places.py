@@ -286,6 +286,7 @@ class TestMigrate:
         """And a first line asks for the copy."""
         found = sql_migrations("kept.storage")
 
+        assert len(found) > 3
         assert [step.version for step in found] == sorted(step.version for step in found)
         assert all(isinstance(step.step, str) and step.step for step in found)
         assert all(step.rewrites == str(step.step).startswith("-- rewrites") for step in found)
@@ -325,18 +326,28 @@ class TestConnection:
 
     def test_the_limit_of_a_wait_is_taken_back(self, database):
         """Also after an error."""
-        with pytest.raises(ValueError, match="inside"), database.limit_wait(0.25) as connection:
-            assert connection.pragma("busy_timeout") == 250
-            raise ValueError("inside")
+        seen = []
 
+        def fail():
+            with database.limit_wait(0.25) as connection:
+                seen.append(connection.pragma("busy_timeout"))
+                raise ValueError("inside")
+
+        with pytest.raises(ValueError, match="inside"):
+            fail()
+        assert seen == [250]
         assert database.connection.pragma("busy_timeout") == 10_000
 
     def test_an_error_rolls_back(self, database):
         """And the next transaction can begin."""
-        with pytest.raises(ValueError, match="inside"), database.writing() as connection:
-            connection.execute("INSERT INTO facts VALUES ('lost')")
-            raise ValueError("inside")
 
+        def fail():
+            with database.writing() as connection:
+                connection.execute("INSERT INTO facts VALUES ('lost')")
+                raise ValueError("inside")
+
+        with pytest.raises(ValueError, match="inside"):
+            fail()
         assert not database.connection.in_transaction
         assert not database.has_written
         assert database.connection.execute("SELECT * FROM facts").fetchall() == []
@@ -365,6 +376,49 @@ class TestConnection:
         leave.set()
         thread.join()
         assert database.connection.execute("SELECT * FROM facts").fetchall() == [("one",)]
+
+    def test_the_log_is_watched_by_our_rule(self, tmp_path, monkeypatch):
+        """Each commit tells it how long the log is."""
+        seen = []
+
+        class Watch:
+            def __call__(self, _connection, name, pages):
+                seen.append((name, pages))
+                return apsw.SQLITE_OK
+
+        monkeypatch.setattr("kept.storage.sqlite.Checkpointer", Watch)
+        database = Database(tmp_path / "watched.db", application_id=MARK, migrations=(ONE,))
+        database.close()
+
+        assert seen
+        assert {name for name, _ in seen} == {"main"}
+
+    def test_a_reader_waits_as_long_as_a_writer(self, database):
+        """The wait is that of every connection."""
+        reader = Database(database.path, application_id=MARK, migrations=(ONE,), read_only=True)
+
+        assert reader.connection.pragma("busy_timeout") == 10_000
+        assert reader.connection.pragma("foreign_keys") == 1
+        reader.close()
+
+    def test_an_empty_file_of_sqlite_becomes_ours(self, tmp_path):
+        """One that holds a table, a version or a mark does not."""
+        for name, statement, is_ours in (
+            ("blank", "PRAGMA user_version = 1; PRAGMA user_version = 0", True),
+            ("table", "CREATE TABLE t (x)", False),
+            ("version", "PRAGMA user_version = 1", False),
+            ("mark", "PRAGMA application_id = 7", False),
+        ):
+            other = apsw.Connection(str(tmp_path / name))
+            other.execute(statement)
+            other.close()
+            if is_ours:
+                opened = Database(tmp_path / name, application_id=MARK, migrations=(ONE,))
+                assert opened.connection.pragma("application_id") == MARK
+                opened.close()
+            else:
+                with pytest.raises(ForeignDatabase):
+                    Database(tmp_path / name, application_id=MARK, migrations=(ONE,))
 
     def test_a_file_without_shared_memory_has_a_journal(self, tmp_path, caplog):
         """The warning names the folder."""
