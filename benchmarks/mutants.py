@@ -5,8 +5,7 @@
 A seeded random sample of mutants of one package is made with the operators of cosmic-ray, plus the removal of single
 calls. Each mutant runs against the tests named in `PACKAGES`, in a copy of the tree; the working tree is never changed.
 A mutant is killed when the tests fail or use three times as much processor time as before. The last line is
-`killed/total`; before it come the diffs of the survivors. What only a type checker reads is left out, because no test
-can notice it.
+`killed/total`; before it come the diffs of the survivors. What no test can notice (`hidden_lines`) is left out.
 """
 
 import argparse
@@ -106,25 +105,33 @@ def find_places(path: Path) -> Iterator[Place]:
 
 
 def hidden_lines(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Return the spans of what only a type checker reads: annotations, protocols, options of dataclasses."""
-    spans = []
-    for node in ast.walk(ast.parse(source)):
-        found: list[ast.expr | ast.stmt | None] = []
-        if isinstance(node, ast.ClassDef):
-            calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
-            found += [keyword.value for call in calls for keyword in call.keywords]  # frozen=True, slots=True
-            if any(ast.unparse(base) == "Protocol" for base in node.bases):
-                found.append(node)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node.returns)
-        if isinstance(node, ast.arg | ast.AnnAssign):
-            found.append(node.annotation)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            found.append(node)
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
-            found.append(node)
-        spans += [(_start(each), _end(each)) for each in found if each is not None]
-    return spans
+    """Return the spans of what no test can notice.
+
+    Annotations, protocols and options of dataclasses are read by type checkers only; an `assert` and `strict=` of `zip`
+    fail only when the program is wrong already.
+    """
+    found = [each for node in ast.walk(ast.parse(source)) for each in _hidden_parts(node)]
+    return [(_start(each), _end(each)) for each in found if each is not None]
+
+
+def _hidden_parts(node: ast.AST) -> Sequence[ast.expr | ast.stmt | None]:
+    match node:
+        case ast.ClassDef(bases=bases) if any(ast.unparse(base) == "Protocol" for base in bases):
+            return [node]
+        case ast.ClassDef(decorator_list=decorators):
+            calls = [each for each in decorators if isinstance(each, ast.Call)]
+            return [keyword.value for call in calls for keyword in call.keywords]  # frozen=True, slots=True
+        case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
+            return [returns]
+        case ast.AnnAssign(annotation=ast.Name("TypeAlias")) | ast.Assert():
+            return [node]
+        case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation):
+            return [annotation]
+        case ast.If(test=ast.Name("TYPE_CHECKING")):
+            return [node]
+        case ast.Call(func=ast.Name("zip"), keywords=keywords):
+            return [keyword.value for keyword in keywords]
+    return []
 
 
 def removable_calls(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
