@@ -114,7 +114,7 @@ def hidden_lines(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return [(_start(each), _end(each)) for each in found if each is not None]
 
 
-def _hidden_parts(node: ast.AST) -> Sequence[ast.expr | ast.stmt | None]:
+def _hidden_parts(node: ast.AST) -> Sequence[ast.expr | ast.stmt | None]:  # noqa: PLR0911 - one per kind
     match node:
         case ast.ClassDef(bases=bases) if any(ast.unparse(base) == "Protocol" for base in bases):
             return [node]
