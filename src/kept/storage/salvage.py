@@ -1,0 +1,283 @@
+"""Rows of a damaged SQLite file: every cell that can be read, found page by page and assigned to its table."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+from kept.storage.pages import (
+    HEADER_BYTES,
+    INDEX_LEAF,
+    TABLE_LEAF,
+    Cell,
+    Malformed,
+    PageFile,
+    Tree,
+    Value,
+    decode_record,
+    parse_cell,
+    serial_types,
+    value_bytes,
+)
+from kept.storage.shapes import SCHEMA, Shape
+
+_SAMPLE = 8
+"""Cells that are looked at to decide whether a page belongs to a table."""
+_MOST_CARVED = 20_000
+"""Pages that are searched byte by byte; a minute at most."""
+_LEAST_CARVED_COLUMNS = 2
+_NOTHING = (0.0, 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as far as it can be read; `damage` is empty if its bytes contradict nothing."""
+
+    number: int | None
+    values: Mapping[str, Value]
+    damage: str
+    page: int
+    is_reached: bool = True
+    """Whether a tree leads to it; other rows may be copies that SQLite left behind."""
+
+
+@dataclass(slots=True)
+class Extent:
+    """The pages of one table or index."""
+
+    pages: list[int] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    """Pages that the tree names and that cannot be part of it."""
+    torn: list[int] = field(default_factory=list)
+    """Pages of the tree whose header or pointers contradict their cells."""
+    orphans: list[int] = field(default_factory=list)
+    """Pages that look like part of it, while the tree does not lead to them."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the tree leads to all its pages, each without contradiction."""
+        return bool(self.pages) and not self.gaps and not self.torn
+
+
+class Salvage:
+    """The readable rows of a file, by table.
+
+    A page belongs to the table whose tree leads to it, if its records fit. Where a tree is damaged, pages that no
+    tree leads to are assigned by the form of their records; pages on the list of free pages never are.
+    """
+
+    def __init__(self, file: PageFile, shapes: Iterable[Shape] = ()) -> None:
+        self.file = file
+        self._owner: dict[int, str] = {}
+        self._schema = self._walk(SCHEMA, 1)
+        if not self._schema.is_complete:
+            self._schema.orphans = [
+                tree.number for tree in self._unclaimed() if tree.kind == TABLE_LEAF and self._is_schema(tree)
+            ]
+            self._owner |= dict.fromkeys(self._schema.orphans, SCHEMA.name)
+        self._roots = self._read_roots()
+        self.use(shapes)
+
+    def use(self, shapes: Iterable[Shape]) -> None:
+        """Look for these tables and indexes."""
+        self.shapes = {shape.name: shape for shape in shapes}
+
+    @property
+    def declarations(self) -> list[Row]:
+        """The rows of the schema."""
+        return list(self._rows(SCHEMA, self._schema))
+
+    def _is_schema(self, tree: Tree) -> bool:
+        found = [self._row(SCHEMA, cell, tree.number) for cell in tree.cells]
+        return bool(found) and all(row.values.get("type") in {"table", "index", "trigger", "view"} for row in found)
+
+    def _read_roots(self) -> dict[str, int]:
+        roots: dict[str, int] = {}
+        for row in self._rows(SCHEMA, self._schema):
+            name, root = row.values.get("name"), row.values.get("rootpage")
+            if isinstance(name, str) and isinstance(root, int) and root in self.file:
+                roots.setdefault(name, root)
+        return roots
+
+    @cached_property
+    def extents(self) -> dict[str, Extent]:
+        """The pages of every known table and index, and of the other trees that the schema names."""
+        known = sorted(self._roots, key=lambda name: name not in self.shapes)
+        found = {name: self._walk(self.shapes.get(name), self._roots[name]) for name in known}
+        for name in self.shapes:
+            found.setdefault(name, Extent())
+        wanted = [shape for name, shape in self.shapes.items() if not found[name].is_complete]
+        if wanted:
+            self._assign_orphans(found, wanted)
+        return found
+
+    def _walk(self, shape: Shape | None, root: int) -> Extent:
+        extent = Extent()
+        waiting = [root]
+        while waiting:
+            number = waiting.pop()
+            tree = self.file.tree(number)
+            if tree is None or number in self._owner or not self._fits(tree, shape):
+                extent.gaps.append(number)
+                continue
+            self._owner[number] = "" if shape is None else shape.name
+            extent.pages.append(number)
+            if not tree.is_whole:
+                extent.torn.append(number)
+            waiting += reversed(tree.children)
+        return extent
+
+    def _fits(self, tree: Tree, shape: Shape | None) -> bool:
+        """Whether most records of a page can belong to a table or index."""
+        if shape is None:
+            return True
+        if tree.is_table is not shape.has_numbers:
+            return False
+        if tree.is_table and not tree.is_leaf:
+            return all(child in self.file for child in tree.children)
+        sample = tree.cells[:: max(1, len(tree.cells) // _SAMPLE)]
+        return sum(_accepts(shape, cell) for cell in sample) * 2 >= len(sample)
+
+    def _unclaimed(self) -> Iterator[Tree]:
+        for number in range(1, self.file.count + 1):
+            if number not in self._owner and number not in self._free:
+                tree = self.file.tree(number)
+                if tree is not None and tree.cells:
+                    yield tree
+
+    @cached_property
+    def _free(self) -> set[int]:
+        return {number for number in self.file.free_pages() if number not in self._owner}
+
+    def _assign_orphans(self, found: dict[str, Extent], wanted: Sequence[Shape]) -> None:
+        for tree in self._unclaimed():
+            if tree.is_table and not tree.is_leaf:
+                continue  # it holds no rows, and its leaves are found by themselves
+            same_kind = (shape for shape in wanted if shape.has_numbers is tree.is_table)
+            share, _, name = max(((_share(one, tree), one.strictness, one.name) for one in same_kind), default=_NOTHING)
+            if share > 0.5:
+                found[name].orphans.append(tree.number)
+                self._owner[tree.number] = name
+
+    # rows
+
+    def rows(self, name: str) -> Iterator[Row]:
+        """Yield the rows of a table: those that its tree leads to, then those of other pages, then carved ones."""
+        shape, extent = self.shapes[name], self.extents[name]
+        yield from self._rows(shape, extent)
+        if not extent.is_complete and not shape.is_index:
+            yield from self._carve(shape, self._shapeless)
+
+    def _rows(self, shape: Shape, extent: Extent) -> Iterator[Row]:
+        for number in extent.pages:
+            yield from self._rows_of_page(shape, number, is_reached=True)
+        for number in extent.orphans:
+            yield from self._rows_of_page(shape, number, is_reached=False)
+        lost = [number for number in extent.gaps if number not in self._owner]
+        torn = [number for number in (*extent.torn, *extent.orphans) if not self._is_whole(number)]
+        if not shape.is_index:
+            yield from self._carve(shape, [*torn, *lost])
+
+    def _rows_of_page(self, shape: Shape, number: int, *, is_reached: bool) -> Iterator[Row]:
+        tree = self.file.tree(number)
+        assert tree is not None
+        if tree.is_table and not tree.is_leaf:
+            return
+        for cell in tree.cells:
+            yield self._row(shape, cell, number, is_reached=is_reached)
+
+    def _row(self, shape: Shape, cell: Cell, page: int, *, is_reached: bool = True) -> Row:
+        payload, _, is_whole = self.file.payload(cell)
+        damage = "" if is_whole else "its overflow pages are damaged"
+        values: dict[str, Value] = {}
+        try:
+            types, start = serial_types(payload)
+            if start + sum(value_bytes(kind) for kind in types) != cell.payload_bytes or not shape.accepts(types):
+                damage = damage or "its record does not fit the table"
+            found = list(decode_record(payload))
+        except Malformed as error:
+            return Row(cell.rowid, values, damage or str(error), page, is_reached)
+        for place, (name, (value, is_complete)) in enumerate(zip(shape.columns, found, strict=False)):
+            if not is_complete:
+                damage = damage or f"{name} is damaged"
+            values[name] = cell.rowid if place == shape.alias else _typed(value, shape.affinities[place])
+        return Row(cell.rowid, values, damage, page, is_reached)
+
+    def _carve(self, shape: Shape, pages: Iterable[int]) -> Iterator[Row]:
+        """Yield the rows at any offset of damaged pages: a cell may be whole although nothing points to it."""
+        if len(shape.columns) < _LEAST_CARVED_COLUMNS:
+            return
+        kind = TABLE_LEAF if shape.has_numbers else INDEX_LEAF
+        for number in pages:
+            if number in self.file:
+                yield from self._carve_page(shape, number, kind)
+
+    def _is_whole(self, number: int) -> bool:
+        tree = self.file.tree(number)
+        return tree is not None and tree.is_whole
+
+    @cached_property
+    def _shapeless(self) -> list[int]:
+        """Pages that belong to nothing that is known and are not empty."""
+        used = {number for name in self.shapes for number in self._overflow_pages(name)}
+        used |= {number for extent in self.extents.values() for number in extent.gaps}
+        rest = (
+            number
+            for number in range(1, self.file.count + 1)
+            if number not in self._owner and number not in self._free and number not in used
+        )
+        # a page of a tree may hold copies of cells that were moved elsewhere
+        lost = (number for number in rest if not self._is_whole(number) and self.file.page(number).strip(b"\0"))
+        return list(islice(lost, _MOST_CARVED))
+
+    def _overflow_pages(self, name: str) -> Iterator[int]:
+        extent = self.extents[name]
+        for number in [*extent.pages, *extent.orphans]:
+            tree = self.file.tree(number)
+            for cell in tree.cells if tree is not None else ():
+                if cell.overflow:
+                    yield from self.file.payload(cell)[1]
+
+    def _carve_page(self, shape: Shape, number: int, kind: int) -> Iterator[Row]:
+        page, tree = self.file.page(number), self.file.tree(number)
+        known = {cell.start: cell.end for cell in tree.cells if _accepts(shape, cell)} if tree is not None else {}
+        at = HEADER_BYTES if number == 1 else 0
+        while at < self.file.usable - 4:
+            if at in known:
+                at = known[at]
+                continue
+            cell = self._cell_at(page, at, kind, shape)
+            if cell is None:
+                at += 1
+                continue
+            yield self._row(shape, cell, number, is_reached=False)
+            at = cell.end
+
+    def _cell_at(self, page: bytes, at: int, kind: int, shape: Shape) -> Cell | None:
+        try:
+            cell, _ = parse_cell(page, at, kind, self.file.usable)
+            if cell.payload_bytes < len(shape.columns) or (cell.rowid or 0) < 0 or not _accepts(shape, cell):
+                return None
+            types, start = serial_types(cell.local)
+        except Malformed:
+            return None
+        fits = start + sum(value_bytes(kind) for kind in types) == cell.payload_bytes
+        return cell if fits and (not cell.overflow or cell.overflow in self.file) else None
+
+
+def _accepts(shape: Shape, cell: Cell) -> bool:
+    try:
+        return shape.accepts(serial_types(cell.local)[0])
+    except Malformed:
+        return False
+
+
+def _share(shape: Shape, tree: Tree) -> float:
+    """Return the share of a page's cells that fit, a little more where they have all the columns."""
+    fitting = [cell for cell in tree.cells if _accepts(shape, cell)]
+    complete = sum(len(serial_types(cell.local)[0]) == len(shape.columns) for cell in fitting)
+    return (len(fitting) + complete / 100) / len(tree.cells)
+
+
+def _typed(value: Value, affinity: str) -> Value:
+    return float(value) if affinity == "REAL" and isinstance(value, int) else value
