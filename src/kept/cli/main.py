@@ -28,6 +28,8 @@ COMMANDS = {
     "skills": "Procedures that were learned or installed.",
     "curator": "Tidy skills that are not used.",
     "providers": "External memories: set up, status, outbox.",
+    "connect": "Give other agents this memory: Claude Code, Codex and more.",
+    "disconnect": "Take everything out of an agent that connect wrote.",
     "context": "The engine that keeps a conversation within the window.",
     "model": "Choose and test models.",
     "profile": "Separate homes, for example for work.",
@@ -47,6 +49,7 @@ _MODULES = {
     "chat": "chat.command",
     "run": "chat.command",
     **dict.fromkeys(("user", "export", "forget"), "commands.users"),
+    **dict.fromkeys(("connect", "disconnect"), "commands.connect"),
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
     **dict.fromkeys(("doctor", "scan", "tool", "usage", "version"), "commands.diagnostics"),
 }

@@ -86,6 +86,11 @@ class Home:
         return self.own / "forgotten"
 
     @property
+    def connections(self) -> Path:
+        """Return the folder with the record of connected agents, and backups of the files that it changed."""
+        return self.own / "connect"
+
+    @property
     def logs(self) -> Path:
         """Return the folder of log files."""
         return self.path / "logs"

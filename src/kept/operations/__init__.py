@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kept.operations import (
+        connect,
+        connect_status,
         conversations,
         curator,
         doctor,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "connect",
+    "connect_status",
     "conversations",
     "curator",
     "doctor",

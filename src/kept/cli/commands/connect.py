@@ -1,0 +1,251 @@
+"""`kept connect` and `kept disconnect`: give other agents this memory, and take everything out again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from kept import operations
+from kept.app import Caller
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    fail,
+    note,
+    on_one_line,
+    open_caller,
+    print_json,
+    printable,
+    refuse,
+    say,
+)
+from kept.core.errors import Reason, Refused
+from kept.core.text import JSON
+from kept.importers.connect.record import RECALLS, Recall
+
+if TYPE_CHECKING:
+    from kept.operations.connect import ConnectOptions, ConnectPlan
+    from kept.operations.connect_status import ClientStatus
+
+_ACTIONS = ("status", "pause", "resume")
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands of this module."""
+    program.command("connect")(connect)
+    program.command("disconnect")(disconnect)
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [name for name in (*operations.connect.client_names(), *_ACTIONS) if name.startswith(incomplete)]
+
+
+def connect(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CLIENT]...",
+            help="What to connect; without a name, what is installed. Or one of: status, pause, resume.",
+            autocompletion=_complete,
+        ),
+    ] = None,
+    project: Annotated[bool, typer.Option("--project", help="Write the files of this project only.")] = False,
+    recall: Annotated[
+        str | None, typer.Option("--recall", help="What the agent is given: start, sure or off.", metavar="MODE")
+    ] = None,
+    capture: Annotated[
+        bool | None, typer.Option("--capture/--no-capture", help="Whether its conversations are stored.")
+    ] = None,
+    print_only: Annotated[bool, typer.Option("--print", help="Print the files, to add them by hand.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write every connection anew, after kept has moved.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give other agents this memory, and store what is said there.
+
+    Clients: claude-code, codex, opencode, gemini, cursor, claude-desktop, vscode. Every file that is changed is
+    backed up, and `kept disconnect` restores it. `kept connect status` shows the state of each client;
+    `pause` and `resume` stop and start capture and recall of all of them.
+    """
+    names = words or []
+    with open_caller() as caller:
+        if names and names[0] in _ACTIONS:
+            _act(caller, names, as_json=as_json)
+            return
+        if repair:
+            _write(caller, operations.connect.plan_repair(caller), None, dry_run=dry_run, yes=yes, as_json=as_json)
+            return
+        options = _options(project=project, recall=recall, capture=capture, as_json=as_json)
+        names = names or _find(caller, as_json=as_json)
+        plan = operations.connect.plan_connect(caller, names, options)
+        if print_only:
+            _print_files(plan, as_json=as_json)
+        else:
+            _write(caller, plan, (names, options), dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def disconnect(
+    clients: Annotated[
+        list[str], typer.Argument(metavar="CLIENT...", help="What to disconnect.", autocompletion=_complete)
+    ],
+    project: Annotated[bool, typer.Option("--project", help="Only from this project.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take everything out of an agent that connect wrote; what was stored of it stays.
+
+    A file that nobody edited since is restored to the byte; from any other only our parts are removed.
+    `kept forget --source CLIENT` removes what was stored.
+    """
+    with open_caller() as caller:
+        place = operations.connect.project_of(Path.cwd()) if project else None
+        run = operations.connect.plan_disconnect if dry_run else operations.connect.disconnect
+        plan = run(caller, clients, project=place)
+    if isinstance(plan, Refused):
+        refuse(plan, as_json=as_json, code=2)
+    if as_json:
+        print_json({**plan.as_json(), "dry_run": dry_run})
+        return
+    if not plan.clients:
+        say("nothing was connected")
+    _show(plan, done=not dry_run)
+
+
+def _options(*, project: bool, recall: str | None, capture: bool | None, as_json: bool) -> "ConnectOptions":
+    if recall is not None and recall not in RECALLS:
+        refuse(
+            Refused(Reason.INVALID, f"there is no recall {recall!r}", f"use one of: {', '.join(RECALLS)}"),
+            as_json=as_json,
+            code=2,
+        )
+    mode: Recall | None = next((one for one in get_args(Recall) if one == recall), None)
+    place = operations.connect.project_of(Path.cwd()) if project else None
+    return operations.connect.ConnectOptions(place, mode, capture)
+
+
+def _find(caller: Caller, *, as_json: bool) -> list[str]:
+    """Return the clients that are installed; exit when there is none."""
+    found = operations.connect.find_clients(caller)
+    names = [one.client.name for one in found if one.is_installed]
+    if not names:
+        looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in found)
+        refuse(
+            Refused(Reason.NO_MATCH, f"no client was found; looked for {looked}", "name one: kept connect CLIENT"),
+            as_json=as_json,
+        )
+    return names
+
+
+def _write(
+    caller: Caller,
+    plan: "ConnectPlan | Refused",
+    asked: "tuple[list[str], ConnectOptions] | None",
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show the plan, ask, and carry it out; without `asked` it is a repair."""
+    if isinstance(plan, Refused):
+        refuse(plan, as_json=as_json, code=2)
+    if not dry_run:
+        _ask(plan, yes=yes)
+        plan = operations.connect.repair(caller) if asked is None else operations.connect.connect(caller, *asked)
+        if isinstance(plan, Refused):
+            refuse(plan, as_json=as_json, code=2)
+    if as_json:
+        print_json({**plan.as_json(), "dry_run": dry_run})
+        return
+    _show(plan, done=not dry_run)
+    for one in plan.clients:
+        if one.next_step and one.is_changed and not dry_run:
+            note(f"{one.connection.client}: {one.next_step}")
+
+
+def _ask(plan: "ConnectPlan", *, yes: bool) -> None:
+    if yes or not plan.is_changed:
+        return
+    _show(plan, done=False, to_stderr=True)
+    if not confirm("write this?", yes=False):
+        fail("nothing was written")
+
+
+_DONE = {"create": "wrote", "change": "changed", "remove": "removed", "none": "unchanged"}
+
+
+def _show(plan: "ConnectPlan", *, done: bool, to_stderr: bool = False) -> None:
+    """Print each file with what happens to it; before it is changed, with the lines that change."""
+    put = note if to_stderr else say
+    for one in plan.clients:
+        where = f" (project {one.connection.project})" if one.connection.project else ""
+        put(printable(f"{one.connection.client}{where}"))
+        for change in one.changes:
+            put(printable(f"  {_DONE[change.action] if done else change.action:<9} {change.path}"))
+            # a new file is shown by --print
+            for line in change.diff() if not done and change.action == "change" else ():
+                put(printable(f"      {line}"))
+
+
+def _print_files(plan: "ConnectPlan | Refused", *, as_json: bool) -> None:
+    if isinstance(plan, Refused):
+        refuse(plan, as_json=as_json, code=2)
+    files: list[tuple[str, str, str]] = [
+        (one.connection.client, str(change.path), change.addition())
+        for one in plan.clients
+        for change in one.changes
+        if change.parts
+    ]
+    if as_json:
+        rows: list[JSON] = [{"client": client, "path": path, "text": text} for client, path, text in files]
+        print_json({"files": rows})
+        return
+    for client, path, text in files:
+        say(printable(f"# {client}: {path}\n{text}"))
+
+
+def _act(caller: Caller, words: list[str], *, as_json: bool) -> None:
+    if len(words) > 1:
+        refuse(
+            Refused(Reason.INVALID, f"{words[0]} takes no {words[1]!r}", f"write kept connect {words[0]}"),
+            as_json=as_json,
+            code=2,
+        )
+    if words[0] == "status":
+        _show_status(caller, as_json=as_json)
+        return
+    is_paused = words[0] == "pause"
+    changed = operations.connect.set_paused(caller, paused=is_paused)
+    if as_json:
+        print_json({"paused": is_paused, "changed": changed})
+    else:
+        say("paused: connected agents are given nothing, and nothing of theirs is stored" if is_paused else "resumed")
+
+
+def _show_status(caller: Caller, *, as_json: bool) -> None:
+    status = operations.connect_status.read_status(caller)
+    if as_json:
+        print_json(status.as_json())
+        return
+    if status.is_paused:
+        say("paused: connected agents are given nothing, and nothing of theirs is stored")
+    for one in status.clients:
+        say(printable(f"{one.client:<15} {_describe(one)}"))
+        for error in one.errors:
+            say(f"{'':<15} error: {on_one_line(error)}")
+        if one.next_step:
+            say(f"{'':<15} next: {one.next_step}")
+
+
+def _describe(one: "ClientStatus") -> str:
+    shown = one.as_json()
+    if not one.connected:
+        return f"installed {one.version or ''}, not connected" if one.installed else "not found"
+    trust = {True: ", trusted", False: ", not trusted yet", None: ""}[one.trusted]
+    lag = f", {one.lag_seconds:g} s behind" if one.lag_seconds else ""
+    seen = f", last event {shown['last_event']}" if one.last_event else ""
+    stored = f", last stored {shown['last_captured']}" if one.last_captured else ""
+    return f"connected {one.version or ''}{trust}{seen}{stored}{lag}".replace(" ,", ",")

@@ -1,0 +1,163 @@
+"""The state of every client: installed, connected, trusted, last event, last turn stored, and the next step."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kept.core.clock import from_epoch, iso
+from kept.importers.connect.clients import CLIENTS, find_client, read_version
+from kept.importers.connect.health import Health, load_health
+from kept.importers.connect.record import Connection, Record, load_record
+from kept.operations.connect import this_machine
+
+if TYPE_CHECKING:
+    from kept.app.caller import Caller
+    from kept.core.text import JSON
+    from kept.importers.connect.clients import Client, Machine, Presence
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """The state of one client."""
+
+    client: str
+    installed: bool
+    version: str | None
+    connected: bool
+    trusted: bool | None
+    """Whether the client runs our hooks; None where it needs no consent, or has no hooks."""
+    last_event: float | None
+    last_captured: float | None
+    lag_seconds: float
+    """How long the oldest turn has waited that is not stored yet."""
+    errors: tuple[str, ...]
+    next_step: str
+    projects: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the state."""
+        return {
+            "client": self.client,
+            "installed": self.installed,
+            "version": self.version,
+            "connected": self.connected,
+            "trusted": self.trusted,
+            "last_event": _when(self.last_event),
+            "last_captured": _when(self.last_captured),
+            "lag_seconds": self.lag_seconds,
+            "errors": list(self.errors),
+            "next": self.next_step,
+            "projects": list(self.projects),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectStatus:
+    """The state of all clients."""
+
+    clients: tuple[ClientStatus, ...]
+    is_paused: bool
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per client."""
+        return [one.as_json() for one in self.clients]
+
+
+def read_status(caller: Caller) -> ConnectStatus:
+    """Return the state of every client."""
+    machine = this_machine(caller)
+    record = load_record(caller.space.home.connections)
+    waiting = _waiting_seconds(caller)
+    found = []
+    for client in CLIENTS.values():
+        presence = find_client(client, machine)
+        found.append(_status(caller, presence, record, machine, waiting.get(client.name, 0.0)))
+    return ConnectStatus(tuple(found), record.is_paused)
+
+
+def _status(caller: Caller, presence: Presence, record: Record, machine: Machine, lag_seconds: float) -> ClientStatus:
+    client = presence.client
+    connections = record.of_client(client.name)
+    health = load_health(caller.space.home.connections, client.name)
+    trusted = _trusted(client, connections, health, machine)
+    broken = [problem for one in connections for problem in _problems(one)]
+    return ClientStatus(
+        client=client.name,
+        installed=presence.is_installed,
+        version=read_version(presence),
+        connected=bool(connections),
+        trusted=trusted,
+        last_event=health.last_event,
+        last_captured=health.last_captured,
+        lag_seconds=round(lag_seconds, 1),
+        errors=(*broken, *(text for _moment, text in health.errors)),
+        next_step=_next_step(presence, connections, health, trusted=trusted, broken=broken, paused=record.is_paused),
+        projects=tuple(one.project for one in connections if one.project is not None),
+    )
+
+
+def _next_step(
+    presence: Presence,
+    connections: list[Connection],
+    health: Health,
+    *,
+    trusted: bool | None,
+    broken: list[str],
+    paused: bool,
+) -> str:
+    client = presence.client
+    steps = (
+        (not connections and presence.is_installed, f"kept connect {client.name}"),
+        (not connections, ""),
+        (bool(broken), "kept connect --repair"),
+        (paused, "kept connect resume"),
+        (trusted is False, client.next_step),
+        (bool(health.errors), "kept doctor; the log names the cause"),
+        (client.has_hooks and health.last_event is None, f"start {client.name} once; nothing came from it yet"),
+    )
+    return next((step for applies, step in steps if applies), "")
+
+
+def _problems(connection: Connection) -> list[str]:
+    """Return what would keep the hooks of a connection from running."""
+    program = Path(connection.command[0]) if connection.command else Path()
+    if not os.access(program, os.X_OK):
+        return [f"{str(program)!r} is not there any more"]
+    missing = [file.path for file in connection.files if not file.path.exists()]
+    if connection.project is not None and not Path(connection.project).is_dir():
+        return []  # the project is gone, and with it everything that could run
+    return [f"{str(path)!r} was removed" for path in missing[:1]]
+
+
+def _trusted(client: Client, connections: list[Connection], health: Health, machine: Machine) -> bool | None:
+    """Whether Codex runs our hooks: it keeps a hash of each in its settings, or one of them has run already."""
+    if client.name != "codex" or not connections:
+        return None
+    if health.last_hook is not None and health.last_hook >= max(one.since for one in connections):
+        return True
+    hooks = [str(file.path) for one in connections for file in one.files if file.path.name == "hooks.json"]
+    return any(path in _trusted_files(client.folder(machine) / "config.toml") for path in hooks)
+
+
+def _trusted_files(settings: Path) -> str:
+    """Return the names of the hooks that Codex trusts, as one text; each begins with the path of its file."""
+    from kept.importers.connect.toml_text import NotToml, parse
+
+    try:
+        state = parse(settings.read_text(encoding="utf-8")).get("hooks", {}).get("state", {})
+    except (OSError, ValueError, NotToml, AttributeError):
+        return ""
+    return "\n".join(name for name, row in state.items() if isinstance(row, dict) and row.get("trusted_hash"))
+
+
+def _waiting_seconds(caller: Caller) -> dict[str, float]:
+    """Return for each client how long its oldest turn in the spool has waited."""
+    del caller
+    return {}
+
+
+def _when(moment: float | None) -> str | None:
+    return None if moment is None else iso(from_epoch(moment))

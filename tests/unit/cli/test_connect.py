@@ -1,0 +1,255 @@
+"""`kept connect` and `kept disconnect`: what is written where, and that it can be taken out again."""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kept.importers.connect.clients import CLIENTS
+
+CODEX_SETTINGS = '# mine\nmodel = "gpt"\nnotify = [\n  "notify-send", # note\n]\n\n[mcp_servers.other]\ncommand = "o"\n'
+VSCODE_SETTINGS = '{\n\t"servers": {\n\t\t"a": {"type": "http"} // keep\n\t},\n\t"inputs": [],\n}\n'
+OPENCODE_SETTINGS = '{\r\n  // theme\r\n  "theme": "x",\r\n  "mcp": {"other": {"type": "local"}}\r\n}'
+CURSOR_HOOKS = '{"version": 1, "hooks": {"stop": [{"command": "mine"}]}}'
+
+
+@pytest.fixture
+def person(tmp_path, monkeypatch):
+    """A person with settings of their own in every client."""
+    person = tmp_path / "person"
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.platform", "linux")
+    files = {
+        ".claude/settings.json": '{"hooks": {}}',
+        ".codex/config.toml": CODEX_SETTINGS,
+        ".config/opencode/opencode.jsonc": OPENCODE_SETTINGS,
+        ".gemini/settings.json": "{}",
+        ".cursor/hooks.json": CURSOR_HOOKS,
+        ".cursor/mcp.json": "",
+        ".config/Claude/claude_desktop_config.json": '{"mcpServers": {}}\n',
+        ".config/Code/User/mcp.json": VSCODE_SETTINGS,
+    }
+    for name, text in files.items():
+        path = person / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    return person
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+
+
+def test_a_dry_run_names_every_file_and_writes_nothing(run, person, home):
+    """Each change is shown with its lines; the home is not even created."""
+    before = everything(person)
+    ran = run("connect", *CLIENTS, "--dry-run", "--json")
+    shown = json.loads(ran.out)
+
+    assert ran.code == 0
+    assert everything(person) == before
+    assert not home.exists()
+    assert [one["client"] for one in shown["clients"]] == list(CLIENTS)
+    files = {file["path"]: file for one in shown["clients"] for file in one["files"]}
+    assert files[str(person / ".codex/config.toml")]["action"] == "change"
+    assert files[str(person / ".codex/hooks.json")]["action"] == "create"
+    assert any("mcp_servers.kept" in line for line in files[str(person / ".codex/config.toml")]["diff"])
+
+
+def test_disconnect_restores_every_byte(run, person):
+    """All clients are connected, twice; the second time nothing changes, and afterwards all is as it was."""
+    before = everything(person)
+    assert run("connect", "--yes").code == 0
+    connected = everything(person)
+    again = json.loads(run("connect", *CLIENTS, "--yes", "--json").out)
+
+    assert everything(person) == connected
+    assert not any(one["changed"] for one in again["clients"])
+    assert run("disconnect", *CLIENTS).code == 0
+    assert everything(person) == before
+
+
+def test_only_our_parts_are_removed_from_files_that_were_edited_since(run, person):
+    """What people and clients added meanwhile stays; what was ours goes."""
+    run("connect", *CLIENTS, "--yes")
+    codex, hooks = person / ".codex/config.toml", person / ".codex/hooks.json"
+    codex.write_text(codex.read_text() + '\n[hooks.state."x"]\ntrusted_hash = "abc"\n')
+    value = json.loads(hooks.read_text())
+    value["hooks"]["Stop"].insert(0, {"hooks": [{"type": "command", "command": "mine"}]})
+    hooks.write_text(json.dumps(value))
+    vscode = person / ".config/Code/User/mcp.json"
+    vscode.write_text(vscode.read_text().replace('"inputs": []', '"inputs": [1]'))
+    opencode = person / ".config/opencode/opencode.jsonc"
+    opencode.write_bytes(opencode.read_bytes().replace(b'"x"', b'"y"'))
+
+    assert run("disconnect", *CLIENTS).code == 0
+
+    settings = tomllib.loads(codex.read_text())
+    assert settings["notify"] == ["notify-send"]
+    assert settings["mcp_servers"] == {"other": {"command": "o"}}
+    assert settings["hooks"] == {"state": {"x": {"trusted_hash": "abc"}}}
+    assert json.loads(hooks.read_text()) == {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}}
+    assert vscode.read_text() == VSCODE_SETTINGS.replace('"inputs": []', '"inputs": [1]')
+    assert b"kept" not in opencode.read_bytes()
+    assert b"// theme" in opencode.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "data"),
+    [
+        ("codex", ".codex/config.toml", b"a = \n"),
+        ("codex", ".codex/hooks.json", b'{"hooks": {} // no comments here\n}'),
+        ("codex", ".codex/hooks.json", b'{"hooks": []}'),
+        ("opencode", ".config/opencode/opencode.jsonc", b"{"),
+        ("cursor", ".cursor/mcp.json", b"\xff\xfe{}"),
+        ("vscode", ".config/Code/User/mcp.json", b"[]"),
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json", b'{"mcpServers": {"a": 1},}'),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_is_refused_and_untouched(run, person, client, name, data):
+    """Exit 2, the name of the file, and no file of the client is changed."""
+    (person / name).write_bytes(data)
+    before = everything(person)
+    ran = run("connect", client, "--yes", "--json")
+
+    assert ran.code == 2
+    assert name in json.loads(ran.out)["error"]
+    assert everything(person) == before
+
+
+def test_an_unknown_client_is_answered_with_the_list(run, person):
+    """Exit 2, on connect and disconnect."""
+    for command in (("connect", "emacs"), ("disconnect", "emacs")):
+        ran = run(*command)
+
+        assert ran.code == 2
+        assert all(name in ran.err for name in CLIENTS)
+
+
+def test_without_a_name_what_is_installed_is_connected(run, tmp_path, monkeypatch):
+    """Nothing found says where it looked; one folder found connects that one."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    nothing = run("connect", "--yes")
+    (tmp_path / "person/.claude").mkdir(parents=True)
+    found = run("connect", "--yes", "--json")
+
+    assert nothing.code == 1
+    assert ".claude" in nothing.err
+    assert "'opencode'" in nothing.err
+    assert [one["client"] for one in json.loads(found.out)["clients"]] == ["claude-code"]
+
+
+def test_without_a_terminal_nothing_is_written_unasked(run, person):
+    """There is nobody to ask: exit 2, and what would be written is shown."""
+    before = everything(person)
+    ran = run("connect", "codex")
+
+    assert ran.code == 2
+    assert "mcp_servers.kept" in ran.err
+    assert everything(person) == before
+
+
+def test_a_project_has_files_of_its_own(run, person, tmp_path, monkeypatch):
+    """`--project` writes below the repository, and only there; disconnect takes out both."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "src").mkdir()
+    monkeypatch.chdir(project / "src")
+    before = everything(person)
+    names = [name for name, client in CLIENTS.items() if client.has_projects]
+    ran = run("connect", *names, "--project", "--yes")
+
+    assert ran.code == 0, ran.err
+    assert everything(person) == before
+    assert (project / ".claude/skills/kept/hooks/hooks.json").is_file()
+    assert "notify" not in (project / ".codex/config.toml").read_text()
+    assert run("connect", "claude-desktop", "--project", "--yes").code == 2
+    assert run("disconnect", *names, "--project").code == 0
+    assert sorted(path.name for path in project.iterdir()) == [".git", "src"]
+
+
+def test_print_shows_what_to_add_by_hand(run, person):
+    """The text of each file as it would be alone; nothing is written."""
+    before = everything(person)
+    ran = run("connect", "codex", "vscode", "--print", "--json")
+
+    texts = {Path(file["path"]).name: file["text"] for file in json.loads(ran.out)["files"]}
+    assert tomllib.loads(texts["config.toml"])["mcp_servers"]["kept"]["args"][-1] == "mcp"
+    assert json.loads(texts["mcp.json"])["servers"]["kept"]["type"] == "stdio"
+    assert everything(person) == before
+
+
+def test_repair_writes_the_new_place_of_kept(run, person, home, monkeypatch):
+    """Status names the missing program and the remedy; repair replaces it everywhere, and nothing is left of the old."""
+    run("connect", *CLIENTS, "--yes")
+    record = home / "connect/record.json"
+    program = json.loads(record.read_text())["connections"][0]["command"][0]
+    for path in [record, *(Path(name) for name in everything(person))]:
+        if path.is_file():
+            path.write_bytes(path.read_bytes().replace(program.encode(), b"/gone/kept"))
+    status = {one["client"]: one for one in json.loads(run("connect", "status", "--json").out)}
+
+    assert "/gone/kept" in status["codex"]["errors"][0]
+    assert status["codex"]["next"] == "kept connect --repair"
+    assert run("connect", "--repair", "--yes").code == 0
+    assert not any(b"/gone/kept" in data for data in everything(person).values())
+    assert json.loads(run("connect", "status", "--json").out)[1]["errors"] == []
+
+
+def test_options_are_recorded_and_status_has_one_object_per_client(run, person, home):
+    """Recall and capture are read by the hook, so that no command line changes with them."""
+    run("connect", "codex", "--recall", "start", "--no-capture", "--yes")
+    status = json.loads(run("connect", "status", "--json").out)
+
+    (connection,) = json.loads((home / "connect/record.json").read_text())["connections"]
+    assert (connection["recall"], connection["capture"]) == ("start", False)
+    assert [one["client"] for one in status] == list(CLIENTS)
+    assert set(status[1]) >= {
+        *("client", "installed", "version", "connected", "trusted"),
+        *("last_event", "last_captured", "lag_seconds", "errors", "next"),
+    }
+    assert (status[1]["connected"], status[1]["trusted"]) == (True, False)
+    assert run("connect", "codex", "--recall", "often", "--yes").code == 2
+
+
+def test_pause_and_resume_are_remembered(run, person, home):
+    """Both say whether something changed; status leads to resume."""
+    run("connect", "codex", "--yes")
+
+    assert json.loads(run("connect", "pause", "--json").out) == {"paused": True, "changed": True}
+    assert json.loads(run("connect", "pause", "--json").out) == {"paused": True, "changed": False}
+    assert json.loads(run("connect", "status", "--json").out)[1]["next"] == "kept connect resume"
+    assert json.loads(run("connect", "resume", "--json").out) == {"paused": False, "changed": True}
+    assert run("connect", "pause", "codex").code == 2
+
+
+def test_a_link_to_a_settings_file_stays_a_link(run, person, tmp_path):
+    """Settings that are kept elsewhere and linked are written through the link."""
+    real = tmp_path / "dotfiles.toml"
+    real.write_text('model = "gpt"\n')
+    linked = person / ".codex/config.toml"
+    linked.unlink()
+    linked.symlink_to(real)
+    run("connect", "codex", "--yes")
+
+    assert linked.is_symlink()
+    assert "mcp_servers.kept" in real.read_text()
+    run("disconnect", "codex")
+    assert linked.is_symlink()
+    assert real.read_text() == 'model = "gpt"\n'
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_without_permission_is_named(run, person):
+    """Exit 74 with the path."""
+    (person / ".codex").chmod(0o500)
+    ran = run("connect", "codex", "--yes")
+    (person / ".codex").chmod(0o700)
+
+    assert ran.code == 74
+    assert ".codex" in ran.err
