@@ -16,7 +16,6 @@ from kept.cli.terminal import (
     on_one_line,
     open_caller,
     print_json,
-    printable,
     refuse,
     say,
 )
@@ -99,7 +98,7 @@ def disconnect(
     """Take everything out of an agent that connect wrote; what was stored of it stays.
 
     A file that nobody edited since is restored to the byte; from any other only our parts are removed.
-    `kept forget --source CLIENT` removes what was stored.
+    `kept forget` removes what was stored.
     """
     with open_caller() as caller:
         place = operations.connect.project_of(Path.cwd()) if project else None
@@ -182,12 +181,12 @@ def _show(plan: "ConnectPlan", *, done: bool, to_stderr: bool = False) -> None:
     put = note if to_stderr else say
     for one in plan.clients:
         where = f" (project {one.connection.project})" if one.connection.project else ""
-        put(printable(f"{one.connection.client}{where}"))
+        put(f"{one.connection.client}{where}")
         for change in one.changes:
-            put(printable(f"  {_DONE[change.action] if done else change.action:<9} {change.path}"))
+            put(f"  {_DONE[change.action] if done else change.action:<9} {change.path}")
             # a new file is shown by --print
             for line in change.diff() if not done and change.action == "change" else ():
-                put(printable(f"      {line}"))
+                put(f"      {line}")
 
 
 def _print_files(plan: "ConnectPlan | Refused", *, as_json: bool) -> None:
@@ -204,7 +203,7 @@ def _print_files(plan: "ConnectPlan | Refused", *, as_json: bool) -> None:
         print_json({"files": rows})
         return
     for client, path, text in files:
-        say(printable(f"# {client}: {path}\n{text}"))
+        say(f"# {client}: {path}\n{text}")
 
 
 def _act(caller: Caller, words: list[str], *, as_json: bool) -> None:
@@ -233,7 +232,7 @@ def _show_status(caller: Caller, *, as_json: bool) -> None:
     if status.is_paused:
         say("paused: connected agents are given nothing, and nothing of theirs is stored")
     for one in status.clients:
-        say(printable(f"{one.client:<15} {_describe(one)}"))
+        say(f"{one.client:<15} {_describe(one)}")
         for error in one.errors:
             say(f"{'':<15} error: {on_one_line(error)}")
         if one.next_step:
