@@ -350,6 +350,52 @@ def record_compressor() -> list:
     return out
 
 
+def mostly_output(turns: int, *, with_image: bool = False) -> list:
+    """Return a conversation whose talk is short and whose tool output is long."""
+    rows = [
+        row
+        if row.message.role is Role.TOOL
+        else replace(row, message=replace(row.message, content=row.message.text[:80]))
+        for row in conversation(turns, words=60)
+    ]
+    if with_image:
+        place = max(n for n, row in enumerate(rows) if row.message.role is Role.USER)
+        rows[place] = replace(rows[place], message=Message(Role.USER, (TextPart("look at this"), image())))
+    return rows
+
+
+def record_pruned_outcomes() -> list:
+    """Conversations for which shortening is enough, or almost."""
+    out = []
+    for turns in (24, 28, 40, 90):
+        for with_image in (False, True):
+            rows = mostly_output(turns, with_image=with_image)
+            for more in ({}, {"overhead_tokens": 3_000}, {"context_length": 9_000}):
+                engine = prepare_engine(Compressor(), rows, **more)
+                found = engine.compress(rows)
+                messages = shown(found.messages)
+                out.append([outcome_shown(found), engine.state(), len(messages), messages[:8], messages[-2:]])
+    return out
+
+
+def record_strict_passes() -> list:
+    """Windows so small that later passes are needed."""
+    out = []
+    for overhead in (0, 200, 600, 900):
+        for protect in (0, 1, 3, 5):
+            rows = conversation(6, words=30, with_tools=False)
+            messages, sizes = [row.message for row in rows], [count_by_length(row.message) for row in rows]
+            for cap in (80, 300):
+                given = Limits(2_000, overhead, 1_000, 120, cap, protect, 3)
+                plan = plan_cut(messages, sizes, limits=given)
+                out.append(
+                    None
+                    if plan is None
+                    else [plan.head, plan.covered, plan.tail, plan.summary_budget, plan.predicted, plan.strictness]
+                )
+    return out
+
+
 def record_outages() -> list:
     """Cooldowns, pauses and their notes."""
     rows = conversation(60, with_tools=False)
