@@ -7,7 +7,8 @@ import pytest
 from kept.core.events import Warned
 from kept.core.tools import ToolContext
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
-from kept.providers.manager import ProviderManager
+from kept.providers.manager import ProviderManager, chosen_names, open_manager, open_providers
+from kept.providers.outbox import Write
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import FinishedTurn
 from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
@@ -385,3 +386,140 @@ def test_records_are_kept_for_a_while_and_forgotten_with_their_session(bench):
     assert "prefetch" not in [row.call for row in bench.audit.of_session("s1")]
     assert bench.audit.forget("s1") > 0
     assert bench.audit.of_session("s1") == []
+
+
+def test_the_state_of_every_provider_is_told(bench):
+    """Ready or not, why not, and how much waits."""
+    good, bad = RecordingProvider("good"), RecordingProvider("bad")
+    bad.available = False
+    manager = bench.manager(good, bad, context=bench.context(several=True))
+    bench.outbox.add("bad", [Write(hook="sync_turn", session_id="s1", idempotency_key="1", payload={})])
+
+    states = {state.name: state for state in manager.status()}
+
+    assert (states["good"].ready, states["good"].waiting, states["good"].problem) == (True, 0, None)
+    assert (states["bad"].ready, states["bad"].waiting) == (False, 1)
+    assert states["bad"].problem
+    warned = [event for event in bench.events if isinstance(event, Warned)]
+    assert len(warned) == 1
+    assert "'bad' is not in use" in warned[0].message
+    assert "kept providers status" in warned[0].remedy
+
+
+def test_the_text_for_the_prompt_is_limited_per_provider(bench):
+    """A fence is taken off, empty text leaves no gap."""
+    long, empty, fenced = RecordingProvider("long"), RecordingProvider("empty"), RecordingProvider("fenced")
+    long.faults["system_prompt_block"] = lambda: "x" * 50_000
+    empty.faults["system_prompt_block"] = lambda: "  \n"
+    fenced.faults["system_prompt_block"] = lambda: "<memory-context>\nplain\n</memory-context>"
+    manager = bench.manager(long, empty, fenced, context=bench.context(several=True))
+
+    first, second = manager.system_prompt_block().split("\n\n")
+
+    assert first == "x" * 8_000
+    assert "plain" in second
+    assert "<memory-context>" not in second
+
+
+def test_a_tool_call_outside_a_conversation_starts_once(bench):
+    """The second call finds the providers running."""
+    provider = RecordingProvider()
+    manager = ProviderManager(bench.database, context=bench.context(), settings=ProviderSettings())
+    manager.register(provider)
+    manager.start_for_tools("s1")
+    manager.start_for_tools("s2")
+
+    assert [call.args for call in provider.calls_of("initialize")] == [("s1",)]
+    manager.close()
+    manager.close()
+    assert len(provider.calls_of("shutdown")) == 1
+
+
+def test_recall_is_for_the_session_that_asked(bench):
+    """A late answer is not given to another conversation."""
+    manager = bench.manager(RecordingProvider(recalled="likes tea"))
+
+    assert manager.recall("me", session_id="s1", turn=1) == "likes tea"
+    assert manager.recall("me", session_id="other", turn=2) == ""
+
+
+def test_recall_is_cut_and_said_so(bench, caplog):
+    """Under one budget for all providers."""
+    manager = bench.manager(RecordingProvider(recalled="y" * 300), recall_max_chars=100)
+
+    assert len(manager.recall("me", session_id="s1", turn=1)) <= 100
+    assert "cut to 100 characters" in caplog.text
+
+
+def test_the_neutral_search_names_what_failed(bench):
+    """The others' answers are given."""
+    good, bad = RecordingProvider("good", recalled="likes tea"), RecordingProvider("bad")
+    manager = bench.manager(good, bad, context=bench.context(several=True))
+
+    def crash():
+        raise RuntimeError("boom")
+
+    bad.faults["prefetch"] = crash
+    search = next(tool for tool in manager.tools() if tool.schema.name == "memory_recall")
+    answer = search.call({"query": "me"}, ToolContext(session_id="s1"))
+
+    assert (answer["success"], answer["recalled"]) == (True, "likes tea")
+    assert len(answer["failed"]) == 1
+    assert "boom" in answer["failed"][0]
+    assert search.call({"query": "  "}, ToolContext())["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        (None, []),
+        ("", []),
+        ("builtin", []),
+        (" mem0 ", ["mem0"]),
+        (["mem0", "builtin", " ", "honcho", "mem0"], ["mem0", "honcho"]),
+    ],
+)
+def test_the_setting_names_the_external_providers(setting, names):
+    """Each once, in the order given."""
+    assert chosen_names(setting) == names
+
+
+def test_a_provider_that_cannot_be_loaded_is_a_warning(bench, tmp_path):
+    """The others are used; with none left there is no manager."""
+    options = {
+        "plugins": tmp_path / "plugins",
+        "database": bench.database,
+        "settings": ProviderSettings(),
+        "context": bench.context(),
+        "environ": {},
+    }
+
+    assert open_manager(None, **options) is None
+    assert open_manager("no-such-provider", **options) is None
+    (warned,) = [event for event in bench.events if isinstance(event, Warned)]
+    assert "'no-such-provider' is not in use" in warned.message
+    manager = open_manager(["no-such-provider", "holographic"], **options)
+    assert manager.providers == ["holographic"]
+    manager.close()
+
+
+def test_a_library_opens_it_with_a_folder(tmp_path):
+    """The folder is created, and holds the state."""
+    manager = open_providers(tmp_path / "new" / "home")
+    manager.register(RecordingProvider())
+    manager.start("s1")
+
+    assert manager.providers == ["recording"]
+    assert (tmp_path / "new" / "home" / "state.db").exists()
+    manager.close()
+
+
+def test_a_turn_reaches_the_provider_with_the_text_as_it_was_said(bench):
+    """Recalled text that stands in the message is taken out before anybody else reads it."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    manager.recall("before <memory-context>secret</memory-context> after", session_id="s1", turn=3)
+
+    (call,) = provider.calls_of("on_turn_start")
+    assert call.args[0] == 3
+    assert "secret" not in call.args[1]

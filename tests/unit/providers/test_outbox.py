@@ -1,11 +1,14 @@
 """The outbox."""
 
+import os
+import socket
+
 import apsw
 import pytest
 
 from kept.core.clock import FixedClock
-from kept.core.ids import OWNER
-from kept.providers.outbox import Outbox, Write, new_holder
+from kept.core.ids import OWNER, UserId
+from kept.providers.outbox import NEVER, Outbox, Write, lane_name, new_holder
 from kept.storage.sqlite import open_state
 
 
@@ -144,3 +147,122 @@ def test_several_writes_are_added_together_or_not_at_all(outbox):
         outbox.add("a", [write(1), unstorable])
 
     assert outbox.items() == []
+
+
+def test_a_write_that_is_set_aside_blocks_nothing(outbox, clock):
+    """It stays listed with its error, counts as refused, and can be retried."""
+    outbox.add("a", [write(1), write(2)])
+    first = outbox.take("a", holder="h", seconds=60)
+    outbox.set_aside(first, "e" * 400)
+    clock.forward(days=10_000)
+
+    (aside,) = [item for item in outbox.items("a") if item.is_refused]
+    assert (aside.id, aside.last_error, aside.attempts, aside.not_before) == (first.id, "e" * 300, 1, NEVER)
+    assert outbox.head("a").payload == {"user": "2"}
+    assert outbox.waiting("a", "s1") == 1
+    assert [(lane.waiting, lane.refused) for lane in outbox.lanes()] == [(1, 1)]
+    assert outbox.retry(item_id=first.id) == 1
+    assert outbox.head("a").id == first.id
+    assert outbox.head("none") is None
+
+
+def test_a_failure_is_cut_and_waits_to_the_second(outbox, clock):
+    """The error is for a status line; the write is due exactly when it was said."""
+    outbox.add("a", [write(1)])
+    item = outbox.take("a", holder="h", seconds=60)
+    outbox.mark_failed(item, "x" * 301, retry_after_seconds=10)
+
+    failed = outbox.head("a")
+    assert failed.last_error == "x" * 300
+    assert failed.not_before == pytest.approx(outbox.now() + 10)
+    assert not failed.is_refused
+    clock.forward(seconds=9.9)
+    assert outbox.take("a", holder="h", seconds=60) is None
+    clock.forward(seconds=0.2)
+    assert outbox.take("a", holder="h", seconds=60) is not None
+
+
+def test_a_delivery_counts_once(outbox, clock):
+    """Also when it is reported twice; the lane knows when its oldest write came."""
+    began = outbox.now()
+    outbox.add("a", [write(1)])
+    clock.forward(seconds=5)
+    outbox.add("a", [write(2)])
+    item = outbox.take("a", holder="h", seconds=60)
+
+    assert item.created == pytest.approx(began)
+    assert [lane.oldest for lane in outbox.lanes()] == [pytest.approx(began)]
+    outbox.mark_delivered(item)
+    outbox.mark_delivered(item)
+    (lane,) = outbox.lanes()
+    assert (lane.provider, lane.waiting, lane.delivered, lane.dropped, lane.refused) == ("a", 1, 1, 0, 0)
+    assert lane.oldest == pytest.approx(began + 5)
+
+
+def test_a_lease_ends_by_its_own_holder_or_by_time(outbox, clock):
+    """Nobody else can give it back, and it ends to the second."""
+    outbox.add("a", [write(1)])
+    first, second = new_holder(), new_holder()
+    assert first != second
+    outbox.take("a", holder=first, seconds=60)
+
+    outbox.release("a", holder=second)
+    assert outbox.take("a", holder=second, seconds=60) is None
+    clock.forward(seconds=59)
+    assert outbox.take("a", holder=second, seconds=60) is None
+    assert outbox.take("a", holder=first, seconds=60) is not None  # renewed by its holder
+    clock.forward(seconds=2)
+    assert outbox.take("a", holder=second, seconds=60) is None
+    outbox.release("a", holder=first)
+    assert outbox.take("a", holder=second, seconds=60) is not None
+    clock.forward(seconds=60)
+    assert outbox.take("a", holder=first, seconds=60) is not None
+
+
+@pytest.mark.parametrize(
+    "holder", ["elsewhere:4194304:dead", "odd", "a:b:c", f"{socket.gethostname()}:{os.getpid()}:x"]
+)
+def test_a_lease_whose_end_is_not_known_is_respected(outbox, holder):
+    """Whether a process of another machine lives cannot be told."""
+    outbox.add("a", [write(1)])
+    outbox.take("a", holder=holder, seconds=600)
+
+    assert outbox.take("a", holder=new_holder(), seconds=60) is None
+
+
+def test_a_lane_at_its_limit_is_not_full(outbox, caplog):
+    """Five of five fit."""
+    outbox.add("a", [write(number) for number in range(5)])
+
+    assert len(outbox.items("a")) == 5
+    assert not caplog.text
+    assert [item.payload["user"] for item in outbox.items(limit=2)] == ["0", "1"]
+
+
+def test_the_cursor_of_the_ledger(outbox):
+    """None before the first write, then what was stored last."""
+    assert outbox.cursor_of("a") is None
+    outbox.add("a", [write(1)])
+    assert outbox.cursor_of("a") is None
+    with outbox.unit() as unit:
+        outbox.set_cursor(unit, "a", 7)
+        outbox.set_cursor(unit, "b", 3)
+        assert outbox.cursor(unit, "a") == 7
+
+    assert (outbox.cursor_of("a"), outbox.cursor_of("b"), outbox.cursor_of("c")) == (7, 3, None)
+
+
+def test_lanes_of_users_have_names_of_their_own():
+    """The owner's are those of the time before there were other users."""
+    assert lane_name("mem0", OWNER) == "mem0"
+    assert lane_name("mem0", UserId("anna")) == "mem0/anna"
+
+
+def test_drops_are_counted_per_provider(outbox):
+    """One order may reach several queues."""
+    outbox.add("a", [write(1), write(2)])
+    outbox.add("b", [write(1)])
+
+    assert outbox.drop() == 3
+    assert {lane.provider: lane.dropped for lane in outbox.lanes()} == {"a": 2, "b": 1}
+    assert outbox.waiting("a", "s1") == 0
