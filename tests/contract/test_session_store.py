@@ -5,13 +5,14 @@ import pytest
 from kept.core.events import ignore
 from kept.sessions.ports import Sessions
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.testing.receipts_contract import ReceiptsContract
 from kept.testing.session_keeping_contract import KeepingContract
 from kept.testing.session_reading_contract import ReadingContract, TransferContract
 from kept.testing.session_store_contract import LineageContract
 from kept.testing.session_user_contract import UserContract
 
 
-class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferContract, UserContract):
+class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferContract, UserContract, ReceiptsContract):
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path):
         self.path = tmp_path

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kept.providers.audit import Audit
     from kept.providers.outbox import Outbox
     from kept.sessions.ports import Sessions
+    from kept.sessions.receipts import NewReceipt
     from kept.skills.tool import SkillTools
 
 
@@ -208,6 +209,7 @@ class UserSpace:
             app.settings.sessions,
             clock=app.clock,
             auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(sink=sink), sink=sink),
+            record=self._record_receipt,
         )
         return [
             MemoryTool(self.memory, self.approvals).tool(),
@@ -216,6 +218,9 @@ class UserSpace:
             TodoList().tool(),
             *Workspace(app.folder).tools(),
         ]
+
+    def _record_receipt(self, receipt: NewReceipt) -> None:
+        self.sessions.receipts.add(receipt)
 
     @cached_property
     def agents(self) -> AgentBuilder:

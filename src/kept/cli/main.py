@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "Answer one message and exit, for scripts.",
     "memory": "The two pages of curated memory: show, edit, undo.",
     "sessions": "Past conversations: list, search, read, export.",
+    "receipts": "What models were shown of the memory; mark it.",
     "skills": "Procedures that were learned or installed.",
     "curator": "Tidy skills that are not used.",
     "providers": "External memories: set up, status, outbox.",

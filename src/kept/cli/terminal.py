@@ -184,7 +184,7 @@ def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     raise typer.Exit(code)
 
 
-_USER_COMMAND = re.compile(r"\bkept (?=(?:memory|sessions|skills|forget) [-a-z])")
+_USER_COMMAND = re.compile(r"\bkept (?=(?:memory|sessions|receipts|skills|forget) [-a-z])")
 
 
 def add_user_option(text: str) -> str:

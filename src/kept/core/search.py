@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 
@@ -23,6 +24,8 @@ class SearchRequest:
     exclude_sessions: tuple[SessionId, ...] = ()
     exclude_messages: frozenset[int] = frozenset()
     """The active context of the calling conversation."""
+    explain: MessageId | None = None
+    """Also report how the search treated this message; the answer stays the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,43 @@ class FoundMessage:
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """A session that matched, with its best message."""
+    """A session that matched, with its best message and the parts of that message's score."""
 
     session_id: SessionId
     score: float
     best_message_id: MessageId
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+Stage: TypeAlias = Literal["absent", "excluded", "condition", "no_candidate", "session", "unread", "ranked"]
+"""Where a search left a message: it does not exist for the user; a filter excluded it; it does not fulfil the
+explicit query; it is no candidate; its session is not among the best; its first score was too low to read it; ranked.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TermMatch:
+    """One term of the question with its weight, and whether the message contains it."""
+
+    text: str
+    weight: float
+    is_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How a search treated one message."""
+
+    stage: Stage
+    excluded_by: str = ""
+    """The filter that excluded it."""
+    terms: tuple[TermMatch, ...] = ()
+    rank: int | None = None
+    """Its place among all ranked messages, from 1."""
+    score: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    sessions: tuple[FoundSession, ...] = ()
+    """All ranked sessions in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +92,7 @@ class Found:
     """How many hits each filter removed, by its name."""
     unchecked: int = 0
     """Lower bound of older messages that may also match an explicit query but were too many to read."""
+    candidates: int = 0
+    """How many messages were considered after the filters."""
+    explained: Explained | None = None
+    """How the message of `SearchRequest.explain` was treated."""

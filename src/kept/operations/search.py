@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.config.settings import nearest as nearest_word
-from kept.core.errors import UsageError
+from kept.core.errors import NotFound, UsageError
 from kept.core.events import Warned
-from kept.core.ids import SessionId
+from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import SearchRequest
 from kept.operations.sessions import message_json
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.sessions.ports import Sessions
     from kept.sessions.search.discovery import Conversations
+    from kept.sessions.search.why import Explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,21 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
         found = find_conversations(store, request)
         answers.append(ProfileHits(profile, found, _read(store, found, chosen.limit)))
     return SearchAnswer(query, chosen.limit, tuple(answers))
+
+
+def explain_message(caller: Caller, message_id: int, query: str, filters: Filters | None = None) -> Explanation:
+    """Return why `search` shows a message for `query`, or why not; raises NotFound for an unknown id."""
+    from kept.sessions.search.why import Explanation, explain
+
+    store, number = caller.space.sessions, MessageId(message_id)
+    message = store.message(number)
+    if message is not None:
+        return explain(store, _request(caller, filters or Filters(), query), message)
+    hidden = store.hidden_because(number)
+    if hidden is None:
+        raise NotFound(f"there is no message {message_id}", "find its id with `kept sessions search` or `show`")
+    why = "its conversation is in the trash" if hidden == "trashed" else "it was taken back (rewound)"
+    return Explanation(number, None, "excluded", f"{why}, so no search finds it", excluded_by=hidden)
 
 
 def search_many(caller: Caller, queries: Iterable[str], filters: Filters) -> Iterator[SearchAnswer]:

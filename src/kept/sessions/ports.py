@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kept.core.ports import EventSink
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
+    from kept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId
     from kept.sessions.reports import (
         Coverage,
         Finding,
@@ -165,6 +166,46 @@ class Transfer(Protocol):
         ...
 
 
+class Receipts(Protocol):
+    """What models were shown, for one user; bounded by `sessions.receipt_days`."""
+
+    def add(self, receipt: NewReceipt) -> ReceiptId | None:
+        """Store a receipt and return its id; never raises, and None if it cannot be stored at once."""
+        ...
+
+    def recent(
+        self,
+        *,
+        limit: int,
+        before: ReceiptId | None = None,
+        kind: str | None = None,
+        client: str | None = None,
+        session_id: SessionId | None = None,
+    ) -> list[Receipt]:
+        """Return the newest receipts, older than `before` where given."""
+        ...
+
+    def find(self, receipt_id: ReceiptId) -> Receipt | None:
+        """Return one receipt, or None."""
+        ...
+
+    def mark(self, receipt_id: ReceiptId, message_ids: Sequence[MessageId], mark: Mark) -> None:
+        """Mark messages of a receipt, or without any the receipt as a whole; an earlier mark is replaced."""
+        ...
+
+    def unmark(self, receipt_id: ReceiptId, message_id: MessageId | None = None) -> int:
+        """Take back the marks of a receipt, or of one message in it; return how many."""
+        ...
+
+    def never_shown(self) -> frozenset[MessageId]:
+        """Return the messages that automatic recall must leave out."""
+        ...
+
+    def forget_all(self) -> int:
+        """Remove every receipt and mark of this user; return how many receipts."""
+        ...
+
+
 class Sessions(Readable, SessionStore, NodeStore, Protocol):
     """The complete port of a session store, used by commands; a store is opened for one user."""
 
@@ -189,6 +230,10 @@ class Sessions(Readable, SessionStore, NodeStore, Protocol):
         """Return those messages that can be shown, in order of their ids."""
         ...
 
+    def hidden_because(self, message_id: MessageId) -> str | None:
+        """Return why one of the user's messages cannot be shown: `trashed` or `rewound`; None for any other id."""
+        ...
+
     def usage(self, *, session_id: SessionId | None = None, since: str = "") -> list[UsageRow]:
         """Return the counted calls since that day, of one session or of all."""
         ...
@@ -206,4 +251,9 @@ class Sessions(Readable, SessionStore, NodeStore, Protocol):
     @property
     def transfer(self) -> Transfer:
         """Export and import."""
+        ...
+
+    @property
+    def receipts(self) -> Receipts:
+        """What models were shown."""
         ...

@@ -13,6 +13,7 @@ from kept.core.text import JSON, dumps
 from kept.sessions.ports import Readable
 
 if TYPE_CHECKING:
+    from kept.sessions.search.discovery import Conversations
     from kept.sessions.search.occurrences import Marker  # loads the whole search
 
 _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 0.75, 0.35, 0.45, 0.85, 2.5
@@ -32,6 +33,14 @@ def _weight(character: str) -> float:
     if character.isdigit():
         return _DIGIT
     return _BREAK if character in "\n\t" else _MARK
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to a model, and what a search found for it; None where nothing was searched."""
+
+    value: dict[str, JSON]
+    found: "Conversations | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,5 +44,7 @@ class SessionSettings:
     """After how many days without a message `kept sessions prune` moves a session to the trash; null keeps all."""
     trash_days: Annotated[int, Between(0)] = 30
     """How long a deleted session can be restored."""
+    receipt_days: Annotated[int, Between(0, 36_500)] = 90
+    """How long it is recorded what models were shown (`kept receipts`); 0 records nothing."""
     embeddings: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     """Semantic search; off unless a provider is named."""

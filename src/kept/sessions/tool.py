@@ -4,18 +4,24 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from kept.core.errors import KeptError, ModelError, Refused, StorageError
 from kept.core.ids import MessageId
 from kept.core.messages import StoredMessage
 from kept.core.ports import Clock, Completes
-from kept.core.text import JSON, resource_text
+from kept.core.text import JSON, dumps, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.sessions import reading
 from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, Asker, read
 from kept.sessions.ports import Readable
-from kept.sessions.recall import said, unavailable, when
+from kept.sessions.recall import Answered, said, tokens, unavailable, when
+from kept.sessions.receipts import NewReceipt, shown_in
 from kept.sessions.settings import SessionSettings
+
+if TYPE_CHECKING:
+    from kept.sessions.search.discovery import Conversations
 
 NAME = "session_search"
 
@@ -33,8 +39,12 @@ def session_search(
     *,
     clock: Clock,
     auxiliary: Callable[[], Completes | None] = lambda: None,
+    record: Callable[[NewReceipt], object] = lambda _receipt: None,
 ) -> Tool:
-    """Return the tool over one user's store; each call opens it, so that a broken one is only an answer."""
+    """Return the tool over one user's store; each call opens it, so that a broken one is only an answer.
+
+    `record` is called with the receipt of each answer and must not raise.
+    """
 
     def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         asked = read(arguments, now=clock.now().timestamp())
@@ -44,17 +54,45 @@ def session_search(
             store = open_store()
         except StorageError as error:
             return unavailable(error)
+        began = perf_counter()
         try:
             answer = _answer(store, asked, _asker(store, context), budget=settings.answer_tokens)
-            if asked.summarize and isinstance(answer, dict) and answer.get("results") and asked.query:
-                return add_summaries(answer, store, query=asked.query, model=auxiliary())
+            if isinstance(answer, Refused):
+                return answer.as_json()
+            value = _summarize(answer.value, store, asked, auxiliary)
         except StorageError as error:
             return unavailable(error)
         except KeptError as error:
             return {"success": False, "error": error.message, "remedy": error.remedy}
-        return answer.as_json() if isinstance(answer, Refused) else answer
+        if not context.incognito:
+            record(_receipt(asked, context, value, found=answer.found, seconds=perf_counter() - began))
+        return value
 
     return Tool(schema(), call)
+
+
+def _summarize(
+    value: dict[str, JSON], store: Readable, asked: Asked, auxiliary: Callable[[], Completes | None]
+) -> dict[str, JSON]:
+    if not (asked.summarize and asked.query and value.get("results")):
+        return value
+    return add_summaries(value, store, query=asked.query, model=auxiliary())
+
+
+def _receipt(
+    asked: Asked, context: ToolContext, value: Mapping[str, JSON], *, found: "Conversations | None", seconds: float
+) -> NewReceipt:
+    return NewReceipt(
+        kind="search" if asked.query is not None else "tool",
+        client=context.platform,
+        query=asked.query or "",
+        session_id=context.session_id,
+        project=asked.project,
+        shown=shown_in(value, found.ranked if found is not None else ()),
+        candidates=found.found.candidates if found is not None else 0,
+        tokens=tokens(dumps(value)),
+        milliseconds=seconds * 1_000,
+    )
 
 
 def _asker(store: Readable, context: ToolContext) -> Asker:
@@ -64,16 +102,18 @@ def _asker(store: Readable, context: ToolContext) -> Asker:
     return Asker(frozenset(hidden))
 
 
-def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
-    if asked.around_message_id is not None:
-        return reading.scroll(store, asked, asker, budget=budget)
-    if asked.query is not None:
+def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered | Refused:
+    if asked.query is not None and asked.around_message_id is None:
         from kept.sessions.search.discovery import answer  # the search loads when it is first used
 
         return answer(store, asked, asker, budget=budget)
-    if asked.session_id is not None:
-        return reading.read(store, asked, asker, budget=budget)
-    return reading.browse(store, asked, budget=budget)
+    if asked.around_message_id is not None:
+        value = reading.scroll(store, asked, asker, budget=budget)
+    elif asked.session_id is not None:
+        value = reading.read(store, asked, asker, budget=budget)
+    else:
+        value = reading.browse(store, asked, budget=budget)
+    return value if isinstance(value, Refused) else Answered(value)
 
 
 _PARAMETERS: Mapping[str, JSON] = {

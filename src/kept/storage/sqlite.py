@@ -125,15 +125,15 @@ class Database:
     @contextmanager
     def limit_wait(self, seconds: float) -> Iterator[Connection]:
         """Yield the connection; inside the block this thread waits `seconds` for other writers, then raises Busy."""
-        connection = self.connection
+        connection, before = self.connection, self._wait_seconds
         connection.set_busy_timeout(int(seconds * 1_000))
         self._local.wait_seconds = seconds
         try:
             with explain_sql_errors(self.path):
                 yield connection
         finally:
-            self._local.wait_seconds = BUSY_SECONDS
-            connection.set_busy_timeout(int(BUSY_SECONDS * 1_000))
+            self._local.wait_seconds = before
+            connection.set_busy_timeout(int(before * 1_000))
 
     @property
     def _wait_seconds(self) -> float:

@@ -414,3 +414,52 @@ def test_the_schema_is_complete():
     assert set(schema().parameters["properties"]) == set(names.split())
     assert schema().toolset == "session_search"
     assert "around_message_id" in schema().description
+
+
+@pytest.fixture
+def receipts(filled):
+    """The receipts of calls of the tool, in order."""
+    stored = []
+    tool = session_search(lambda: filled, filled.file.settings, clock=SystemClock(), record=stored.append)
+
+    def call(context=None, /, **arguments):
+        stored.clear()
+        answer = tool.call(arguments, context or ToolContext(platform="codex", session_id=SessionId("now")))
+        return answer, list(stored)
+
+    return call
+
+
+def test_every_answer_of_a_search_writes_a_receipt(receipts):
+    """Query, asker, candidates, shown ids with the parts of their scores, tokens and time; no text."""
+    answer, (receipt,) = receipts(query="greenhouse heater", limit=2)
+
+    shown = [(one.message_id, one.session_id) for one in receipt.shown]
+    assert shown == [(one["match_message_id"], one["session_id"]) for one in answer["results"]]
+    assert (receipt.kind, receipt.client, receipt.session_id) == ("search", "codex", "now")
+    assert receipt.query == "greenhouse heater"
+    assert receipt.candidates > 0
+    assert receipt.tokens == tokens(json.dumps(answer, ensure_ascii=False))
+    assert receipt.milliseconds > 0
+    assert all(one.score > 0 and one.parts["words"] > 0 for one in receipt.shown)
+
+
+def test_reading_writes_a_receipt_too(receipts):
+    """Reading, scrolling and browsing show sessions or the anchor; a refusal shows nothing and leaves no receipt."""
+    _, (read_whole,) = receipts(session_id="s1")
+    _, (browsed,) = receipts(limit=2)
+    _, (scrolled,) = receipts(around_message_id=5)
+    _, none = receipts(around_message_id=10**9)
+
+    assert [one.as_json() for one in read_whole.shown] == [{"session_id": "s1"}]
+    assert len(browsed.shown) == 2
+    assert [one.message_id for one in scrolled.shown] == [5]
+    assert {read_whole.kind, browsed.kind, scrolled.kind} == {"tool"}
+    assert none == []
+
+
+def test_an_incognito_conversation_leaves_no_receipt(receipts):
+    """Its questions are stored nowhere."""
+    _, none = receipts(ToolContext(incognito=True), query="greenhouse")
+
+    assert none == []

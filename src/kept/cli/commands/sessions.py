@@ -1,21 +1,22 @@
-"""`kept sessions`: list, read, organise, import and export past conversations."""
+"""`kept sessions`: list, read, organise and search past conversations, and explain what a search finds."""
 
 import codecs
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kept import operations
+from kept.app import Caller
 from kept.cli.terminal import (
     MOST,
     Bold,
     JsonFlag,
     YesFlag,
     confirm,
-    count_noun,
     fail,
     indent_lines,
     join_groups,
@@ -25,28 +26,27 @@ from kept.cli.terminal import (
     print_json,
     print_json_line,
     say,
-    write_lines,
 )
 from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
 from kept.core.messages import Session, StoredMessage
-from kept.core.text import dumps, one_line
+from kept.core.text import one_line
 from kept.sessions.recall import said
 
 if TYPE_CHECKING:
-    from kept.operations.search import ProfileHits
+    from kept.operations.search import Filters, ProfileHits
+    from kept.sessions.search.why import Explanation
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")]
-_PROBLEMS_SHOWN = 20
 
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands of the other modules."""
-    from kept.cli.commands import sessions_upkeep
+    from kept.cli.commands import sessions_transfer, sessions_upkeep
 
-    join_groups(app, sessions_upkeep.app)
+    join_groups(app, sessions_transfer.app, sessions_upkeep.app)
     program.add_typer(app, name="sessions")
 
 
@@ -190,77 +190,6 @@ def restore(name: Name, as_json: JsonFlag = False) -> None:
         say(f"restored: {', '.join(restored.sessions)}")
 
 
-@app.command("import")
-def import_(
-    file: Annotated[str, typer.Argument(help="A JSONL file with one message per line; - reads it.")],
-    source: Annotated[str, typer.Option("--source", help="The source of lines that name none.")] = "import:jsonl",
-    as_json: JsonFlag = False,
-) -> None:
-    """Import conversations; known lines are skipped, invalid ones are reported."""
-    with open_caller() as caller:
-        if file == "-":
-            done = operations.sessions.import_sessions(caller, sys.stdin.buffer, source=source)
-        else:
-            path = Path(file)
-            with _open_file(path) as lines:
-                done = operations.sessions.import_sessions(caller, lines, source=source, total=_count_lines(path))
-    _show_import(done, as_json=as_json)
-    if done.failed:
-        raise typer.Exit(1)
-
-
-def _show_import(done: "operations.sessions.Imported", *, as_json: bool) -> None:
-    report = done.report
-    for number, why in report.problems[:_PROBLEMS_SHOWN]:
-        note(f"line {number}: {why}")
-    if report.bad > _PROBLEMS_SHOWN:
-        note(f"and {count_noun(report.bad - _PROBLEMS_SHOWN, 'more bad line')}")
-    if as_json:
-        print_json(done.as_json())
-    else:
-        forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
-        bad = f"; {count_noun(report.bad, 'bad line')} skipped" if report.bad else ""
-        new = f"{count_noun(report.messages, 'message')} in {count_noun(report.sessions, 'new session')}"
-        say(f"{new}; {report.known:,} known already{forgotten}{bad}")
-    if done.vectors_waiting:
-        waiting = count_noun(done.vectors_waiting, "message")
-        note(f"{waiting} without vectors; to search them by meaning, run: kept sessions embed")
-
-
-def _open_file(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", "give a JSONL file") from error
-
-
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
-@app.command()
-def export(
-    names: Annotated[list[str] | None, typer.Argument(help="Sessions; without any, all.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "--output", "-o", help="Write to this file.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Write conversations as JSONL: one line for the session, then one per message; `import` reads it."""
-    with open_caller(user) as caller:
-        lines = operations.sessions.export_sessions(caller, names or (), raw=raw)
-        if out is None:
-            for line in lines:
-                print_json_line(line)
-            return
-        count = write_lines(out, map(dumps, lines))
-    if as_json:
-        print_json({"file": str(out), "lines": count})
-    else:
-        note(f"{count_noun(count, 'line')} in {out}")
-
-
 def local_time(epoch: float) -> str:
     """Return a moment in the local time zone."""
     try:
@@ -304,40 +233,68 @@ def say_session(session: Session, *, preview: str = "") -> None:
 
 PASSAGE_CHARS = 320
 
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")]
+After = Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")]
+Before = Annotated[str | None, typer.Option("--before", help="Only before then.")]
+RoleNames = Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")]
+Sources = Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")]
+Project = Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")]
+InSession = Annotated[str | None, typer.Option("--session", help="Only inside this session.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrowing:
+    """The options that narrow a search, as they were given."""
+
+    limit: int
+    after: str | None
+    before: str | None
+    role: list[str] | None
+    source: list[str] | None
+    project: str | None
+    session: str | None
+
+    def filters(self, caller: Caller) -> "Filters":
+        """Return them as the operation takes them; raises UsageError for an invalid date or role."""
+        from kept.operations.search import Filters, check_roles
+
+        now = caller.app.clock.now().timestamp()
+        return Filters(
+            limit=self.limit,
+            after=None if self.after is None else moment(self.after, now=now),
+            before=None if self.before is None else moment(self.before, now=now),
+            roles=check_roles(self.role or ()),
+            sources=tuple(self.source or ()),
+            project=self.project,
+            session=self.session,
+        )
+
 
 @app.command()
 def search(
     query: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
     batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")] = 10,
-    after: Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")] = None,
-    before: Annotated[str | None, typer.Option("--before", help="Only before then.")] = None,
-    role: Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")] = None,
-    source: Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")] = None,
-    project: Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Only inside this session.")] = None,
+    limit: Limit = 10,
+    after: After = None,
+    before: Before = None,
+    role: RoleNames = None,
+    source: Sources = None,
+    project: Project = None,
+    session: InSession = None,
     user: Annotated[str | None, typer.Option("--user", help="This user's sessions instead of the owner's.")] = None,
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Find past messages: a plain question, words, "phrases", AND, OR, NOT, prefix*."""
-    from kept.operations.search import Filters, check_roles, search_many
     from kept.operations.search import search as search_conversations
+    from kept.operations.search import search_many
 
     if (not query) == (batch is None):
         fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with open_caller(user) as caller:
-        now = caller.app.clock.now().timestamp()
-        filters = Filters(
-            limit=limit,
-            after=None if after is None else moment(after, now=now),
-            before=None if before is None else moment(before, now=now),
-            roles=check_roles(role or ()),
-            sources=tuple(source or ()),
-            project=project,
-            session=session,
-            profiles=None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip()),
-        )
+        profiles = None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip())
+        narrowing = _Narrowing(limit, after, before, role, source, project, session)
+        filters = replace(narrowing.filters(caller), profiles=profiles)
         if batch is not None:
             for answer in search_many(caller, _lines(batch), filters):
                 print_json_line(answer.as_line())
@@ -385,3 +342,43 @@ def show_hits(hits: "ProfileHits") -> None:
         say(*highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
     if answer.found.unchecked:
         note(f"{prefix}{describe_unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")
+
+
+@app.command()
+def why(
+    message: Annotated[int, typer.Argument(help="The id of a message.")],
+    query: Annotated[str, typer.Option("--query", "-q", help="The question that it should answer.")],
+    limit: Limit = 10,
+    after: After = None,
+    before: Before = None,
+    role: RoleNames = None,
+    source: Sources = None,
+    project: Project = None,
+    session: InSession = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Explain why a search shows a message, or why not: rank, parts of the score, or what kept it out."""
+    from kept.operations.search import explain_message
+
+    with open_caller() as caller:
+        narrowing = _Narrowing(limit, after, before, role, source, project, session)
+        found = explain_message(caller, message, query, narrowing.filters(caller))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _show_explanation(found)
+
+
+def _show_explanation(found: "Explanation") -> None:
+    say(f"message {found.message_id}: {found.reason}")
+    if found.score is not None:
+        say(f"  score {found.score:.3f}, rank {found.message_rank} of all messages that were ranked")
+        for name, value in sorted(found.parts.items(), key=lambda part: -part[1]):
+            if value:
+                say(f"    {name:<12} {value:8.3f}")
+    for term in found.terms:
+        held = "contains" if term.is_held else "lacks"
+        say(f"  {held:<9} {term.text} (weight {term.weight:.2f})")
+    if found.last_shown is not None and found.outcome == "below_limit":
+        last = found.last_shown
+        say(f"  the last one shown: message {last.message_id} at rank {last.rank}, score {last.score:.3f}")

@@ -10,7 +10,7 @@ from kept.core.search import Found, FoundSession, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.arguments import Asked, Asker, Sort
 from kept.sessions.ports import Readable
-from kept.sessions.recall import Caps, Passage, fit, index_shown, passage, passage_shown, when
+from kept.sessions.recall import Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
 from kept.sessions.search.occurrences import Marker
 
 CANDIDATES = 40
@@ -136,15 +136,15 @@ def _request(asked: Asked, asker: Asker) -> SearchRequest:
     )
 
 
-def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON]:
+def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered:
     """Return the answer of the discover mode, inside its budget."""
     conversations = find_conversations(store, _request(asked, asker), sort=asked.sort)
     discovery = _discovery(store, conversations, asked)
     if not discovery.passages:
-        return {**_nothing(conversations), **_report_unchecked(discovery.found)}
+        return Answered({**_nothing(conversations), **_report_unchecked(discovery.found)}, conversations)
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
-    return dict(fit(render, start, budget=budget, is_full=asked.detail == "full"))
+    return Answered(dict(fit(render, start, budget=budget, is_full=asked.detail == "full")), conversations)
 
 
 def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:

@@ -10,7 +10,7 @@ from operator import or_
 
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
-from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
+from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters
@@ -44,7 +44,9 @@ def search(
     terms = look_up_terms(postings, query) if postings.documents else []
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
-        return Found(abstained=True, terms=tuple(term.text for term in query.terms))
+        words = tuple(term.text for term in query.terms)
+        explained = Explained("no_candidate", terms=tuple(TermMatch(word, 0.0, is_held=False) for word in words))
+        return Found(abstained=True, terms=words, explained=None if request.explain is None else explained)
     budget = budget or Budget().fitting(
         request.limit, postings.documents, frequencies=[term.frequency for term in terms]
     )
@@ -58,6 +60,14 @@ class _Ranked:
 
     session: SessionLines
     scored: list[Scored]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Sessions, each with its best message, and messages, by their final scores."""
+
+    sessions: Sequence[tuple[float, Scored, _Ranked]]
+    messages: Sequence[tuple[Scored, _Ranked]]
 
 
 class _Search:
@@ -102,8 +112,15 @@ class _Search:
         self._budget = budget
         heads, estimates = self._candidates()
         ranked = self._rank(self._best_sessions(heads, estimates))
+        scored = {line.message_id for each in ranked for line in each.session.lines}
         self._refine(ranked)
-        return self._found(ranked)
+        order = self._order(ranked)
+        found = replace(self._found(order), candidates=len(heads))
+        if self._request.explain is None:
+            return found
+        number = int(self._request.explain)
+        last: Stage = "unread" if number in scored else "session" if number in heads else "no_candidate"
+        return replace(found, explained=self._explain(number, order, last=last))
 
     def _candidates(self) -> tuple[dict[int, MessageHead], dict[int, float]]:
         """Return the candidates that pass the condition and the filters, and estimates of their scores."""
@@ -277,23 +294,24 @@ class _Search:
         # squared, because a part of a date is another date
         return max(named * named, *(_nearness(span, moment) for span in self._query.dates))
 
-    def _found(self, ranked: Iterable[_Ranked]) -> Found:
+    def _order(self, ranked: Iterable[_Ranked]) -> _Order:
         sessions = []
         messages: list[tuple[Scored, _Ranked]] = []
         for each in ranked:
             if each.scored:
                 score, best = self._ranking.session_score(each.session, each.scored)
-                sessions.append(
-                    FoundSession(SessionId(each.session.session_id), score, MessageId(best.line.message_id))
-                )
+                sessions.append((score, best, each))
                 messages += [(item, each) for item in each.scored]
-        sessions.sort(key=lambda item: (-item.score, -item.best_message_id))
+        sessions.sort(key=lambda one: (-one[0], -one[1].line.message_id))
         messages.sort(key=lambda pair: (-pair[0].score, -pair[0].line.message_id))
-        limit = self._request.limit
+        return _Order(sessions, messages)
+
+    def _found(self, order: _Order) -> Found:
+        limit, messages = self._request.limit, order.messages
         found = tuple(self._message(item, each) for item, each in messages[:limit])
         has_all_words = any(self._ranking.holds_all(item.line.mask) for item, _ in messages)
         return Found(
-            sessions=tuple(sessions[:limit]),
+            sessions=tuple(self._session(*one) for one in order.sessions[:limit]),
             messages=found,
             abstained=not found or (abstains(found[0].parts, self._ranking) and not has_all_words),
             terms=tuple(self._shown_terms(item.line.mask for item, _ in messages[:limit])),
@@ -312,12 +330,49 @@ class _Search:
             if term.text in asked or shown >> bit & 1:
                 yield term.text
 
+    def _session(self, score: float, best: Scored, each: _Ranked) -> FoundSession:
+        return FoundSession(
+            SessionId(each.session.session_id), score, MessageId(best.line.message_id), self._parts(best, each)
+        )
+
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
         head = self._filters.heads[item.line.message_id]
-        parts = self._ranking.parts(item.line, self._ranking.session_sum(each.session), around=each.session.similarity)
         return FoundMessage(
-            MessageId(item.line.message_id), SessionId(item.session_id), head.external_id, item.score, parts
+            MessageId(item.line.message_id),
+            SessionId(item.session_id),
+            head.external_id,
+            item.score,
+            self._parts(item, each),
         )
+
+    def _parts(self, item: Scored, each: _Ranked) -> dict[str, float]:
+        return self._ranking.parts(item.line, self._ranking.session_sum(each.session), around=each.session.similarity)
+
+    def _explain(self, number: int, order: _Order, *, last: Stage) -> Explained:
+        """Return how this search treated one message; `last` is the stage that it reached if nothing excluded it."""
+        excluded = self._filters.reason(number)
+        if excluded is not None:
+            return Explained("excluded" if excluded else "absent", excluded)
+        terms = tuple(self._match_terms(number))
+        sessions = tuple(self._session(*one) for one in order.sessions)
+        for place, (item, each) in enumerate(order.messages, start=1):
+            if item.line.message_id == number:
+                parts = self._parts(item, each)
+                return Explained("ranked", "", terms, place, item.score, parts, sessions)
+        holds_any = any(term.is_held for term in terms)
+        if (self._needs_term and not holds_any) or (self._matching is not None and number not in self._matching):
+            last = "condition"
+        elif last == "session" and not holds_any:
+            last = "no_candidate"  # considered only as the neighbour of a match in another session
+        return Explained(last, terms=terms, sessions=sessions)
+
+    def _match_terms(self, number: int) -> Iterator[TermMatch]:
+        """Yield the words of the question, and corrected spellings that the message contains."""
+        asked = {term.text for term in self._query.terms}
+        for term, ranked in zip(self._terms, self._ranking.terms, strict=True):
+            is_held = bool(term.between(self._postings, number, number))
+            if is_held or term.text in asked:
+                yield TermMatch(term.text, ranked.weight, is_held)
 
 
 def _nearness(span: Span, moment: float) -> float:

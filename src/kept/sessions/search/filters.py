@@ -86,6 +86,16 @@ class Filters:
                 self.excluded[reason] += 1
         return found
 
+    def reason(self, number: int) -> str | None:
+        """Return the name of the filter that excludes a message, None if it passes, "" if it does not exist here."""
+        if self.passing([number]):
+            return None
+        head = self.heads.get(number)
+        if head is None:
+            return _UNKNOWN
+        reason = self._session_reason(head.session_id)
+        return self._message_reason(number, head) if reason is None else reason
+
     def _load_sessions(self, names: set[str]) -> None:
         unknown = [name for name in names if name not in self.sessions]
         if unknown:

@@ -10,6 +10,7 @@ semantic      search by vectors · vectors: their table · vector_cache: memory-
 upkeep        archive, trash, prune, statistics, check, optimise
 removal       rows removed for good, and the marks that keep an import from bringing them back
 forgetting    planned removal of sessions or words, and of what cites them
+receipts      what models were shown, and the marks of people
 transfer      export and import of JSONL
 repair        a damaged index rebuilt in place, or a damaged file salvaged row by row
 """

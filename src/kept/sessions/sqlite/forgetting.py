@@ -12,7 +12,7 @@ from kept.core.search import SearchRequest
 from kept.core.text import dumps, find_quoted_messages, quotes_a_page
 from kept.sessions.records import Row, fingerprint
 from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
-from kept.sessions.sqlite import file, index, message_rows, removal, session_rows
+from kept.sessions.sqlite import file, index, message_rows, receipts, removal, session_rows
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
@@ -302,9 +302,10 @@ def _blank_messages(connection: Connection, numbers: Sequence[int]) -> None:
 
 
 def _scrub_words(connection: Connection, words: Sequence[str], *, user: UserId) -> int:
-    """Drop the user's prompts and notes that contain any of `words` (case-folded); return how many prompts."""
+    """Drop the user's prompts, notes and receipts that contain any of `words` (folded); return how many prompts."""
     if not words:
         return 0
+    receipts.forget_words(connection, words, user=user)
     prompts = [digest for digest, text in connection.execute(SQL.prompts, (user,)) if _shows(text, words)]
     connection.executemany(SQL.unname_prompt, [(digest, user) for digest in prompts])
     connection.executemany(session_rows.SQL.drop_unused_prompt, [(digest,) for digest in prompts])

@@ -85,6 +85,14 @@ def find_message(connection: Connection, message_id: int, *, user: UserId) -> St
     return found[0] if found else None
 
 
+def hidden_because(connection: Connection, message_id: int, *, user: UserId) -> str | None:
+    """Return why a message of that user cannot be shown: `trashed` or `rewound`; None for any other id."""
+    if not 0 <= message_id <= _NEWEST_ID:
+        return None
+    row = connection.execute(SQL.hidden, (message_id, user)).fetchone()
+    return None if row is None else "trashed" if row[0] is not None else "rewound"
+
+
 def find_messages(connection: Connection, message_ids: Sequence[int], *, user: UserId) -> list[StoredMessage]:
     """Return the user's messages that were neither rewound nor moved to the trash, in order of their ids."""
     known = [number for number in message_ids if 0 <= number <= _NEWEST_ID]

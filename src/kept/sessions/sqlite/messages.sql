@@ -29,6 +29,10 @@ SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_
 FROM messages WHERE id = ?1 AND state <> 'rewound'
   AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL);
 
+-- name: hidden
+SELECT s.trashed FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
+WHERE m.id = ? AND s.user_id = ? AND (s.trashed IS NOT NULL OR m.state = 'rewound');
+
 -- name: of_ids
 SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted

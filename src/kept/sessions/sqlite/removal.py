@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kept.core.ids import OWNER, SessionId, UserId, random_hex
 from kept.sessions.reports import Removed
-from kept.sessions.sqlite import index, session_rows
+from kept.sessions.sqlite import index, receipts, session_rows
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection, Database
 
@@ -55,6 +55,7 @@ def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
     connection.executemany(SQL.drop_uses, listed)
     connection.executemany(SQL.uncarry, listed)
     connection.executemany(SQL.delete_message, listed)
+    receipts.forget_messages(connection, ids)
     index.remove(connection, ids)
     gone = 0
     for digest in hashes:
@@ -69,6 +70,7 @@ def _purge_row(connection: Connection, session_id: SessionId) -> int:
     for sql in (SQL.drop_usage, SQL.drop_carried, SQL.drop_notes, SQL.drop_nodes, SQL.drop_session):
         connection.execute(sql, (session_id,))
     gone = connection.changes()
+    receipts.forget_session(connection, session_id)
     if found is not None and found[0] is not None:
         connection.execute(session_rows.SQL.drop_unused_prompt, (found[0],))
     return gone

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.sessions.reports import UsageRow
     from kept.sessions.search.postings import Similarity
     from kept.sessions.sqlite.forgetting import SqliteForgetting
+    from kept.sessions.sqlite.receipts import SqliteReceipts
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.transfer import SqliteTransfer
     from kept.sessions.sqlite.upkeep import SqliteUpkeep
@@ -199,6 +200,11 @@ class SqliteSessionStore:
         with self.database.reading() as connection:
             return message_rows.find_messages(connection, message_ids, user=self.user)
 
+    def hidden_because(self, message_id: MessageId) -> str | None:
+        """Return why one of the user's messages cannot be shown: `trashed` or `rewound`; None for any other id."""
+        with self.database.reading() as connection:
+            return message_rows.hidden_because(connection, message_id, user=self.user)
+
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         """Return the first and the last own messages, each in order; in a short session they overlap."""
         with self.database.reading() as connection:
@@ -373,3 +379,10 @@ class SqliteSessionStore:
         from kept.sessions.sqlite.transfer import SqliteTransfer
 
         return SqliteTransfer(self.file, user=self.user, sink=self.sink)
+
+    @cached_property
+    def receipts(self) -> "SqliteReceipts":
+        """What models were shown."""
+        from kept.sessions.sqlite.receipts import SqliteReceipts
+
+        return SqliteReceipts(self)

@@ -148,8 +148,8 @@ def test_the_tool_says_that_a_phrase_was_not_looked_for_everywhere(
     say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100))])
     asker = Asker(frozenset())
 
-    value = answer(store, Asked(query='"green red"'), asker, budget=4_000)
+    value = answer(store, Asked(query='"green red"'), asker, budget=4_000).value
 
     assert value["results"] == []
     assert "at least 601 older messages" in str(value["unchecked"])
-    assert "unchecked" not in answer(store, Asked(query="green"), asker, budget=4_000)
+    assert "unchecked" not in answer(store, Asked(query="green"), asker, budget=4_000).value
