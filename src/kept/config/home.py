@@ -91,6 +91,16 @@ class Home:
         return self.own / "connect"
 
     @property
+    def spool(self) -> Path:
+        """Return the folder of what could not be captured in time."""
+        return self.own / "spool"
+
+    @property
+    def migration(self) -> Path:
+        """Return the folder of the reports that imports leave."""
+        return self.own / "migration"
+
+    @property
     def logs(self) -> Path:
         """Return the folder of log files."""
         return self.path / "logs"

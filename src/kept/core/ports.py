@@ -173,7 +173,7 @@ class SessionStore(Protocol):
         """Return the end of the chain of compressions that starts at `session_id`."""
         ...
 
-    def add_usage(
+    def add_usage(  # noqa: PLR0913 # what is counted, for whom and when
         self,
         session_id: SessionId,
         *,
@@ -181,9 +181,10 @@ class SessionStore(Protocol):
         model: str,
         usage: Usage,
         cost: float | None,
+        when: float | None = None,
         unit: UnitOfWork | None = None,
     ) -> None:
-        """Count one model call of the session."""
+        """Count one model call of the session, made now or at `when`."""
         ...
 
     def compact(self, session_id: SessionId, compaction: "Compacting", *, unit: UnitOfWork | None = None) -> SessionId:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kept.operations import (
+        capture,
         connect,
         connect_status,
         conversations,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "capture",
     "connect",
     "connect_status",
     "conversations",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kept.core.ids import MessageId, SessionId, UserId
     from kept.core.messages import Lineage, Session, StoredMessage
-    from kept.core.ports import EventSink
+    from kept.core.ports import EventSink, UnitOfWork
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
     from kept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId
@@ -163,6 +163,21 @@ class Transfer(Protocol):
         The owner's store keeps the users that the lines name (a restore); any other user's store
         assigns all lines to that user. A line of a session that belongs to somebody else is a bad line.
         """
+        ...
+
+    def drop_messages(self, message_ids: Sequence[MessageId], *, unit: UnitOfWork | None = None) -> None:
+        """Remove messages of this user that better ones are about to replace."""
+        ...
+
+    def fill_in(
+        self,
+        session_id: SessionId,
+        *,
+        model: str | None = None,
+        parent: SessionId | None = None,
+        unit: UnitOfWork | None = None,
+    ) -> None:
+        """Set the model of a session, and the session that delegated it if it has no parent yet."""
         ...
 
 

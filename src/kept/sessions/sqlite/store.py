@@ -7,6 +7,7 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
+from kept.core.clock import from_epoch
 from kept.core.errors import Unreadable
 from kept.core.events import ignore
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
@@ -285,7 +286,7 @@ class SqliteSessionStore:
 
     # notes, usage, leases and nodes
 
-    def add_usage(
+    def add_usage(  # noqa: PLR0913 # what is counted, for whom and when
         self,
         session_id: SessionId,
         *,
@@ -293,11 +294,13 @@ class SqliteSessionStore:
         model: str,
         usage: Usage,
         cost: float | None,
+        when: float | None = None,
         unit: UnitOfWork | None = None,
     ) -> None:
-        """Count one model call of the session."""
+        """Count one model call of the session, made now or at `when`."""
+        moment = self.file.clock.now() if when is None else from_epoch(when)
         with self.file.writing(unit) as connection:
-            key = (self.user, session_id, self.file.clock.now(), model, task)
+            key = (self.user, session_id, moment, model, task)
             session_rows.add_usage(connection, key, usage=usage, cost=cost)
 
     def usage(self, *, session_id: SessionId | None = None, since: str = "") -> "list[UsageRow]":

@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from kept.core.events import Progressed, ignore
 from kept.core.ids import OWNER, MessageId, SessionId, UserId
 from kept.core.messages import Session, State
-from kept.core.ports import EventSink
+from kept.core.ports import EventSink, UnitOfWork
 from kept.core.text import JSON
 from kept.sessions.lines import (
     DEFAULT_SOURCE,
@@ -24,7 +24,7 @@ from kept.sessions.lines import (
 )
 from kept.sessions.records import Blob, MessageRow, Print, Stored, fingerprint, message_row, session_from
 from kept.sessions.reports import ImportReport
-from kept.sessions.sqlite import message_rows, removal, session_rows
+from kept.sessions.sqlite import index, message_rows, removal, session_rows
 from kept.sessions.sqlite.file import SessionFile
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
@@ -268,6 +268,26 @@ class SqliteTransfer:
         """Store every line once; report bad ones with their number and skip them."""
         importing = Importing(self._file, user=self._user, source=source, sink=self._sink)
         return importing.run(lines, total=total)
+
+    def drop_messages(self, message_ids: Sequence[MessageId], *, unit: UnitOfWork | None = None) -> None:
+        """Remove messages of this user that better ones are about to replace."""
+        with self._file.writing(unit) as connection:
+            found = message_rows.find_messages(connection, message_ids, user=self._user)
+            removal.purge_messages(connection, [message.id for message in found])
+            index.recount(connection, {message.session_id for message in found})
+
+    def fill_in(
+        self,
+        session_id: SessionId,
+        *,
+        model: str | None = None,
+        parent: SessionId | None = None,
+        unit: UnitOfWork | None = None,
+    ) -> None:
+        """Set the model of a session, and the session that delegated it if it has no parent yet."""
+        with self._file.writing(unit) as connection:
+            session_rows.require(connection, session_id, user=self._user)
+            connection.execute(SQL.fill_in, {"session": session_id, "model": model, "parent": parent})
 
 
 def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> SessionLine:

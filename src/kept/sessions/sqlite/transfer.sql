@@ -23,3 +23,10 @@ SELECT message_id FROM carried WHERE session_id = ? AND rewind_run IS NULL ORDER
 
 -- name: notes
 SELECT key, value FROM notes WHERE session_id = ?;
+
+-- name: fill_in
+UPDATE sessions SET
+  model = coalesce(:model, model),
+  link = CASE WHEN parent_session_id IS NULL AND :parent IS NOT NULL THEN 'delegate' ELSE link END,
+  parent_session_id = coalesce(parent_session_id, :parent)
+WHERE id = :session;

@@ -1,0 +1,338 @@
+"""Capture of one transcript into sessions: each message once, in batches that are stored whole with the position."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kept.core.ids import MessageId
+from kept.core.messages import NewMessage, Origin, Role
+from kept.importers.captures import Captures, Known, mark_of, words_mark
+from kept.importers.conversations import Conversations
+from kept.importers.port import Conversation, Item, Left, Position, Said, Spent, Withdrawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kept.core.ids import SessionId
+    from kept.core.ports import Clock, Database, UnitOfWork
+    from kept.importers.port import Reading
+    from kept.sessions.ports import Sessions
+
+BATCH_MESSAGES = 200
+BATCH_CHARS = 1_000_000
+"""A batch is one transaction; small enough that other writers and deadlines do not wait long."""
+_SAME_MOMENT_SECONDS = 2.0
+_SAME_TURN_SECONDS = 600.0
+_LAST_MESSAGES = 100
+"""How many messages of a session are compared with the prompt of an event."""
+_TELLING_CHARS = 40
+"""Shorter texts ("continue") are said more than once, so only the moment tells whether two are the same."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a capture did so far."""
+
+    sessions: dict[SessionId, None] = field(default_factory=dict)
+    """The sessions that the transcripts belong to, the newest last."""
+    created: set[SessionId] = field(default_factory=set)
+    added: int = 0
+    replaced: int = 0
+    known: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    """How many rows were left out, by reason."""
+    roles: dict[str, int] = field(default_factory=dict)
+    """How many messages were added, by role."""
+    waiting_bytes: int = 0
+
+    def leave(self, why: str, count: int = 1) -> None:
+        """Count something that was left out."""
+        if count:
+            self.left[why] = self.left.get(why, 0) + count
+
+
+class Capture:
+    """Stores what readings yield; opened for one user and one client."""
+
+    def __init__(
+        self,
+        store: Sessions,
+        database: Database,
+        client: str,
+        *,
+        clock: Clock,
+        is_excluded: Callable[[str | None], bool],
+    ) -> None:
+        self._store = store
+        self._database = database
+        self._clock = clock
+        self._is_excluded = is_excluded
+        self.tally = Tally()
+        self.captures = Captures(store.user, client)
+        self._conversations = Conversations(store, self.captures, clock)
+        self._may_be_copies = False
+
+    def run(self, reading: Reading, path: str, *, is_first: bool, deadline: float | None = None) -> bool:
+        """Store everything up to the deadline, at least one batch; return whether the end was reached.
+
+        `is_first` says that the path was never read before.
+        """
+        self._may_be_copies = reading.was_rewritten or is_first
+        self._conversations.begin_file()
+        batch: list[Item] = []
+        size = 0
+        for item in reading:
+            if isinstance(item, Conversation) and self._is_excluded(item.folder):
+                self.tally.leave("excluded project")
+                return True  # without a position, so that it is read when it is excluded no more
+            batch.append(item)
+            size += len(item.message.text) if isinstance(item, Said) else 100
+            if len(batch) >= BATCH_MESSAGES or size >= BATCH_CHARS:
+                self._store_batch(batch, reading, path)
+                batch, size = [], 0
+                if deadline is not None and time.monotonic() >= deadline:
+                    self.tally.waiting_bytes += reading.waiting_bytes()
+                    return False
+        self._store_batch(batch, reading, path)
+        self.tally.waiting_bytes += reading.waiting_bytes()
+        return True
+
+    def read_position(self, path: str) -> Position:
+        """Return where reading of a transcript stopped."""
+        with self._database.reading() as unit:
+            return self.captures.position(unit, path)
+
+    def store_event(self, conversation: Conversation, items: Sequence[Said], turn: str, prompt: int) -> None:
+        """Store the messages of a turn that an event gave, unless the turn is stored already."""
+        if self._is_excluded(conversation.folder):
+            self.tally.leave("excluded project")
+            return
+        external = conversation.external_id
+        with self._database.writing() as unit:
+            if self.captures.has_turn(unit, external, turn) or self._holds_prompt(unit, external, items[0]):
+                self.tally.known += len(items)
+                return
+            self._take(unit, [conversation, *items])
+            known = self.captures.find_known(unit, [self.captures.key(item.external_id) for item in items])
+            ids = sorted(number for number, _ in known.values())
+            self.captures.write_turn(unit, external, turn, prompt=prompt, messages=ids)
+
+    def _holds_prompt(self, unit: UnitOfWork, external: str, prompt: Said) -> bool:
+        """Whether a transcript, which may name turns otherwise, gave this prompt in the last minutes."""
+        session = self.captures.session(unit, external)
+        if session is None:
+            return False
+        mark = words_mark(self._conversations.redact(prompt.message).text)
+        return any(
+            one.message.role is Role.USER
+            and not (one.external_id or "").startswith("event:")
+            and abs(one.timestamp - prompt.timestamp) <= _SAME_TURN_SECONDS
+            and words_mark(one.message.text) == mark
+            for one in self._store.edges(session.session_id, first=0, last=_LAST_MESSAGES)[1]
+        )
+
+    def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:
+        before = self.captures.position
+        with self._database.writing() as unit:
+            self._take(unit, batch)
+            position = reading.position()
+            if not self._conversations.has_trashed and (batch or before(unit, path) != position):
+                now, waiting = self._clock.now().timestamp(), reading.waiting_bytes()
+                self.captures.save_position(unit, path, position, waiting=waiting, now=now)
+
+    def _take(self, unit: UnitOfWork, batch: Sequence[Item]) -> None:
+        known = self.captures.find_known(unit, [key for item in batch for key in self._keys(item)])
+        for item in batch:
+            if isinstance(item, Left):
+                self.tally.leave(item.why)
+        # neighbouring messages of one conversation are stored together
+        told = (item for item in batch if not isinstance(item, Left))
+        for conversation, items in groupby(told, _belongs_to):
+            self._take_run(unit, conversation, list(items), known)
+        self._conversations.update(unit)
+        for item in batch:
+            if isinstance(item, Spent):
+                self._count(unit, item, known)
+
+    def _take_run(
+        self,
+        unit: UnitOfWork,
+        conversation: str,
+        items: Sequence[Conversation | Said | Withdrawn | Spent],
+        known: Known,
+    ) -> None:
+        for item in items:
+            if isinstance(item, Conversation):
+                self._conversations.tell(item)
+        for is_withdrawal, part in groupby(items, lambda item: isinstance(item, Withdrawn)):
+            if is_withdrawal:
+                self._withdraw(unit, [item for item in part if isinstance(item, Withdrawn)], known)
+            else:
+                self._append(unit, conversation, [item for item in part if isinstance(item, Said)], known)
+
+    def _keys(self, item: Item) -> list[bytes]:
+        match item:
+            case Said():
+                return [self.captures.key(item.external_id)]
+            case Withdrawn():
+                return [self.captures.key(f"undo:{item.external_id}")]
+            case Spent():
+                return [self.captures.key(f"usage:{item.external_id}")]
+            case _:
+                return []
+
+    # messages
+
+    def _append(self, unit: UnitOfWork, external: str, run: Sequence[Said], known: Known) -> None:
+        """Store the messages of one conversation that are not stored yet."""
+        if not run:
+            return
+        fresh = self._choose_fresh(unit, run, known)
+        opened = self._conversations.open(unit, external, fresh)
+        if opened is None:
+            self.tally.leave("removed here", len(fresh))
+            return
+        if opened.adopted:
+            known.update(opened.adopted)
+            fresh = [item for item in fresh if self.captures.key(item.external_id) not in known]
+        if opened.is_new:
+            self.tally.created.add(opened.session_id)
+        elif self._may_be_copies and fresh:
+            fresh = self._leave_copies(unit, opened.session_id, fresh)
+        self.tally.sessions.pop(opened.session_id, None)
+        self.tally.sessions[opened.session_id] = None
+        if fresh:
+            self._replace_event_turns(unit, external, fresh)
+            self._insert(unit, opened.session_id, fresh, known)
+            self.captures.touch_session(unit, external, now=self._clock.now().timestamp())
+
+    def _choose_fresh(self, unit: UnitOfWork, run: Sequence[Said], known: Known) -> list[Said]:
+        """Return the messages that must be stored: new ones, and those that have grown since they were stored."""
+        fresh: dict[bytes, Said] = {}
+        for item in run:
+            key = self.captures.key(item.external_id)
+            stored = known.get(key)
+            if stored is None:
+                fresh[key] = item  # of two rows with one id the later is complete
+            elif stored[1] != mark_of(item.message) and self._drop_if_newest(unit, stored[0]):
+                fresh[key] = item
+                self.tally.replaced += 1
+                self.tally.added -= 1
+            else:
+                self.tally.known += 1
+                self._conversations.shared(item.conversation, stored[0])
+        return list(fresh.values())
+
+    def _drop_if_newest(self, unit: UnitOfWork, message_id: MessageId) -> bool:
+        """Remove a message that is the last of its session, so that its complete form can take its place.
+
+        One in the middle stays as it is: its complete form would be out of order.
+        """
+        message = self._store.message(message_id)
+        if message is None:
+            return False
+        _, last = self._store.edges(message.session_id, first=0, last=1)
+        if not last or last[0].id != message_id:
+            return False
+        self._store.transfer.drop_messages([message_id], unit=unit)
+        return True
+
+    def _insert(self, unit: UnitOfWork, session_id: SessionId, fresh: Sequence[Said], known: Known) -> None:
+        messages = [
+            NewMessage(
+                item.message,
+                item.timestamp or self._clock.now().timestamp(),
+                item.origin,
+                token_count=item.token_count,
+                external_id=item.external_id,
+            )
+            for item in fresh
+        ]
+        ids = self._store.append(session_id, messages, unit=unit)
+        for number, item in zip(ids, fresh, strict=True):
+            key, mark = self.captures.key(item.external_id), mark_of(item.message)
+            self.captures.remember(unit, key, number, mark)
+            known[key] = (number, mark)
+            self.tally.added += 1
+            role = item.message.role.value
+            self.tally.roles[role] = self.tally.roles.get(role, 0) + 1
+            if item.turn is not None and item.origin is Origin.PERSON:
+                prompt = words_mark(item.message.text)
+                self.captures.write_turn(unit, item.conversation, item.turn, prompt=prompt, messages=())
+
+    def _leave_copies(self, unit: UnitOfWork, session_id: SessionId, fresh: Sequence[Said]) -> list[Said]:
+        """Leave out messages that the session holds under other ids: the file was rewritten or converted."""
+        stored = self._conversations.contents(session_id)
+        left: list[Said] = []
+        for item in fresh:
+            redacted = self._conversations.redact(item.message)
+            twins = stored.get(mark_of(redacted), [])
+            is_long = len(item.message.text) >= _TELLING_CHARS
+            twin = next(
+                (one for one in twins if is_long or abs(one.timestamp - item.timestamp) <= _SAME_MOMENT_SECONDS), None
+            )
+            if twin is None:
+                left.append(item)
+                continue
+            twins.remove(twin)
+            self.captures.remember(unit, self.captures.key(item.external_id), twin.id, mark_of(item.message))
+            self.tally.known += 1
+        return left
+
+    def _replace_event_turns(self, unit: UnitOfWork, external: str, fresh: Sequence[Said]) -> None:
+        """Remove the texts of events whose turn the transcript now gives."""
+        turns = self.captures.event_turns(unit, external)
+        for item in fresh if turns else ():
+            if item.message.role is not Role.USER or item.origin is not Origin.PERSON:
+                continue
+            prompt = words_mark(item.message.text)
+            twin = next((one for one in turns if one.turn == item.turn or one.prompt == prompt), None)
+            if twin is not None:
+                turns.remove(twin)
+                self._store.transfer.drop_messages(twin.messages, unit=unit)
+                self.captures.write_turn(unit, external, twin.turn, prompt=twin.prompt, messages=())
+                self.tally.replaced += len(twin.messages)
+                self.tally.added -= len(twin.messages)
+
+    # what is not a message
+
+    def _withdraw(self, unit: UnitOfWork, items: Sequence[Withdrawn], known: Known) -> None:
+        """Rewind the turns that a person took back, once for each time."""
+        for item in items:
+            key = self.captures.key(f"undo:{item.external_id}")
+            session = self.captures.session(unit, item.conversation)
+            if key in known or session is None or self._store.session(session.session_id) is None:
+                continue
+            said = [one for one in self._store.context(session.session_id) if one.origin is Origin.PERSON]
+            if said:
+                self._store.rewind(session.session_id, said[-min(item.turns, len(said))].id)
+            self._remember_once(unit, key, known)
+
+    def _remember_once(self, unit: UnitOfWork, key: bytes, known: Known) -> None:
+        """Remember something that is no message, so that it is not done again."""
+        self.captures.remember(unit, key, 0, 0)
+        known[key] = (MessageId(0), 0)
+
+    def _count(self, unit: UnitOfWork, item: Spent, known: Known) -> None:
+        key = self.captures.key(f"usage:{item.external_id}")
+        session = self.captures.session(unit, item.conversation)
+        if key in known or session is None:
+            return
+        self._store.add_usage(
+            session.session_id,
+            task=self.captures.client,
+            model=item.model,
+            usage=item.usage,
+            cost=None,
+            when=item.timestamp,
+            unit=unit,
+        )
+        self._remember_once(unit, key, known)
+
+
+def _belongs_to(item: Conversation | Said | Withdrawn | Spent) -> str:
+    """Return the conversation of an item."""
+    return item.external_id if isinstance(item, Conversation) else item.conversation

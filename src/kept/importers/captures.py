@@ -1,0 +1,146 @@
+"""The record of what was captured: external ids of sessions and messages, turns from events, positions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kept.core.ids import MessageId, SessionId
+from kept.core.text import dumps
+from kept.importers.port import START, Position
+from kept.storage.connections import statements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kept.core.ids import UserId
+    from kept.core.messages import Message
+    from kept.core.ports import UnitOfWork
+
+SQL = statements("kept.importers", "captures.sql")
+Known: TypeAlias = dict[bytes, tuple[MessageId, int]]
+"""The stored message and the mark of each key."""
+
+
+def mark_of(message: Message) -> int:
+    """Return 32 bits of a hash of a message's content: enough to notice a change, too few to guess a secret from."""
+    calls = [(call.name, call.arguments) for call in message.tool_calls]
+    whole = f"{message.role.value}\0{message.text}\0{calls}"
+    digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _first(rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    return next(iter(rows), None)
+
+
+def words_mark(text: str) -> int:
+    """Return 32 bits of a hash of a prompt, regardless of white space."""
+    words = " ".join(text.split())
+    return int.from_bytes(hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSession:
+    """A session that stands for a conversation elsewhere, with the last title that it was given there."""
+
+    session_id: SessionId
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventTurn:
+    """A turn that is stored from the texts of an event, until a transcript has it."""
+
+    turn: str
+    prompt: int
+    messages: tuple[MessageId, ...]
+
+
+class Captures:
+    """What one user has captured from one client; every call takes the open unit of work."""
+
+    def __init__(self, user: UserId, client: str) -> None:
+        self._user = user
+        self.client = client
+
+    def _scope(self, **more: object) -> dict[str, Any]:
+        return {"user": self._user, "client": self.client, **more}
+
+    def key(self, external_id: str) -> bytes:
+        """Return the key of a message: unique by user, client and external id."""
+        whole = f"{self._user}\0{self.client}\0{external_id}"
+        return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+    def find_known(self, unit: UnitOfWork, keys: Iterable[bytes]) -> Known:
+        """Return the stored message and the mark of each key that is known."""
+        listed = dumps([key.hex() for key in keys])
+        rows: Iterable[tuple[Any, ...]] = unit.execute(SQL.known, (listed,))
+        return {key: (MessageId(number), mark) for key, number, mark in rows}
+
+    def remember(self, unit: UnitOfWork, key: bytes, message_id: int, mark: int) -> None:
+        """Store the message and the mark of a key."""
+        unit.execute(SQL.remember, (key, message_id, mark))
+
+    def session(self, unit: UnitOfWork, external_id: str) -> KnownSession | None:
+        """Return the session of a conversation, or None."""
+        row = _first(unit.execute(SQL.session, self._scope(external=external_id)))
+        return None if row is None else KnownSession(SessionId(row[0]), row[1])
+
+    def add_session(
+        self,
+        unit: UnitOfWork,
+        external_id: str,
+        session_id: SessionId,
+        *,
+        waits_for: str | None,
+        title: str | None,
+        now: float,
+    ) -> list[SessionId]:
+        """Store which session stands for a conversation; return the sessions that waited to hang under it."""
+        bindings = self._scope(external=external_id, session=session_id, waits_for=waits_for, title=title, now=now)
+        unit.execute(SQL.add_session, bindings)
+        waiting = unit.execute(SQL.waiting_children, self._scope(external=external_id))
+        return [SessionId(str(row[0])) for row in waiting]
+
+    def set_title(self, unit: UnitOfWork, external_id: str, title: str) -> None:
+        """Store the last title that the source gave."""
+        unit.execute(SQL.set_title, self._scope(external=external_id, title=title))
+
+    def touch_session(self, unit: UnitOfWork, external_id: str, *, now: float) -> None:
+        """Store when something of the conversation was last captured."""
+        unit.execute(SQL.touch_session, self._scope(external=external_id, now=now))
+
+    def event_turns(self, unit: UnitOfWork, external_id: str) -> list[EventTurn]:
+        """Return the turns of a conversation that only events gave so far."""
+        found: Iterable[tuple[Any, ...]] = unit.execute(SQL.turns, self._scope(external=external_id))
+        return [
+            EventTurn(turn, prompt, tuple(MessageId(number) for number in json.loads(ids)))
+            for turn, prompt, ids in found
+        ]
+
+    def has_turn(self, unit: UnitOfWork, external_id: str, turn: str) -> bool:
+        """Whether the turn is stored, from an event or a transcript."""
+        return _first(unit.execute(SQL.turn, self._scope(external=external_id, turn=turn))) is not None
+
+    def write_turn(
+        self, unit: UnitOfWork, external_id: str, turn: str, *, prompt: int, messages: Sequence[MessageId]
+    ) -> None:
+        """Store a turn with the messages that an event gave; none if they came from a transcript."""
+        ids = dumps([int(number) for number in messages])
+        unit.execute(SQL.write_turn, self._scope(external=external_id, turn=turn, prompt=prompt, messages=ids))
+
+    def position(self, unit: UnitOfWork, path: str) -> Position:
+        """Return where reading of a transcript stopped."""
+        row = _first(unit.execute(SQL.position, self._scope(path=path)))
+        return START if row is None else Position(row[0], row[1], json.loads(row[2]))
+
+    def save_position(self, unit: UnitOfWork, path: str, position: Position, *, waiting: int, now: float) -> None:
+        """Store where reading of a transcript stopped, and how many bytes wait."""
+        bindings = self._scope(
+            path=path, position=position.offset, check=position.check, state=dumps(position.state), waiting=waiting,
+            now=now,
+        )  # fmt: skip
+        unit.execute(SQL.save_position, bindings)

@@ -1,0 +1,76 @@
+-- name: known
+SELECT key, message_id, mark FROM captured_messages WHERE key IN (SELECT unhex(value) FROM json_each(?));
+
+-- name: remember
+INSERT INTO captured_messages (key, message_id, mark) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET message_id = excluded.message_id, mark = excluded.mark;
+
+-- name: session
+SELECT session_id, title FROM captured_sessions WHERE user_id = :user AND client = :client AND external_id = :external;
+
+-- name: add_session
+INSERT INTO captured_sessions (user_id, client, external_id, session_id, waits_for, title, captured)
+VALUES (:user, :client, :external, :session, :waits_for, :title, :now);
+
+-- name: set_title
+UPDATE captured_sessions SET title = :title WHERE user_id = :user AND client = :client AND external_id = :external;
+
+-- name: touch_session
+UPDATE captured_sessions SET captured = :now WHERE user_id = :user AND client = :client AND external_id = :external;
+
+-- name: waiting_children
+UPDATE captured_sessions SET waits_for = NULL WHERE user_id = :user AND client = :client AND waits_for = :external
+RETURNING session_id;
+
+-- name: turns
+SELECT turn, prompt, messages FROM captured_turns
+WHERE user_id = :user AND client = :client AND external_id = :external AND messages <> '[]';
+
+-- name: turn
+SELECT messages FROM captured_turns
+WHERE user_id = :user AND client = :client AND external_id = :external AND turn = :turn;
+
+-- name: write_turn
+INSERT INTO captured_turns (user_id, client, external_id, turn, prompt, messages)
+VALUES (:user, :client, :external, :turn, :prompt, :messages)
+ON CONFLICT (user_id, client, external_id, turn) DO UPDATE SET messages = excluded.messages;
+
+-- name: position
+SELECT position, check_bytes, state FROM transcripts WHERE user_id = :user AND client = :client AND path = :path;
+
+-- name: save_position
+INSERT INTO transcripts (user_id, client, path, position, check_bytes, state, waiting_bytes, read_at)
+VALUES (:user, :client, :path, :position, :check, :state, :waiting, :now)
+ON CONFLICT (user_id, client, path) DO UPDATE SET
+  position = excluded.position, check_bytes = excluded.check_bytes, state = excluded.state,
+  waiting_bytes = excluded.waiting_bytes, read_at = excluded.read_at;
+
+-- name: health
+SELECT c.client, count(*), max(c.captured) FROM captured_sessions AS c
+JOIN sessions AS s ON s.id = c.session_id AND s.trashed IS NULL
+WHERE c.user_id = :user GROUP BY c.client ORDER BY c.client;
+
+-- name: waiting
+SELECT client, sum(waiting_bytes), max(read_at) FROM transcripts WHERE user_id = :user GROUP BY client;
+
+-- name: sessions_of
+SELECT c.session_id FROM captured_sessions AS c JOIN sessions AS s ON s.id = c.session_id
+WHERE c.user_id = :user AND c.client = :client AND (:project IS NULL OR s.project = :project) AND s.trashed IS NULL
+ORDER BY s.started;
+
+-- name: oldest
+SELECT s.id, coalesce(s.last_active, s.started),
+  (SELECT coalesce(sum(octet_length(m.content) + coalesce(octet_length(m.tool_calls), 0)
+    + coalesce(octet_length(m.reasoning), 0)), 0) FROM messages AS m WHERE m.session_id = s.id)
+FROM captured_sessions AS c JOIN sessions AS s ON s.id = c.session_id AND s.user_id = c.user_id
+WHERE c.user_id = :user AND s.trashed IS NULL
+ORDER BY coalesce(s.last_active, s.started);
+
+-- name: forget_user
+DELETE FROM captured_sessions WHERE user_id = :user;
+
+-- name: forget_turns
+DELETE FROM captured_turns WHERE user_id = :user;
+
+-- name: forget_transcripts
+DELETE FROM transcripts WHERE user_id = :user;

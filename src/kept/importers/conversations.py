@@ -1,0 +1,195 @@
+"""The sessions that stand for conversations of another program: creation, links, titles."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kept.core.clock import from_epoch
+from kept.core.ids import SessionId
+from kept.core.messages import Link, NewMessage, Origin, Session
+from kept.importers.captures import Known, mark_of
+from kept.importers.port import Conversation, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kept.core.ids import MessageId
+    from kept.core.messages import Message, StoredMessage
+    from kept.core.ports import Clock, UnitOfWork
+    from kept.core.text import JSON
+    from kept.importers.captures import Captures
+    from kept.importers.port import Said
+    from kept.sessions.ports import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The session of a conversation."""
+
+    session_id: SessionId
+    is_new: bool = False
+    adopted: Known = field(default_factory=dict)
+    """Messages of a session that was imported another way, by key."""
+
+
+class Conversations:
+    """Finds or creates the session of each conversation that a capture meets."""
+
+    def __init__(self, store: Sessions, captures: Captures, clock: Clock) -> None:
+        self._store = store
+        self._captures = captures
+        self._clock = clock
+        self._facts: dict[str, Conversation] = {}
+        self._changed: set[str] = set()
+        self._shared: dict[str, MessageId] = {}
+        self._contents: dict[SessionId, dict[int, list[StoredMessage]]] = {}
+        self._opened: dict[str, Opened] = {}
+        self.has_trashed = False
+        """Whether messages were left out because their session is in the trash."""
+
+    def begin_file(self) -> None:
+        """Forget what belongs to one file only."""
+        self._facts.clear()
+        self._changed.clear()
+        self._shared.clear()
+        self._contents.clear()
+        self._opened.clear()
+        self.has_trashed = False
+
+    def tell(self, conversation: Conversation) -> None:
+        """Take the facts of a conversation."""
+        self._facts[conversation.external_id] = conversation
+        self._changed.add(conversation.external_id)
+
+    def shared(self, external: str, message_id: MessageId) -> None:
+        """Note a stored message that this conversation contains as well: a fork begins with copies."""
+        self._shared[external] = message_id
+
+    def open(self, unit: UnitOfWork, external: str, fresh: Sequence[Said]) -> Opened | None:
+        """Return the session to store messages in, creating it if needed.
+
+        None if it was removed here; with nothing to store no session is created.
+        """
+        if external in self._opened:
+            return self._opened[external]
+        known = self._captures.session(unit, external)
+        if known is None:
+            if not fresh:
+                return self._opened_shared(external)
+            opened: Opened | None = self._create(unit, external, fresh[0].timestamp)
+        elif self._store.session(known.session_id) is None:
+            self.has_trashed = self.has_trashed or known.session_id in {one.id for one in self._store.upkeep.trash()}
+            return None
+        else:
+            opened = Opened(known.session_id)
+        if opened is not None:
+            self._opened[external] = opened
+        return opened
+
+    def _opened_shared(self, external: str) -> Opened | None:
+        """Return the session that holds all of a copy."""
+        message = self._store.message(self._shared[external]) if external in self._shared else None
+        return None if message is None else Opened(message.session_id)
+
+    def _create(self, unit: UnitOfWork, external: str, started: float) -> Opened:
+        facts = self._facts.get(external) or Conversation(external)
+        now = self._clock.now().timestamp()
+        moment = started or now
+        session_id = self._session_id(external, moment)
+        adopted: Known = {}
+        waits_for = None
+        if self._store.session(session_id) is not None:
+            adopted = self._adopt(unit, session_id)
+        else:
+            waits_for = self._begin(unit, facts, session_id, moment)
+        title = (stored.title if (stored := self._store.session(session_id)) else None) if facts.title else None
+        children = self._captures.add_session(unit, external, session_id, waits_for=waits_for, title=title, now=now)
+        for child in children:
+            self._store.transfer.fill_in(child, parent=session_id, unit=unit)
+        return Opened(session_id, is_new=not adopted, adopted=adopted)
+
+    def _begin(self, unit: UnitOfWork, facts: Conversation, session_id: SessionId, moment: float) -> str | None:
+        """Create the session; return the conversation that it waits to be linked to."""
+        is_delegate = facts.kind is Kind.SUBAGENT
+        metadata: dict[str, JSON] = {"external_id": facts.external_id, **facts.metadata}
+        if facts.kind is Kind.HEADLESS:
+            metadata["headless"] = True
+        parent = self._captures.session(unit, facts.parent) if facts.parent else None
+        session = Session(
+            session_id,
+            "subagent" if is_delegate else self._captures.client,
+            moment,
+            project=find_project(facts.folder),
+            model=facts.model,
+            title=facts.title,
+            parent_session_id=parent.session_id if parent else None,
+            link=(Link.DELEGATE if is_delegate else Link.BRANCH) if parent else None,
+            last_active=moment,
+            metadata=metadata,
+        )
+        origin = self._store.message(self._shared[facts.external_id]) if facts.external_id in self._shared else None
+        if origin is not None and not is_delegate:
+            self._store.branch(origin.session_id, at=origin.id, new=session)
+        else:
+            self._store.create(session)
+        return facts.parent if is_delegate and parent is None else None
+
+    def _session_id(self, external: str, moment: float) -> SessionId:
+        """Return an id that is the same whenever the conversation is captured, so that it is recognised elsewhere."""
+        whole = f"{self._store.user}\0{self._captures.client}\0{external}"
+        digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        return SessionId(f"{from_epoch(moment):%Y%m%d_%H%M%S}_{digest}")
+
+    def _adopt(self, unit: UnitOfWork, session_id: SessionId) -> Known:
+        """Remember the messages of a session that was restored from an export."""
+        adopted: Known = {}
+        for message in self._store.messages(session_id):
+            if message.external_id is not None:
+                key, mark = self._captures.key(message.external_id), mark_of(message.message)
+                self._captures.remember(unit, key, message.id, mark)
+                adopted[key] = (message.id, mark)
+        return adopted
+
+    def update(self, unit: UnitOfWork) -> None:
+        """Bring title and model of the sessions up to date where the source changed them."""
+        for external in list(self._changed):
+            known = self._captures.session(unit, external)
+            session = self._store.session(known.session_id) if known is not None else None
+            if known is None or session is None:
+                continue
+            self._changed.discard(external)
+            facts = self._facts[external]
+            if facts.model is not None and facts.model != session.model:
+                self._store.transfer.fill_in(session.id, model=facts.model, unit=unit)
+            # a title that is not the one that was captured last was chosen by a person
+            if facts.title is not None and session.title == known.title and facts.title != session.title:
+                self._captures.set_title(unit, external, self._store.rename(session.id, facts.title))
+
+    def contents(self, session_id: SessionId) -> dict[int, list[StoredMessage]]:
+        """Return the messages of a session by their marks."""
+        if session_id not in self._contents:
+            found: dict[int, list[StoredMessage]] = {}
+            for message in self._store.messages(session_id):
+                found.setdefault(mark_of(message.message), []).append(message)
+            self._contents[session_id] = found
+        return self._contents[session_id]
+
+    def redact(self, message: Message) -> Message:
+        """Return a message as the store would keep it."""
+        from kept.sessions.redaction import Redaction  # loads all shapes of credentials
+
+        return Redaction().message(NewMessage(message, 0.0, Origin.SYNTHETIC)).message
+
+
+def find_project(folder: str | None) -> str | None:
+    """Return the repository that a working folder is in, or the folder itself."""
+    if folder is None:
+        return None
+    path = Path(folder)
+    try:
+        return str(next((one for one in (path, *path.parents) if (one / ".git").exists()), path))
+    except (OSError, ValueError):
+        return folder

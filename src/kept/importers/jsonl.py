@@ -1,0 +1,162 @@
+"""Growing JSONL files: rows in bounded memory, a cut last line waits, a rewritten file is read again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from kept.importers.port import START, Item, Left, Position, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from kept.core.text import JSON
+
+MOST_LINE_BYTES = 64_000_000
+"""A longer line is skipped and counted: it would need several times its size in memory."""
+_LARGE_LINE_BYTES = 256_000
+"""From this size on, base64 runs are replaced before parsing."""
+_CHECK_BYTES = 1_024
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{4096,}={0,2}")
+
+
+def describe_binary(data: bytes) -> str:
+    """Return the placeholder for base64 text: its size and hash."""
+    return f"[binary: {len(data) * 3 // 4} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]}]"
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a regular file of this process's user; raise Unusable for anything else."""
+    try:
+        # without O_NONBLOCK the open of a pipe would wait for its writer
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError as error:
+        raise Unusable(f"cannot read {str(path)!r}: {error.strerror}", "check the path and the permissions") from error
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == (os.geteuid() if hasattr(os, "geteuid") else found.st_uid):
+        return os.fdopen(descriptor, "rb", buffering=1 << 20)
+    os.close(descriptor)
+    if stat.S_ISREG(found.st_mode):
+        raise Unusable(f"{str(path)!r} belongs to another user", "let that user import it")
+    raise Unusable(f"{str(path)!r} is not a file", "give the path of a transcript")
+
+
+class RowParser(Protocol):
+    """Turns the rows of one file into items; holds back a message that the next row may continue."""
+
+    held: int | None
+    """Where the message that may continue begins, None if there is none."""
+
+    def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
+        """Yield what a row completes."""
+        ...
+
+    def flush(self) -> Iterator[Item]:
+        """Yield what is known of the message that may continue."""
+        ...
+
+    def state(self) -> Mapping[str, JSON]:
+        """Return what a parser needs to know to continue."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    start: int
+    end: int
+    row: dict[str, Any] | None
+    """None if the line is no JSON object."""
+
+
+class JsonlReading:
+    """Implements `port.Reading` on one JSONL file."""
+
+    def __init__(self, path: Path, position: Position, make_parser: Callable[[Mapping[str, JSON]], RowParser]) -> None:
+        self._file = open_own(path)
+        self.was_rewritten = position.offset > 0 and not self._fits(position)
+        start = START if self.was_rewritten else position
+        self._parser = make_parser(start.state)
+        self._offset = start.offset
+        self._held_at_end: int | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items of every complete row."""
+        for line in self._lines():
+            if line.row is None:
+                yield Left("broken line")
+            else:
+                yield from self._parser.take(line.row, line.start)
+            self._offset = line.end
+        self._held_at_end = self._parser.held  # more rows of the last message may follow, so it is read again
+        yield from self._parser.flush()
+
+    def position(self) -> Position:
+        """Return the position: before a message that may continue, else after the last row that was taken whole."""
+        held = self._parser.held if self._held_at_end is None else self._held_at_end
+        offset = self._offset if held is None else held
+        return Position(offset, self._check_at(offset), self._parser.state())
+
+    def waiting_bytes(self) -> int:
+        """Return how many bytes no row was taken from."""
+        return max(0, os.fstat(self._file.fileno()).st_size - self._offset)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _lines(self) -> Iterator[_Line]:
+        self._file.seek(self._offset)
+        start = self._offset
+        while data := self._file.readline(MOST_LINE_BYTES):
+            end = start + len(data)
+            if data.endswith(b"\n"):
+                if data.strip():
+                    yield _Line(start, end, _parse(data))
+            elif len(data) < MOST_LINE_BYTES:
+                row = _parse(data)
+                if row is not None:  # whole, only its line break is missing
+                    yield _Line(start, end, row)
+                return
+            else:
+                rest = self._skip_line()
+                if rest is None:
+                    return
+                end += rest
+                yield _Line(start, end, None)
+            start = end
+
+    def _skip_line(self) -> int | None:
+        """Skip the rest of a line that is too long; return its bytes, None if it has not ended yet."""
+        skipped = 0
+        while data := self._file.readline(1 << 20):
+            skipped += len(data)
+            if data.endswith(b"\n"):
+                return skipped
+        return None
+
+    def _fits(self, position: Position) -> bool:
+        size = os.fstat(self._file.fileno()).st_size
+        return size >= position.offset and self._check_at(position.offset) == position.check
+
+    def _check_at(self, offset: int) -> str:
+        if offset == 0:
+            return ""
+        start = max(0, offset - _CHECK_BYTES)
+        data = os.pread(self._file.fileno(), offset - start, start)
+        return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def _parse(data: bytes) -> dict[str, Any] | None:
+    if len(data) > _LARGE_LINE_BYTES:
+        data = _BASE64.sub(lambda run: describe_binary(run.group()).encode(), data)
+    try:
+        row = json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None

@@ -1,0 +1,93 @@
+"""The spool: small files that name what could not be captured in time, for the next process that has the time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from kept.core.errors import StorageError
+from kept.core.text import dumps
+from kept.security.secrets import redact
+from kept.storage.files import make_folder, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTranscript:
+    """A transcript of which something is not stored yet."""
+
+    client: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTurn:
+    """The texts of an event that could not be stored."""
+
+    client: str
+    session: str
+    turn: str | None
+    project: str | None
+    prompt: str
+    answer: str
+    said_at: float
+
+
+Waiting: TypeAlias = WaitingTranscript | WaitingTurn
+
+
+class Spool:
+    """A folder with one file for each thing that waits; the same thing has the same file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, waiting: Waiting) -> bool:
+        """Write what waits; False where even that is impossible, and the transcript itself is all there is."""
+        value = asdict(waiting)
+        if isinstance(waiting, WaitingTurn):
+            value |= {"prompt": redact(waiting.prompt), "answer": redact(waiting.answer)}
+        text = dumps(value)
+        name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        try:
+            make_folder(self._folder)
+            write_atomically(self._folder / f"{name}.json", text.encode("utf-8", "replace"))
+        except (StorageError, OSError) as error:
+            log.warning("cannot spool what waits: %s", error)
+            return False
+        return True
+
+    def entries(self) -> Iterator[tuple[Path, Waiting]]:
+        """Yield what waits with its file, the oldest first; a broken file is removed."""
+        for path in sorted(self._folder.glob("*.json"), key=_age):
+            try:
+                value = json.loads(path.read_text(encoding="utf-8"))
+                yield path, WaitingTurn(**value) if "prompt" in value else WaitingTranscript(**value)
+            except (OSError, ValueError, TypeError):
+                log.warning("removed a spool file that cannot be read: %s", path.name)
+                self.remove(path)
+
+    def remove(self, path: Path) -> None:
+        """Remove the file of something that was stored."""
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+    def count(self) -> int:
+        """Return how many things wait."""
+        return sum(1 for _ in self._folder.glob("*.json"))
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

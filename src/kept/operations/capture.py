@@ -1,0 +1,273 @@
+"""Capture of conversations in other programs: transcripts, single turns, and what waits in the spool."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.errors import Busy, Reason, Refused, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kept.app.caller import Caller
+    from kept.core.ids import SessionId
+    from kept.core.text import JSON
+    from kept.importers.capture import Capture, Tally
+    from kept.importers.port import Reader
+    from kept.importers.spool import Spool, Waiting
+
+log = logging.getLogger(__name__)
+
+_LEAST_WAIT_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What a capture stored."""
+
+    sessions: tuple[SessionId, ...] = ()
+    """The sessions that the transcript belongs to, the newest last."""
+    added: int = 0
+    replaced: int = 0
+    """Messages that took the place of an incomplete form."""
+    skipped: int = 0
+    """Rows that were left out: machine context, private text, broken lines."""
+    waiting_bytes: int = 0
+    """What of the transcripts is not stored yet: a line that is still written, or what did not fit the deadline."""
+    left: dict[str, int] = field(default_factory=dict)
+    """How many rows were left out, by reason."""
+
+    @property
+    def session_id(self) -> SessionId | None:
+        """Return the newest session, None if nothing was captured so far."""
+        return self.sessions[-1] if self.sessions else None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts and the sessions."""
+        return {
+            "session_id": self.session_id,
+            "sessions": list(self.sessions),
+            "added": self.added,
+            "replaced": self.replaced,
+            "skipped": self.skipped,
+            "waiting_bytes": self.waiting_bytes,
+            "left": dict(self.left),
+        }
+
+
+def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: float | None = None) -> Captured | Refused:
+    """Store what is new in a transcript and those of its sub-agents.
+
+    `deadline` is a moment of `time.monotonic()`. What does not fit it, or cannot be stored now, waits in the spool.
+    """
+    from kept.importers.port import Unusable
+    from kept.importers.spool import WaitingTranscript
+
+    caller.require(Scope.WRITE)
+    reader = _find_reader(client)
+    if isinstance(reader, Refused):
+        return reader
+    waiting = WaitingTranscript(client, str(path))
+    try:
+        with _limit_wait(caller, deadline):
+            capture = open_capture(caller, client)
+            is_complete = _capture_files(capture, reader, path, deadline)
+    except Unusable as error:
+        return Refused(Reason.INVALID, error.message, error.remedy)
+    except StorageError as error:
+        return _spool_refused(caller, waiting, error)
+    if not is_complete:
+        _spool(caller).add(waiting)
+    return summarise(capture.tally)
+
+
+def _capture_files(capture: Capture, reader: Reader, path: Path, deadline: float | None) -> bool:
+    """Capture a transcript and those of its sub-agents; return whether all of it was read."""
+    from kept.importers.port import Unusable
+
+    is_complete = capture_file(capture, reader, path, deadline=deadline)
+    own = list(capture.tally.sessions)
+    for related in reader.list_related(path):
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        try:
+            is_complete = capture_file(capture, reader, related, deadline=deadline) and is_complete
+        except Unusable as error:
+            log.warning("%s", error)
+            capture.tally.leave("cannot be read")
+    for session_id in own:  # the newest comes last, and sub-agents are not what was asked for
+        capture.tally.sessions[session_id] = capture.tally.sessions.pop(session_id)
+    return is_complete
+
+
+def capture_file(capture: Capture, reader: Reader, path: Path, *, deadline: float | None = None) -> bool:
+    """Capture one file from its stored position; return whether its end was reached."""
+    from kept.importers.port import START
+
+    place = str(path.absolute())
+    position = capture.read_position(place)
+    reading = reader.open(path, position)
+    try:
+        return capture.run(reading, place, is_first=position == START, deadline=deadline)
+    finally:
+        reading.close()
+
+
+def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
+    caller: Caller,
+    client: str,
+    *,
+    session: str,
+    turn: str | None,
+    project: str | None,
+    prompt: str,
+    answer: str,
+) -> Captured | Refused:
+    """Store one turn from the texts of an event; a transcript with the same turn replaces it later."""
+    from kept.importers.spool import WaitingTurn
+
+    caller.require(Scope.WRITE)
+    now = caller.app.clock.now().timestamp()
+    waiting = WaitingTurn(client, session, turn, project, prompt, answer, now)
+    try:
+        return _store_turn(caller, waiting)
+    except StorageError as error:
+        return _spool_refused(caller, waiting, error)
+
+
+def _store_turn(caller: Caller, waiting: Waiting) -> Captured:
+    from kept.importers.event_turns import store_turn
+    from kept.importers.spool import WaitingTurn
+
+    assert isinstance(waiting, WaitingTurn)
+    capture = open_capture(caller, waiting.client)
+    store_turn(capture, waiting)
+    return summarise(capture.tally)
+
+
+def find_session(caller: Caller, client: str, external_session: str) -> SessionId | None:
+    """Return the session in which a conversation of a client is stored, or None."""
+    from kept.importers.captures import Captures
+
+    with caller.app.database.reading() as unit:
+        known = Captures(caller.user, client).session(unit, external_session)
+    if known is None or caller.space.sessions.session(known.session_id) is None:
+        return None
+    return known.session_id
+
+
+def drain_spool(caller: Caller, *, deadline: float | None = None) -> Captured:
+    """Capture what waits in the spool, the oldest first, up to the deadline; what fails stays there."""
+    from kept.importers.spool import WaitingTurn
+
+    caller.require(Scope.WRITE)
+    total = Captured()
+    spool = _spool(caller)
+    for path, waiting in spool.entries():
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        if isinstance(waiting, WaitingTurn):
+            try:
+                done: Captured | Refused = _store_turn(caller, waiting)
+            except StorageError:
+                break
+        else:
+            done = _capture_waiting(caller, waiting.client, waiting.path, deadline)
+        if isinstance(done, Refused):
+            if done.reason is Reason.UNAVAILABLE:
+                break
+            log.warning("a spooled transcript cannot be captured: %s", done.error)
+        else:
+            total = add_up(total, done)
+            if isinstance(waiting, WaitingTurn) or not done.waiting_bytes:
+                spool.remove(path)
+            continue
+        spool.remove(path)
+    return total
+
+
+def _capture_waiting(caller: Caller, client: str, path: str, deadline: float | None) -> Captured | Refused:
+    from pathlib import Path
+
+    return capture_transcript(caller, client, Path(path), deadline=deadline)
+
+
+def open_capture(caller: Caller, client: str) -> Capture:
+    """Open a capture into the caller's sessions."""
+    from kept.importers.capture import Capture
+    from kept.importers.exclusion import is_excluded
+
+    patterns = caller.app.settings.connect.exclude
+    home = caller.app.environ.get("HOME", "")
+    return Capture(
+        caller.space.sessions,
+        caller.app.database,
+        client,
+        clock=caller.app.clock,
+        is_excluded=lambda folder: is_excluded(folder, patterns, home),
+    )
+
+
+def summarise(tally: Tally) -> Captured:
+    """Return the result of a capture."""
+    return Captured(
+        tuple(tally.sessions),
+        max(0, tally.added),
+        tally.replaced,
+        sum(tally.left.values()),
+        tally.waiting_bytes,
+        dict(tally.left),
+    )
+
+
+def add_up(one: Captured, other: Captured) -> Captured:
+    """Return the sum of two captures."""
+    left = dict(one.left)
+    for why, count in other.left.items():
+        left[why] = left.get(why, 0) + count
+    return Captured(
+        tuple(dict.fromkeys((*one.sessions, *other.sessions))),
+        one.added + other.added,
+        one.replaced + other.replaced,
+        one.skipped + other.skipped,
+        one.waiting_bytes + other.waiting_bytes,
+        left,
+    )
+
+
+def _find_reader(client: str) -> Reader | Refused:
+    from kept.importers.readers import CLIENTS, find_reader
+
+    reader = find_reader(client)
+    if reader is None:
+        return Refused(Reason.INVALID, f"{client!r} has no transcripts that can be read", f"use {', '.join(CLIENTS)}")
+    return reader
+
+
+@contextmanager
+def _limit_wait(caller: Caller, deadline: float | None) -> Iterator[None]:
+    """Wait for other writers no longer than the deadline allows."""
+    if deadline is None:
+        yield
+        return
+    with caller.app.database.limit_wait(max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())):
+        yield
+
+
+def _spool(caller: Caller) -> Spool:
+    from kept.importers.spool import Spool
+
+    return Spool(caller.space.home.spool)
+
+
+def _spool_refused(caller: Caller, waiting: Waiting, error: StorageError) -> Refused:
+    log.warning("cannot capture now: %s", error)
+    is_kept = _spool(caller).add(waiting)
+    remedy = "it waits in the spool and is captured with the next event" if is_kept else error.remedy
+    return Refused(Reason.UNAVAILABLE, error.message, remedy, {"busy": isinstance(error, Busy), "spooled": is_kept})
