@@ -129,6 +129,8 @@ class StoredMessage:
     token_count: int | None = None
     external_id: str | None = None
     interrupted: bool = False
+    is_damaged: bool = False
+    """Whether the row was damaged on the disk; the content then says so and shows what can be read."""
 
 
 class Link(StrEnum):

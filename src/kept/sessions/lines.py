@@ -326,6 +326,7 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
         "token_count": stored.token_count,
         "external_id": stored.external_id,
         "interrupted": stored.interrupted or None,
+        "damaged": stored.is_damaged or None,
         "api_content": stored.api_content if raw else None,
     }  # fmt: skip
     return {name: field for name, field in value.items() if field is not None}

@@ -94,6 +94,8 @@ class Finding:
 
     what: str
     remedy: str
+    is_lost: bool = False
+    """Whether no repair can bring back what is damaged: it is only named."""
 
 
 @dataclass(slots=True)

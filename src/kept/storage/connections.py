@@ -1,4 +1,4 @@
-"""SQLite connections: errors in our words, read-only places, and a write-ahead log that stays short."""
+"""SQLite connections: errors in our words, damaged text, read-only places, and a write-ahead log that stays short."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote
@@ -29,6 +30,94 @@ _ROOM_BYTES = 64 * 1024
 """Twice the space that SQLite needs next to the file before it can read with a write-ahead log."""
 
 
+Value: TypeAlias = int | float | bytes | str | None
+Values: TypeAlias = tuple[Value, ...]
+
+
+class DamagedText(str):
+    """Text that is not valid UTF-8, with U+FFFD in place of what cannot be read."""
+
+    __slots__ = ()
+
+
+class TolerantCursor(apsw.Cursor):
+    """A cursor that reads text that is not valid UTF-8 as DamagedText; apsw raises UnicodeDecodeError.
+
+    Healthy rows come from SQLite as they are. At the first row that cannot be decoded the query is run again, in the
+    same snapshot, with its text as bytes.
+    """
+
+    _query = ""
+    _bindings: "apsw.Bindings | None" = None
+    _given = 0
+
+    def execute(
+        self, statements: str, bindings: "apsw.Bindings | None" = None, **options: bool | int
+    ) -> "TolerantCursor":
+        """Execute `statements`; remembers them with the bindings, in case the rows must be read again."""
+        self._query, self._bindings = statements, bindings
+        self._given = 0
+        super().execute(statements, bindings, **options)  # type: ignore[arg-type]  # options are passed on as they are
+        return self
+
+    def __iter__(self) -> Iterator[Values]:  # type: ignore[override]  # callers only iterate
+        """Yield every row that was not given yet."""
+        given, step = self._given, super().__next__
+        try:
+            while True:
+                yield step()
+                given += 1
+        except StopIteration:
+            return
+        except UnicodeDecodeError as error:
+            again = self._read_again(error)
+        yield from islice(again, given, None)
+
+    def fetchone(self) -> Values | None:
+        """Return the next row, or None."""
+        try:
+            row = super().fetchone()
+        except UnicodeDecodeError as error:
+            row = next(islice(self._read_again(error), self._given, None), None)
+        self._given += 1
+        return row
+
+    def _read_again(self, error: UnicodeDecodeError) -> Iterator[Values]:
+        """Return all rows of the last statement, decoded here; raise `error` if it cannot be run as a subquery."""
+        columns = [f"c{number}" for number in range(len(self.get_description()))]
+        values = ", ".join(f"iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})" for name in columns)
+        kinds = " || ".join(f"(typeof({name}) = 'text')" for name in columns)
+        query = self._query.rstrip().rstrip(";")
+        # the line break ends a comment at the end of the query
+        sql = f"WITH damaged ({', '.join(columns)}) AS ({query}\n) SELECT {kinds}, {values} FROM damaged"  # noqa: S608
+        try:
+            found = apsw.Cursor(self.connection).execute(sql, self._bindings)
+        except apsw.SQLError:  # a PRAGMA or a change
+            raise error from None
+        return (_decode_text(str(row[0]), row[1:]) for row in found)
+
+
+def _decode_text(kinds: str, row: Values) -> Values:
+    return tuple(
+        _decode(value) if kind == "1" and isinstance(value, bytes) else value
+        for kind, value in zip(kinds, row, strict=True)
+    )
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return DamagedText(data.decode(errors="replace"))
+
+
+def open_connection(name: str, flags: int) -> apsw.Connection:
+    """Open a connection whose cursors read damaged text."""
+    connection = apsw.Connection(name, flags=flags)
+    connection.cursor_factory = TolerantCursor
+    return connection
+
+
 @contextmanager
 def explain_sql_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors about `path` into StorageErrors that say what to do next."""
@@ -39,6 +128,8 @@ def explain_sql_errors(path: Path) -> Iterator[None]:
     except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
         raise _describe_refusal(error, path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
+    except UnicodeDecodeError as error:
         raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
     except apsw.SQLError as error:
         if "fts5" not in str(error):
@@ -78,7 +169,7 @@ def _is_full(path: Path) -> bool:
 def connect_read_only(path: Path) -> apsw.Connection:
     """Open a file for reading; without its write-ahead log where no file can be created next to it."""
     with explain_errors("open", path):
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = open_connection(str(path), apsw.SQLITE_OPEN_READONLY)
     try:
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
@@ -87,7 +178,7 @@ def connect_read_only(path: Path) -> apsw.Connection:
         if writable or _has_log(path):
             raise
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags)
+        return open_connection(f"file:{quote(str(path))}?immutable=1", flags)
     return connection
 
 
@@ -107,7 +198,7 @@ class EmptyDatabase:
     def connect(self) -> apsw.Connection:
         """Open another connection to the same database."""
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(self._name, flags=flags)
+        return open_connection(self._name, flags)
 
 
 def is_absent(path: Path) -> bool:

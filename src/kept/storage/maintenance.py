@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 
 from kept.core.errors import Busy, Unreadable
-from kept.storage.connections import explain_sql_errors
+from kept.storage.connections import explain_sql_errors, open_connection
 from kept.storage.files import explain_errors
 from kept.storage.sqlite import Connection
 
@@ -21,7 +21,7 @@ _SPARE = "kept_spare_index"
 def open_exclusively(path: Path) -> Iterator[Connection]:
     """Yield the only connection to `path`; raise Busy if another process has it open."""
     with explain_sql_errors(path):
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = open_connection(str(path), apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(WAIT_MILLISECONDS)
         _take(connection, path)

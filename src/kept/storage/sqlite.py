@@ -24,6 +24,7 @@ from kept.storage.connections import (
     explain_sql_errors,
     is_absent,
     migrate,
+    open_connection,
     sql_migrations,
     use_wal,
 )
@@ -192,7 +193,7 @@ class Database:
     def _connect_for_writing(self, *, is_new: bool) -> Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         with explain_errors("open", self.path):
-            connection = apsw.Connection(str(self.path), flags=flags)
+            connection = open_connection(str(self.path), flags)
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if is_new:
             connection.pragma("page_size", PAGE_BYTES)

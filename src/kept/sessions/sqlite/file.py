@@ -12,7 +12,7 @@ from kept.core.errors import Busy, StorageError
 from kept.core.events import ignore
 from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import checksums, index
 from kept.storage.connections import statements
 from kept.storage.sqlite import STATE_NAME, Connection, Database, open_state
 
@@ -32,6 +32,8 @@ FRAGMENTED_SHARE = 1 / 8
 FREE_SHARE = 1 / 25
 """Share of free pages above which a vacuum is worth it."""
 WAIT_SECONDS = 0.1
+CHECKSUM_SECONDS = 0.2
+"""What the end of a command may take longer until every row of an old file has its checksum."""
 
 
 def erase(database: Database) -> None:
@@ -108,6 +110,15 @@ def tidy(database: Database) -> None:
         log.warning("cannot tidy the store: %s", error)
 
 
+def fill_checksums(database: Database) -> None:
+    """Compute some of the checksums that an older version did not write, unless another process writes now."""
+    try:
+        with database.limit_wait(WAIT_SECONDS):
+            checksums.fill_missing(database, seconds=CHECKSUM_SECONDS)
+    except StorageError as error:  # best effort: the next close continues
+        log.warning("cannot compute checksums: %s", error)
+
+
 def _is_small(connection: Connection) -> bool:
     return _number(connection, "page_count") * _number(connection, "page_size") <= SMALL_BYTES
 
@@ -154,6 +165,7 @@ class SessionFile:
         """Release unused space if that is quick; call it before closing."""
         if self.database.has_written:
             tidy(self.database)
+            fill_checksums(self.database)
 
     def now(self) -> float:
         """Return the present in epoch seconds."""

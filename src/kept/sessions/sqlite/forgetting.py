@@ -10,6 +10,7 @@ from kept.core.errors import Busy
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.search import SearchRequest
 from kept.core.text import dumps, find_quoted_messages, quotes_a_page
+from kept.sessions.damage import parse
 from kept.sessions.records import Row, fingerprint
 from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
 from kept.sessions.sqlite import file, index, message_rows, receipts, removal, session_rows
@@ -263,9 +264,15 @@ def _summaries(connection: Connection, family: Iterable[SessionId], *, after: in
 
 def _nodes(connection: Connection, family: Iterable[SessionId], going: frozenset[int]) -> tuple[int, ...]:
     gone: set[int] = set()
+
+    def going_below(depth: object) -> frozenset[int] | set[int]:
+        return going if depth == 0 else gone
+
     for session_id in family:
         for number, depth, children in connection.execute(SQL.nodes, (session_id,)):
-            if not set(json.loads(children)).isdisjoint(going if depth == 0 else gone):
+            below = parse(children)
+            # a node whose list of children is damaged may be about anything
+            if not isinstance(below, list) or not going_below(depth).isdisjoint(below):
                 gone.add(number)
     return tuple(sorted(gone))
 

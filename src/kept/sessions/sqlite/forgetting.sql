@@ -13,14 +13,17 @@ SELECT n.id FROM json_each(?) AS given JOIN nodes AS n ON n.id = given.value
 JOIN sessions AS s ON s.id = n.session_id WHERE s.user_id = ? ORDER BY given.key;
 
 -- name: every
-SELECT id, session_id, content, tool_calls, reasoning FROM messages
+-- damage can change types, and a damaged message must be found too
+SELECT id, session_id, CAST(content AS TEXT), CAST(tool_calls AS TEXT), CAST(reasoning AS TEXT) FROM messages
 WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?) ORDER BY id LIMIT ?;
 
 -- name: messages_of
-SELECT id, external_id, role, content, parts, tool_calls FROM messages WHERE session_id = ?;
+SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT),
+  CAST(tool_calls AS TEXT) FROM messages WHERE session_id = ?;
 
 -- name: one
-SELECT id, external_id, role, content, parts, tool_calls, session_id FROM messages WHERE id = ?;
+SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT),
+  CAST(tool_calls AS TEXT), session_id FROM messages WHERE id = ?;
 
 -- name: count
 SELECT count(*) FROM messages WHERE session_id = ?;
@@ -32,13 +35,13 @@ SELECT count(DISTINCT u.hash) FROM blob_uses AS u JOIN messages AS m ON m.id = u
 SELECT id FROM messages WHERE session_id = ? AND origin = 'synthetic' AND id > ?;
 
 -- name: citing
-SELECT id, session_id, tool_name, content, api_content FROM messages
+SELECT id, session_id, tool_name, CAST(content AS TEXT), CAST(api_content AS TEXT) FROM messages
 WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?)
   AND (tool_name = 'session_search' OR api_content IS NOT NULL OR (role = 'assistant' AND content LIKE '%, message %'))
 ORDER BY id LIMIT ?;
 
 -- name: naming_pages
-SELECT id, content FROM messages
+SELECT id, CAST(content AS TEXT) FROM messages
 WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?) AND role = 'assistant' AND content LIKE '%.md%';
 
 -- name: blank
@@ -54,16 +57,16 @@ SELECT count(*) FROM message_vectors WHERE message_id IN (SELECT value FROM json
 DELETE FROM message_vectors WHERE message_id = ?;
 
 -- name: titles
-SELECT id, title FROM sessions WHERE user_id = ? AND title IS NOT NULL;
+SELECT id, CAST(title AS TEXT) FROM sessions WHERE user_id = ? AND title IS NOT NULL;
 
 -- name: nodes
 SELECT id, depth, children FROM nodes WHERE session_id = ? ORDER BY depth;
 
 -- name: every_node
-SELECT id, text FROM nodes WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?);
+SELECT id, CAST(text AS TEXT) FROM nodes WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?);
 
 -- name: notes
-SELECT session_id, key, value FROM notes WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?);
+SELECT session_id, key, CAST(value AS TEXT) FROM notes WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?);
 
 -- name: drop_note
 DELETE FROM notes WHERE session_id = ? AND key = ?;
@@ -72,7 +75,7 @@ DELETE FROM notes WHERE session_id = ? AND key = ?;
 DELETE FROM nodes WHERE id = ?;
 
 -- name: prompts
-SELECT hash, text FROM prompts WHERE hash IN (SELECT prompt_hash FROM sessions WHERE user_id = ?);
+SELECT hash, CAST(text AS TEXT) FROM prompts WHERE hash IN (SELECT prompt_hash FROM sessions WHERE user_id = ?);
 
 -- name: unname_prompt
 UPDATE sessions SET prompt_hash = NULL WHERE prompt_hash = ? AND user_id = ?;

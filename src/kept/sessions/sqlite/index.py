@@ -15,7 +15,7 @@ from kept.core.ids import random_hex
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
-from kept.sessions.sqlite import session_rows
+from kept.sessions.sqlite import checksums, session_rows
 from kept.storage.connections import explain_sql_errors, statements
 from kept.storage.sqlite import Connection, Database
 
@@ -95,6 +95,7 @@ def _drain_batch(connection: Connection) -> int:
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, _texts(row[:1] + row[2:] for row in there))
+    checksums.update(connection, [row[0] for row in there])
     connection.executemany(SQL.done, [(row[0],) for row in waiting])
     recount(connection, {row[1] for row in there})
     return len(waiting)

@@ -62,8 +62,8 @@ SELECT 1 FROM index_queue LIMIT 1;
 
 -- name: waiting
 -- what was taken back is indexed as empty, so that it lends no weight to its neighbours either
-SELECT q.message_id, m.session_id, m.role, iif(m.state = 'rewound', '', m.content), m.origin,
-       iif(m.state = 'rewound', NULL, m.tool_name), iif(m.state = 'rewound', NULL, m.tool_calls)
+SELECT q.message_id, m.session_id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,
+       iif(m.state = 'rewound', NULL, CAST(m.tool_name AS TEXT)), iif(m.state = 'rewound', NULL, CAST(m.tool_calls AS TEXT))
 FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id
 ORDER BY q.message_id LIMIT ?;
 
@@ -80,8 +80,8 @@ UPDATE sessions SET
 WHERE id = ?;
 
 -- name: texts_after
-SELECT id, role, iif(state = 'rewound', '', content), origin, iif(state = 'rewound', NULL, tool_name),
-       iif(state = 'rewound', NULL, tool_calls)
+SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,
+       iif(state = 'rewound', NULL, CAST(tool_name AS TEXT)), iif(state = 'rewound', NULL, CAST(tool_calls AS TEXT))
 FROM messages WHERE id > ? ORDER BY id LIMIT ?;
 
 -- name: version

@@ -9,10 +9,11 @@ from functools import partial
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
+from kept.sessions import damage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.session_rows import no_session
-from kept.storage.connections import statements
+from kept.storage.connections import DamagedText, statements
 from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "messages.sql")
@@ -36,10 +37,11 @@ def append(
 
 def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
     """Insert prepared rows with their blobs and index rows, and return their ids."""
-    connection.executemany(SQL.insert, [row for row, _ in rows])
-    # nobody else writes inside an immediate transaction, so the ids of one statement follow each other
-    last = connection.last_insert_rowid()
-    ids = [MessageId(number) for number in range(last - len(rows) + 1, last + 1)]
+    # nobody else writes inside an immediate transaction, so the ids are known before the rows are inserted
+    ((newest,),) = connection.execute(SQL.newest_id)
+    ids = [MessageId(int(str(newest)) + number) for number in range(1, len(rows) + 1)]
+    whole = [(message_id, *row) for message_id, (row, _) in zip(ids, rows, strict=True)]
+    connection.executemany(SQL.insert, [(*values, damage.checksum(values)) for values in whole])
     for message_id, (_, blobs) in zip(ids, rows, strict=True):
         for blob in blobs:
             connection.execute(SQL.insert_blob, (blob.hash, blob.data))
@@ -61,7 +63,7 @@ def load(connection: Connection, rows: Iterable[Row]) -> list[StoredMessage]:
 
 def _blob(connection: Connection, digest: str) -> str | None:
     row = connection.execute(SQL.blob, (digest,)).fetchone()
-    return None if row is None else blob_text(row[0])
+    return None if row is None else blob_text(digest, row[0])
 
 
 def read_session(
@@ -124,7 +126,8 @@ def count_before(connection: Connection, session_id: SessionId, message_id: int)
 def read_preview(connection: Connection, session_id: SessionId) -> str:
     """Return the beginning of what the person first said."""
     row = connection.execute(SQL.preview, (session_id,)).fetchone()
-    return "" if row is None else str(row[0])
+    text = "" if row is None else str(row[0])
+    return str(damage.mark(text)) if row is not None and isinstance(row[0], DamagedText) else text
 
 
 def lineage(connection: Connection, *, user: UserId) -> Lineage:
@@ -141,8 +144,8 @@ def lineage(connection: Connection, *, user: UserId) -> Lineage:
     return Lineage(parent_of, children_of)
 
 
-def _link(word: str | None) -> Link | None:
-    return Link(word) if word else None
+def _link(word: object) -> Link | None:
+    return next((link for link in Link if link.value == word), None)  # damage can make any value of it
 
 
 def read_context(connection: Connection, session_id: SessionId) -> list[StoredMessage]:

@@ -1,8 +1,13 @@
 -- name: insert
 INSERT INTO messages (
-  session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, indexed_on_write
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
+  id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum, indexed_on_write
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
+
+-- name: newest_id
+-- ids are never given twice, not even after the newest message was deleted
+SELECT max(coalesce((SELECT max(id) FROM messages), 0),
+  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages' AND seq BETWEEN 0 AND 1 << 62), 0));
 
 -- name: insert_blob
 INSERT OR IGNORE INTO blobs (hash, data) VALUES (?, ?);
@@ -19,13 +24,13 @@ SET message_count = message_count + ?, last_active = max(coalesce(last_active, 0
 WHERE id = ? AND user_id = ? AND trashed IS NULL;
 
 -- name: of_session
-SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
 FROM messages WHERE session_id = ? AND id > ? AND state IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?;
 
 -- name: one
-SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
 FROM messages WHERE id = ?1 AND state <> 'rewound'
   AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL);
 
@@ -34,20 +39,20 @@ SELECT s.trashed FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
 WHERE m.id = ? AND s.user_id = ? AND (s.trashed IS NOT NULL OR m.state = 'rewound');
 
 -- name: of_ids
-SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
 FROM messages WHERE id IN (SELECT value FROM json_each(?1)) AND state <> 'rewound'
   AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL)
 ORDER BY id;
 
 -- name: before
-SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
 FROM messages WHERE session_id = ? AND id < ? AND state <> 'rewound' ORDER BY id DESC LIMIT ?;
 
 -- name: after
-SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
 FROM messages WHERE session_id = ? AND id > ? AND state <> 'rewound' ORDER BY id LIMIT ?;
 
 -- name: count_before
@@ -59,14 +64,14 @@ SELECT substr(content, 1, 400) FROM messages
 WHERE session_id = ? AND role = 'user' AND state <> 'rewound' AND origin IS NOT 'synthetic' ORDER BY id LIMIT 1;
 
 -- name: carried
-SELECT m.id, m.session_id, m.role, m.content, m.timestamp, m.state, m.origin, m.tool_name, m.tool_calls,
-  m.tool_call_id, m.reasoning, m.parts, m.token_count, m.api_content, m.external_id, m.interrupted
+SELECT m.id, m.session_id, m.role, m.content, m.timestamp, m.origin, m.tool_name, m.tool_calls,
+  m.tool_call_id, m.reasoning, m.parts, m.token_count, m.api_content, m.external_id, m.interrupted, m.state, m.checksum
 FROM carried AS c JOIN messages AS m ON m.id = c.message_id
 WHERE c.session_id = ? AND c.rewind_run IS NULL ORDER BY c.position;
 
 -- name: own
-SELECT id, session_id, role, content, timestamp, state, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
 FROM messages
 WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1) ORDER BY id;
 

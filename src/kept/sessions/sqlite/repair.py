@@ -265,12 +265,12 @@ class Repair:
             wrong = self._examine()
             if wrong:
                 self._report.found += wrong
-                if not self._rebuild_in_place():
+                if any(not finding.is_lost for finding in wrong) and not self._rebuild_in_place():
                     self._salvage()
         except Unreadable as error:
             self._report.found.append(Finding(error.message, "the file is set aside and its readable rows are copied"))
             self._salvage()
-        self._report.left = self._examine() if self._report.done else []
+        self._report.left = self._examine() if self._report.found else []
         return self._report
 
     def _refuse_what_cannot_be_written(self) -> None:
@@ -295,7 +295,7 @@ class Repair:
         database = open_state(self._path, self._settings.durability)
         try:
             done = rebuild_damaged(database, sink=self._sink, clock=self._clock)
-            left = check(self._store(database))
+            left = [finding for finding in check(self._store(database)) if not finding.is_lost]
         except StorageError as error:
             log.warning("cannot repair in place: %s", error)
             return False

@@ -31,20 +31,22 @@ SELECT json_group_array(rowid) FROM message_substrings WHERE message_substrings 
 SELECT size.id, sz FROM json_each(?) CROSS JOIN message_words_docsize AS size ON size.id = value;
 
 -- name: heads
-SELECT messages.id, session_id, role, timestamp, external_id
+-- damage can change types
+SELECT messages.id, CAST(session_id AS TEXT), CAST(role AS TEXT), CAST(timestamp AS REAL), external_id
 FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound';
 
 -- name: texts
-SELECT id, content FROM messages WHERE id IN (SELECT value FROM json_each(?));
+SELECT id, CAST(content AS TEXT) FROM messages WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: talk_before
 -- texts of tools are found by the index alone
-SELECT id, content FROM messages
+SELECT id, CAST(content AS TEXT) FROM messages
 WHERE id < ? AND role IN ('user', 'assistant') AND state <> 'rewound' AND origin IS NOT 'synthetic'
 ORDER BY id DESC LIMIT ?;
 
 -- name: sessions
-SELECT id, source, project, started, coalesce(last_active, started), message_count
+SELECT id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), CAST(coalesce(last_active, started) AS REAL),
+  CAST(message_count AS INTEGER)
 FROM sessions
 WHERE id IN (SELECT value FROM json_each(:ids)) AND user_id = :user AND trashed IS NULL;
 

@@ -12,6 +12,7 @@ from kept.core.errors import NotFound, UsageError
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Link, Session, Usage
 from kept.core.text import JSON, dumps
+from kept.sessions.damage import number_of, parse, text_of
 from kept.sessions.records import session_from, session_row, storable
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
@@ -209,7 +210,7 @@ def write_note(connection: Connection, session_id: SessionId, key: str, value: J
 def read_note(connection: Connection, session_id: SessionId, key: str) -> JSON:
     """Return the value under `key`, or None."""
     row = connection.execute(SQL.noted, (session_id, key)).fetchone()
-    value: JSON = None if row is None else json.loads(row[0])
+    value: JSON = None if row is None else parse(row[0])
     return value
 
 
@@ -255,5 +256,9 @@ def add_node(
 
 def read_nodes(connection: Connection, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
     """Return (id, depth, text, children) of every node, oldest first."""
-    found = connection.execute(SQL.nodes, (session_id,))
-    return [(number, depth, text, tuple(json.loads(children))) for number, depth, text, children in found]
+    found = connection.execute(SQL.nodes, (session_id,)).fetchall()
+    return [
+        (int(number_of(number)), int(number_of(depth)), text_of(text), tuple(children))
+        for number, depth, text, json_text in found
+        if isinstance(children := parse(json_text), list)  # damage can make anything of it
+    ]

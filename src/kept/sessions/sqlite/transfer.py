@@ -1,6 +1,5 @@
 """Export and import of JSONL: one line for the session, then one per message; each line is stored once."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,8 @@ from kept.core.ids import OWNER, MessageId, SessionId, UserId
 from kept.core.messages import Session, State
 from kept.core.ports import EventSink, UnitOfWork
 from kept.core.text import JSON
+from kept.sessions.damage import number_of, text_of
+from kept.sessions.damage import parse as parse_json
 from kept.sessions.lines import (
     DEFAULT_SOURCE,
     BadLine,
@@ -296,6 +297,6 @@ def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> Sess
         session,
         system_prompt=session_rows.read_prompt(connection, session.id) if raw else None,
         carried=tuple(number for (number,) in connection.execute(SQL.carried, (session.id,))),
-        context_from=int(str(row[-1])),
-        notes={key: json.loads(value) for key, value in connection.execute(SQL.notes, (session.id,))},
+        context_from=int(number_of(row[-1])),
+        notes={text_of(key): parse_json(value) for key, value in connection.execute(SQL.notes, (session.id,))},
     )

@@ -2,7 +2,8 @@
 SELECT user_id FROM sessions WHERE id = ?;
 
 -- name: known
-SELECT external_id, role, content, parts, tool_calls, timestamp FROM messages
+SELECT CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT), CAST(tool_calls AS TEXT),
+  CAST(timestamp AS REAL) FROM messages
 WHERE session_id = ? AND state <> 'rewound' ORDER BY id;
 
 -- name: begun_earlier

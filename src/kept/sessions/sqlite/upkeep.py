@@ -12,7 +12,7 @@ from kept.core.search import SearchRequest
 from kept.core.text import JSON
 from kept.sessions.records import session_from
 from kept.sessions.reports import Coverage, Finding, Pruned, Removed
-from kept.sessions.sqlite import file, index, message_rows, removal, session_rows, vectors
+from kept.sessions.sqlite import checksums, file, index, message_rows, removal, session_rows, vectors
 from kept.sessions.sqlite.session_rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
@@ -22,6 +22,7 @@ from kept.storage.sqlite import Connection
 SQL = statements("kept.sessions.sqlite", "upkeep.sql")
 DAY_SECONDS = 86_400.0
 _NEVER = 1e18
+_UNTIL_DONE = 3_600.0
 
 
 class SqliteUpkeep:
@@ -131,12 +132,15 @@ class SqliteUpkeep:
 
     def reindex(self) -> int:
         """Rebuild both indexes while others read and write; return the number of messages."""
-        return index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
+        count = index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
+        checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
+        return count
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
         """Index what is waiting, merge segments in small steps, update the planner's statistics, shorten the log."""
         before = self._file_bytes()
-        caught_up = index.drain(self._database, seconds=3_600)
+        caught_up = index.drain(self._database, seconds=_UNTIL_DONE)
+        checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
         file.merge_indexes(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")
@@ -150,6 +154,7 @@ class SqliteUpkeep:
 
 
 REPAIR = "run `kept sessions repair`"
+REMOVE = "what can be read of it is shown; restore a backup, or remove it with `kept forget --session ID`"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _WHOLE_CHECK_BYTES = 200_000_000
 _WORD = re.compile(r"[^\W\d_]{4,}")
@@ -209,7 +214,8 @@ def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) ->
 
 def _row_findings(connection: Connection) -> list[Finding]:
     ((orphans,),) = connection.execute(SQL.orphans).fetchall()
-    return [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
+    found = [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
+    return found + [Finding(str(damaged), REMOVE, is_lost=True) for damaged in checksums.check_rows(connection)]
 
 
 def _index_findings(connection: Connection) -> list[Finding]:

@@ -29,7 +29,7 @@ INSERT INTO vector_state (id, model) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SE
 DELETE FROM message_vectors;
 
 -- name: waiting
-SELECT m.id, m.content FROM messages AS m
+SELECT m.id, CAST(m.content AS TEXT) FROM messages AS m
 WHERE m.id < :below AND m.role IN ('user', 'assistant') AND m.content <> '' AND m.state <> 'rewound'
   AND NOT EXISTS (SELECT 1 FROM message_vectors AS v WHERE v.message_id = m.id)
 ORDER BY m.id DESC LIMIT :limit;

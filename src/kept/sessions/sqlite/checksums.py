@@ -1,0 +1,96 @@
+"""Checksums of message rows: computed for rows that have none, and compared with the rows."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kept.core.ids import MessageId, SessionId
+from kept.sessions.damage import Row, checksum, is_damaged
+from kept.sessions.records import blob_text
+from kept.storage.connections import DamagedText, statements
+from kept.storage.sqlite import Connection, Database
+
+SQL = statements("kept.sessions.sqlite", "checksums.sql")
+_BATCH = 1_000
+_BEFORE_ALL = -(2**63)
+"""Damage can make an id negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedMessage:
+    """A message whose row or blob is not as it was written."""
+
+    message_id: MessageId
+    session_id: SessionId
+    """As far as it can be read."""
+    why: str
+
+    def __str__(self) -> str:
+        return f"message {self.message_id} of session {self.session_id} is damaged: {self.why}"
+
+
+def check_rows(connection: Connection) -> Iterator[DamagedMessage]:
+    """Yield every damaged message in order, then messages with damaged blobs.
+
+    Reads all rows. Rows without a checksum are checked by their form only.
+    """
+    last = _BEFORE_ALL
+    while batch := connection.execute(SQL.rows_after, (last, _BATCH)).fetchall():
+        last = int(str(batch[-1][0]))
+        yield from (_describe(row) for row in batch if is_damaged(row))
+    yield from _check_blobs(connection)
+
+
+def _describe(row: Row) -> DamagedMessage:
+    is_text = not any(isinstance(value, DamagedText) for value in row)
+    why = "it does not match its checksum" if is_text else "its text is not valid UTF-8"
+    return DamagedMessage(MessageId(row[0]), SessionId(str(row[1])), why)
+
+
+def _check_blobs(connection: Connection) -> Iterator[DamagedMessage]:
+    last = 0
+    while (row := connection.execute(SQL.blobs_after, (last,)).fetchone()) is not None:
+        last, digest, data = row
+        if blob_text(digest, data) is None:
+            for number, session_id in connection.execute(SQL.blob_users, (digest,)):
+                why = "its image or encoded data does not match its hash"
+                yield DamagedMessage(MessageId(number), SessionId(session_id), why)
+
+
+def update(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Compute the checksums of changed rows; a trigger has removed the old ones."""
+    rows = connection.execute(SQL.without_checksum, (json.dumps(list(message_ids)),)).fetchall()
+    _set(connection, rows)
+
+
+def _set(connection: Connection, rows: Iterable[Row]) -> None:
+    # a row that is damaged already gets none: it would count as whole
+    new = [(checksum(row), row[0]) for row in rows if row[-1] is None and not is_damaged(row)]
+    connection.executemany(SQL.set, new)
+
+
+def fill_missing(database: Database, *, seconds: float) -> int:
+    """Compute the checksums of rows from before there were any, in steps, for about the given time; return how many."""
+    deadline = time.monotonic() + seconds
+    done = 0
+    while time.monotonic() < deadline:
+        with database.reading() as connection:
+            if connection.execute(SQL.missing_to).fetchone() is None:
+                return done
+        with database.writing() as connection:
+            done += _fill_batch(connection)
+    return done
+
+
+def _fill_batch(connection: Connection) -> int:
+    (end,) = connection.execute(SQL.missing_to).fetchone() or (0,)
+    (last,) = connection.execute(SQL.filled_to).fetchone() or (_BEFORE_ALL,)
+    rows = connection.execute(SQL.rows_after, (last, _BATCH)).fetchall()
+    _set(connection, rows)
+    reached = int(str(rows[-1][0])) if rows else 0
+    if len(rows) < _BATCH or reached >= int(str(end)):
+        connection.execute(SQL.forget_progress)
+    else:
+        connection.execute(SQL.set_filled_to, (str(reached),))
+    return len(rows)

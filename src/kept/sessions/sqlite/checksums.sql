@@ -1,0 +1,32 @@
+-- name: rows_after
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: without_checksum
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND checksum IS NULL;
+
+-- name: set
+UPDATE messages SET checksum = ? WHERE id = ?;
+
+-- name: missing_to
+SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'checksums_missing_to';
+
+-- name: filled_to
+SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'checksums_filled_to';
+
+-- name: set_filled_to
+INSERT INTO state_meta (key, value) VALUES ('checksums_filled_to', ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: forget_progress
+DELETE FROM state_meta WHERE key IN ('checksums_missing_to', 'checksums_filled_to');
+
+-- name: blobs_after
+SELECT rowid, hash, data FROM blobs WHERE rowid > ? ORDER BY rowid LIMIT 1;
+
+-- name: blob_users
+SELECT u.message_id, coalesce(m.session_id, '') FROM blob_uses AS u LEFT JOIN messages AS m ON m.id = u.message_id
+WHERE u.hash = ? ORDER BY u.message_id;
