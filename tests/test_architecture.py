@@ -268,3 +268,11 @@ def test_nothing_is_promised_in_a_comment() -> None:
     marks = [_ids(path) for path in MODULES if any(mark in path.read_text() for mark in ("TO" + "DO", "FIX" + "ME"))]
 
     assert marks == []
+
+
+@pytest.mark.parametrize("folder", sorted(SRC.rglob("migrations")), ids=lambda folder: folder.parent.name)
+def test_migrations_are_numbered_one_after_the_other(folder: Path) -> None:
+    """Of two migrations with one number only the first would be applied."""
+    numbers = sorted(int(path.name.partition("_")[0]) for path in folder.glob("*.sql"))
+
+    assert numbers == list(range(1, len(numbers) + 1))
