@@ -26,6 +26,7 @@ BROAD_CATCHES = {
     "sessions/embedding/models.py",
     # process entry
     "cli/main.py",
+    "cli/hook.py",
 }
 """The four boundaries at which foreign or unforeseen failures may be caught whole."""
 

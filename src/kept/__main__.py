@@ -1,6 +1,6 @@
 """Run kept with `python -m kept`."""
 
-from kept.cli.main import main
+from kept.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -38,8 +38,14 @@ class Readable(Protocol):
         """Return the session, or None."""
         ...
 
-    def recent(self, *, limit: int, source: str | None = None, archived: bool = False) -> list[Session]:
+    def recent(
+        self, *, limit: int, source: str | None = None, project: str | None = None, archived: bool = False
+    ) -> list[Session]:
         """Return the sessions that were last active, newest first; `archived` shows hidden ones as well."""
+        ...
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many sessions and messages there are."""
         ...
 
     def search(self, request: SearchRequest) -> Found:

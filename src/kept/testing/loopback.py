@@ -207,6 +207,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._fail(Status(404, f"no such path: {self.path}"))
 
+    def do_HEAD(self) -> None:
+        """Answer that the server is there, which some clients ask before the first request."""
+        self._whole(200, b"", "application/json")
+
     def do_POST(self) -> None:
         """Answer a model request with the next step of the script."""
         raw = self.rfile.read(int(self.headers.get("content-length", "0")))

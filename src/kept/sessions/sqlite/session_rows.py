@@ -87,10 +87,16 @@ def read_users(connection: Connection) -> list[UserId]:
 
 
 def read_recent(
-    connection: Connection, *, user: UserId, limit: int, source: str | None, archived: bool
+    connection: Connection,
+    *,
+    user: UserId,
+    limit: int,
+    source: str | None,
+    project: str | None,
+    archived: bool,
 ) -> list[Session]:
     """Return sessions by last activity, newest first; hidden sources only where `source` names them."""
-    bindings = {"limit": limit, "source": source, "archived": int(archived), "user": user}
+    bindings = {"limit": limit, "source": source, "project": project, "archived": int(archived), "user": user}
     return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
 
 

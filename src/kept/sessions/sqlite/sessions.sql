@@ -26,7 +26,11 @@ SELECT id, source, started, user_id, profile, project, model, title, parent_sess
 FROM sessions
 WHERE user_id = :user AND trashed IS NULL AND archived <= :archived
   AND (:source IS NULL AND source NOT IN ('subagent', 'tool', 'review') OR source = :source)
+  AND (:project IS NULL OR project = :project)
 ORDER BY last_active DESC LIMIT :limit;
+
+-- name: totals
+SELECT count(*), coalesce(sum(message_count), 0) FROM sessions WHERE user_id = ? AND trashed IS NULL;
 
 -- name: in_trash
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,

@@ -119,10 +119,20 @@ class SqliteSessionStore:
             return session_rows.resolve(connection, name, user=self.user)
 
     @_retry_after_rebuild
-    def recent(self, *, limit: int, source: str | None = None, archived: bool = False) -> list[Session]:
+    def recent(
+        self, *, limit: int, source: str | None = None, project: str | None = None, archived: bool = False
+    ) -> list[Session]:
         """Return the sessions that were last active, newest first."""
         with self.database.reading() as connection:
-            return session_rows.read_recent(connection, user=self.user, limit=limit, source=source, archived=archived)
+            return session_rows.read_recent(
+                connection, user=self.user, limit=limit, source=source, project=project, archived=archived
+            )
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many sessions and messages there are."""
+        with self.database.reading() as connection:
+            ((sessions, messages),) = connection.execute(session_rows.SQL.totals, (self.user,))
+        return int(sessions), int(messages)
 
     def end(self, session_id: SessionId, reason: str) -> None:
         """Mark the session as ended; the first reason wins."""

@@ -1,0 +1,38 @@
+"""The start of the `kept` command: a hook skips everything that the command line needs."""
+
+import sys
+from typing import NoReturn
+
+_WITH_VALUE = ("--home", "--profile", "-p", "--as")
+
+
+def main() -> None:
+    """Run `kept`."""
+    found = split_hook(sys.argv[1:])
+    if found is not None:
+        run_hook(*found)
+    from kept.cli.main import main as run_command
+
+    run_command()
+
+
+def run_hook(options: dict[str, str], words: list[str]) -> NoReturn:
+    """Run `kept hook`; never returns."""
+    from kept.cli.hook import run
+
+    run(options, words)
+
+
+def split_hook(arguments: list[str]) -> tuple[dict[str, str], list[str]] | None:
+    """Return the global options and the words after `hook`; None for every other command."""
+    options: dict[str, str] = {}
+    words = iter(enumerate(arguments))
+    for place, word in words:
+        name, equals, value = word.partition("=")
+        if name in _WITH_VALUE:
+            options[name] = value if equals else next(words, (0, ""))[1]
+        elif word == "hook":
+            return options, arguments[place + 1 :]
+        elif word != "--debug":
+            return None
+    return None

@@ -1,0 +1,172 @@
+"""The hidden `kept hook CLIENT`: reads an event, answers in time, and is never in the way.
+
+It always ends with 0 and prints one JSON object or nothing. A watchdog ends the process at the deadline, also while
+the store hangs; everything below is imported only after the watchdog has started.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from kept.app import App, Caller
+    from kept.importers.connect.events import HookEvent
+
+_START_UP_SECONDS = 2.0
+"""Until the event is known: the longest deadline of any."""
+_NOTE_SECONDS = 0.2
+"""How long a process that is too late may take to write that down."""
+
+
+class Watchdog:
+    """Ends the process with 0 at its deadline, after a note in the log."""
+
+    def __init__(self, seconds: float) -> None:
+        self.deadline = time.monotonic() + seconds
+        self.what = "the event did not arrive"
+        self.log_file = ""
+        self.on_timeout: Callable[[], object] = bool
+        """Writes down what is left to do, where a later event finds it."""
+        self.started = time.monotonic()
+        self._printing = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
+
+    def allow(self, seconds: float) -> None:
+        """Set the deadline to `seconds` after the start."""
+        self.deadline = self.started + seconds
+
+    def _watch(self) -> None:
+        while (left := self.deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+        note = threading.Thread(target=self._note, daemon=True)
+        note.start()
+        note.join(_NOTE_SECONDS)  # the log itself may be what hangs
+        with self._printing:
+            os._exit(0)
+
+    def _note(self) -> None:
+        if not self.log_file:
+            return
+        spent = time.monotonic() - self.started
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} WARNING kept.cli.hook {self.what}: not done after {spent:.1f} s\n"
+        with suppress(OSError):
+            # not through logging: the thread that hangs may hold its lock
+            descriptor = os.open(self.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+            os.write(descriptor, line.encode("utf-8", "replace"))
+        self.on_timeout()
+
+    def print(self, text: str) -> None:
+        """Print the answer at once and whole; the process is not ended in the middle of it."""
+        with self._printing:
+            data = text.encode("utf-8", "replace")
+            while data:
+                data = data[os.write(1, data) :]
+
+
+def run(options: dict[str, str], words: list[str]) -> NoReturn:
+    """Handle the event on stdin, or in the last argument; never returns and never fails."""
+    if os.environ.get("KEPT_OFF") == "1" or not words:
+        os._exit(0)
+    try:
+        if words[0] == "--catch-up":
+            _catch_up(options, words[1:])
+        _handle(options, words, Watchdog(_START_UP_SECONDS))
+    except Exception:  # process entry: an agent must never notice a fault of kept
+        import logging
+
+        logging.getLogger("kept").exception("hook %s", words[0])
+    os._exit(0)
+
+
+def _handle(options: dict[str, str], words: list[str], watchdog: Watchdog) -> None:
+    from kept.config.home import find_home
+    from kept.importers.connect.events import NOTIFY, BadEvent, parse_event
+
+    client, *rest = words
+    home = find_home(options.get("--home"), options.get("--profile") or options.get("-p"), os.environ)
+    watchdog.log_file = str(home.logs / "kept.log")
+    text = rest[-1].encode("utf-8", "surrogateescape") if rest else _read_input()
+    if client == NOTIFY:
+        _pass_on(rest)
+    app, caller = _open(options)
+    try:
+        event = parse_event(client, text)
+    except BadEvent as error:
+        from kept.operations.hooks import report_bad_event
+
+        report_bad_event(caller, client, str(error))
+    else:
+        watchdog.what = f"{event.client} {event.name}"
+        watchdog.allow(_seconds(app, event))
+        _answer(caller, event, watchdog)
+    app.close()
+
+
+def _open(options: dict[str, str]) -> "tuple[App, Caller]":
+    from kept.app import open_app
+    from kept.core.ids import OWNER, UserId
+
+    app = open_app(options.get("--home"), options.get("--profile") or options.get("-p"))
+    return app, app.caller(UserId(options["--as"]) if options.get("--as") else OWNER)
+
+
+def _read_input() -> bytes:
+    from kept.importers.connect.events import MOST_BYTES
+
+    return sys.stdin.buffer.read(MOST_BYTES) if sys.stdin is not None else b""
+
+
+def _pass_on(words: list[str]) -> None:
+    """Start the command that Codex notified before kept was connected, with the same argument."""
+    if len(words) > 1:
+        _start(words)
+
+
+def _start(command: list[str]) -> None:
+    """Start a command that this process does not wait for and that outlives it."""
+    import subprocess
+
+    nowhere = subprocess.DEVNULL
+    with suppress(OSError):
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def _seconds(app: "App", event: "HookEvent") -> float:
+    from kept.importers.connect.events import Kind
+
+    settings = app.settings.connect
+    limits = {Kind.START: settings.start_seconds, Kind.PROMPT: settings.prompt_seconds}
+    return limits.get(event.kind, settings.stop_seconds)
+
+
+def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
+    from kept.operations.hooks import handle_event, needs_catching_up, put_off
+
+    watchdog.on_timeout = lambda: put_off(caller, event)
+    answer = handle_event(caller, event, deadline=watchdog.deadline)
+    if answer is not None:
+        import json
+
+        watchdog.print(json.dumps(answer.output, ensure_ascii=False) + "\n")
+        answer.record()
+    watchdog.on_timeout = bool
+    if needs_catching_up(caller, event):
+        options = sys.argv[1 : sys.argv.index("hook")]
+        _start([sys.executable, "-m", "kept", *options, "hook", "--catch-up", event.client])
+
+
+def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
+    """Store what earlier events left; runs on its own, after the client has gone on."""
+    from kept.operations.hooks import catch_up
+
+    with suppress(OSError):
+        os.nice(10)
+    app, caller = _open(options)
+    for client in words:
+        catch_up(caller, client)
+    app.close()
+    os._exit(0)

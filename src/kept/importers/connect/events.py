@@ -1,0 +1,151 @@
+"""The events that clients send to `kept hook`, brought into one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 16_000_000
+"""A longer event is not read: its texts could not be stored, and its transcript is captured at the next event."""
+
+
+class BadEvent(ValueError):
+    """The input is no event of the client."""
+
+
+class Kind(StrEnum):
+    """What an event says."""
+
+    START = "start"
+    PROMPT = "prompt"
+    STOP = "stop"
+    """A turn, or that of a sub-agent, has ended."""
+    ANSWER = "answer"
+    """The text of an answer, from a client that sends no transcript."""
+    COMPACT = "compact"
+    END = "end"
+    OTHER = "other"
+
+
+_KINDS = {
+    "SessionStart": Kind.START,
+    "sessionStart": Kind.START,
+    "UserPromptSubmit": Kind.PROMPT,
+    "BeforeAgent": Kind.PROMPT,
+    "beforeSubmitPrompt": Kind.PROMPT,
+    "Stop": Kind.STOP,
+    "SubagentStop": Kind.STOP,
+    "AfterAgent": Kind.STOP,
+    "stop": Kind.STOP,
+    "agent-turn-complete": Kind.STOP,
+    "afterAgentResponse": Kind.ANSWER,
+    "PreCompact": Kind.COMPACT,
+    "PreCompress": Kind.COMPACT,
+    "SessionEnd": Kind.END,
+    "sessionEnd": Kind.END,
+}
+"""Names that mean the same in every client that uses them."""
+NOTIFY = "codex-notify"
+_SILENT_SOURCES = frozenset(("system", "loop_wakeup", "schedule_wakeup", "poll_event"))
+
+
+@dataclass(frozen=True, slots=True)
+class HookEvent:
+    """One event."""
+
+    client: str
+    kind: Kind
+    name: str
+    """The client's own name of the event."""
+    session: str
+    """The client's own id of the session; empty where it sends none."""
+    folder: str | None = None
+    source: str = ""
+    """Why a session starts, or who wrote a prompt."""
+    prompt: str = ""
+    answer: str = ""
+    turn: str | None = None
+    transcript: Path | None = None
+    is_hook: bool = True
+    """False for Codex' `notify`, which runs without trust."""
+
+    @property
+    def is_of_a_person(self) -> bool:
+        """Whether the prompt was written by a person or a program on their behalf, not by the client itself."""
+        return self.source not in _SILENT_SOURCES
+
+
+def parse_event(client: str, text: bytes | str) -> HookEvent:
+    """Return the event; raise BadEvent for what is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadEvent(f"the event is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadEvent(f"the event is a {type(value).__name__}, not an object")
+    return _notify_event(value) if client == NOTIFY else _hook_event(client, value)
+
+
+def _hook_event(client: str, value: Mapping[str, Any]) -> HookEvent:
+    name = _word(value, "hook_event_name", "event")
+    if not name:
+        raise BadEvent("the event has no name")
+    roots = value.get("workspace_roots")
+    folder = _word(value, "cwd") or (
+        roots[0] if isinstance(roots, list) and roots and isinstance(roots[0], str) else ""
+    )
+    path = _word(value, "agent_transcript_path") if name == "SubagentStop" else ""
+    path = path or _word(value, "transcript_path")
+    return HookEvent(
+        client,
+        _KINDS.get(name, Kind.OTHER),
+        name,
+        _word(value, "session_id", "conversation_id"),
+        folder or None,
+        _word(value, "source"),
+        _word(value, "prompt"),
+        _word(value, "last_assistant_message", "prompt_response", "text"),
+        _word(value, "turn_id", "generation_id", "prompt_id") or None,
+        Path(path) if path and "\0" not in path else None,
+    )
+
+
+def _notify_event(value: Mapping[str, Any]) -> HookEvent:
+    said = value.get("input-messages")
+    prompts = [text for text in said if isinstance(text, str)] if isinstance(said, list) else []
+    return HookEvent(
+        "codex",
+        _KINDS.get(_word(value, "type"), Kind.OTHER),
+        _word(value, "type"),
+        _word(value, "thread-id"),
+        _word(value, "cwd") or None,
+        "",
+        "\n".join(prompts),
+        _word(value, "last-assistant-message"),
+        _word(value, "turn-id") or None,
+        None,
+        is_hook=False,
+    )
+
+
+def _word(value: Mapping[str, Any], *names: str) -> str:
+    """Return the first of the fields that is a text; a lone surrogate in it could be neither stored nor shown."""
+    found = next((text for name in names if isinstance(text := value.get(name), str) and text), "")
+    return found.encode("utf-8", "replace").decode()
+
+
+def answer_json(event: HookEvent, context: str, summary: str = "") -> dict[str, Any]:
+    """Return what the client reads: the context for the model, and the line for the person."""
+    if event.client == "cursor":
+        answer: dict[str, Any] = {"additional_context": context}
+        return {"continue": True, **answer} if event.kind is Kind.PROMPT else answer
+    value: dict[str, Any] = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": context}}
+    if summary:
+        value["systemMessage"] = summary
+    if event.client == "claude-code":
+        value["suppressOutput"] = True
+    return value

@@ -1,0 +1,324 @@
+"""The events of connected agents: what is stored of a turn, and what the agent is given."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kept.core.errors import KeptError, Refused
+from kept.importers.connect.events import HookEvent, Kind, answer_json
+from kept.importers.connect.health import load_health, save_health
+from kept.importers.connect.record import Record, load_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kept.app.caller import Caller
+    from kept.core.ids import MessageId, SessionId
+    from kept.operations.capture import Captured
+
+log = logging.getLogger(__name__)
+
+_MARGIN_SECONDS = 0.15
+"""A capture ends this long before the deadline, so that its transaction is closed in time."""
+_SCANNED_BYTES = 32_000_000
+"""How much of the end of a transcript is searched for the block; in a longer one it may be given twice."""
+_COMPACTED = b'"compact_boundary"'
+_GIVEN_RECEIPTS = 200
+_RECENT_SECONDS = 2 * 86_400.0
+"""Transcripts that were last written to before that are complete, or belong to `kept import`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """What the client is told, and what is recorded after that."""
+
+    output: dict[str, Any]
+    record: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """What a client is given and what is stored of it."""
+
+    recall: str
+    capture: bool
+
+
+def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> HookAnswer | None:
+    """Store what the event announces and return what the agent is given; None where that is nothing.
+
+    `deadline` is a moment of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
+    """
+    mode = _mode(caller, event)
+    if mode is None:
+        return None
+    answer = None
+    try:
+        if event.kind is Kind.START and mode.recall != "off":
+            answer = _start(caller, event)
+        elif event.kind is Kind.PROMPT:
+            answer = _prompt(caller, event, mode)
+        elif event.kind in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} and mode.capture:
+            _capture(caller, event, deadline - _MARGIN_SECONDS)
+    except (KeptError, OSError) as error:
+        log.warning("hook %s %s: %s", event.client, event.name, error)
+        note_error(caller, event.client, error.message if isinstance(error, KeptError) else str(error))
+    return answer
+
+
+def _mode(caller: Caller, event: HookEvent) -> _Mode | None:
+    """Return what applies to this client and project; None if the agent is left alone."""
+    from kept.importers.exclusion import is_excluded
+
+    folder = caller.space.home.connections
+    record = load_record(folder)
+    now = caller.app.clock.now().timestamp()
+    health = load_health(folder, event.client)
+    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
+    exclude = caller.app.settings.connect.exclude
+    if record.is_paused or is_excluded(event.folder, exclude, caller.app.environ.get("HOME", "")):
+        return None
+    return _mode_of(caller, record, event.client, event.folder)
+
+
+def _mode_of(caller: Caller, record: Record, client: str, folder: str | None) -> _Mode:
+    settings = caller.app.settings.connect
+    connections = [one for one in record.of_client(client) if _applies(one.project, folder)]
+    own = connections[-1] if connections else None  # the one of the project, if there is one
+    recall = own.recall if own is not None and own.recall is not None else settings.recall
+    capture = own.capture if own is not None and own.capture is not None else settings.capture
+    return _Mode(recall, capture)
+
+
+def _applies(project: str | None, folder: str | None) -> bool:
+    return project is None or folder == project or (folder is not None and folder.startswith(f"{project}/"))
+
+
+def note_error(caller: Caller, client: str, message: str) -> None:
+    """Note an error for `connect status`."""
+    folder = caller.space.home.connections
+    now = caller.app.clock.now().timestamp()
+    save_health(folder, client, load_health(folder, client).after_error(message, now))
+
+
+def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
+    from kept.importers.conversations import find_project
+    from kept.operations.capture import find_session
+    from kept.operations.recall import build_start_block
+    from kept.operations.receipts import record_receipt
+    from kept.sessions.recall import tokens
+    from kept.sessions.receipts import ShownPage, ShownSession
+
+    begun = time.perf_counter()
+    project = find_project(event.folder)
+    current = find_session(caller, event.client, event.session)
+    block = build_start_block(caller, project, current=current)
+    if block is None or (event.source in {"resume", "fork"} and _has_block(event.transcript, block.mark)):
+        return None
+    spent = (time.perf_counter() - begun) * 1_000
+    return HookAnswer(
+        answer_json(event, block.text, block.summary),
+        lambda: record_receipt(
+            caller,
+            kind="start",
+            client=event.client,
+            session=current or event.session or None,
+            project=project,
+            shown=(*map(ShownPage, block.pages), *map(ShownSession, block.sessions)),
+            tokens=tokens(block.text),
+            milliseconds=spent,
+        ),
+    )
+
+
+def _has_block(transcript: Path | None, mark: str) -> bool:
+    """Whether the block is in the part of a transcript that the model still sees."""
+    if transcript is None:
+        return False
+    try:
+        with transcript.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _SCANNED_BYTES))
+            data = file.read(_SCANNED_BYTES)
+    except OSError:
+        return False
+    return mark.encode() in data[max(0, data.rfind(_COMPACTED)) :]
+
+
+def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
+    from kept.importers.connect.prompts import keep_prompt
+    from kept.importers.conversations import find_project
+    from kept.operations.recall import Recipient, recall_for_prompt
+    from kept.operations.receipts import record_receipt
+    from kept.sessions.receipts import ShownMessage
+
+    if mode.capture and event.transcript is None:
+        keep_prompt(caller.space.home.connections, event)
+    if mode.recall != "sure" or not event.is_of_a_person:
+        return None
+    session, given = _given(caller, event)
+    project = find_project(event.folder)
+    found = recall_for_prompt(caller, event.prompt, Recipient(session, project, given))
+    if found is None:
+        return None
+    return HookAnswer(
+        answer_json(event, found.text),
+        lambda: record_receipt(
+            caller,
+            kind="prompt",
+            client=event.client,
+            query=found.query,
+            session=session or event.session or None,
+            project=project,
+            shown=[ShownMessage(hit.message_id, hit.session_id, hit.score, hit.parts) for hit in found.shown],
+            candidates=found.candidates,
+            tokens=found.token_count,
+            milliseconds=found.milliseconds,
+        ),
+    )
+
+
+def _given(caller: Caller, event: HookEvent) -> tuple[SessionId | None, frozenset[MessageId]]:
+    """Return the session of the event, and the messages that it must not be given: again, or ever."""
+    from kept.operations.capture import find_session
+    from kept.operations.receipts import list_receipts, never_shown
+
+    session = find_session(caller, event.client, event.session)
+    given = set(never_shown(caller))
+    for name in {event.session, session} - {None, ""}:
+        for receipt in list_receipts(caller, limit=_GIVEN_RECEIPTS, session=name).receipts:
+            given.update(receipt.message_ids)
+    return session, frozenset(given)
+
+
+def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:
+    """Store the new part of the transcript, or the texts of the event where there is none; then what has waited."""
+    from kept.operations.capture import capture_transcript, drain_spool
+
+    if event.kind is Kind.ANSWER and event.transcript is not None:
+        return
+    path = event.transcript or find_transcript(caller, event)
+    done: Captured | Refused | None
+    if path is not None:
+        done = capture_transcript(caller, event.client, path, deadline=deadline)
+    else:
+        done = _capture_texts(caller, event)
+    _note_captured(caller, event, done)
+    if time.monotonic() < deadline:
+        drain_spool(caller, deadline=deadline)
+
+
+def _note_captured(caller: Caller, event: HookEvent, done: Captured | Refused | None) -> None:
+    if isinstance(done, Refused):
+        log.warning("hook %s %s: %s", event.client, event.name, done.error)
+        note_error(caller, event.client, done.error)
+    elif done is not None and done.added:
+        folder = caller.space.home.connections
+        now = caller.app.clock.now().timestamp()
+        save_health(folder, event.client, load_health(folder, event.client).after_capture(now))
+
+
+def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | None:
+    from kept.importers.connect.prompts import take_prompt
+    from kept.operations.capture import capture_turn
+
+    kept = take_prompt(caller.space.home.connections, event)
+    prompt, answer = event.prompt or kept.prompt, event.answer
+    if not event.session or not prompt or not answer:
+        return None
+    return capture_turn(
+        caller,
+        event.client,
+        session=event.session,
+        turn=event.turn or kept.turn,
+        project=event.folder,
+        prompt=prompt,
+        answer=answer,
+    )
+
+
+def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
+    """Return the transcript of an event that does not name it: a file with the session in its name, or a database."""
+    from kept.importers.readers import find_reader
+
+    reader = find_reader(event.client)
+    if reader is None or not event.session:
+        return None
+    for root in reader.find_roots(caller.app.environ):
+        found = reader.list_transcripts(root) if root.exists() else []
+        named = next((path for path in reversed(found) if event.session in path.name or path.suffix == ".db"), None)
+        if named is not None:
+            return named
+    return None
+
+
+def put_off(caller: Caller, event: HookEvent) -> None:
+    """Write down that a turn is not stored yet; the next event, or `catch_up`, stores it."""
+    if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT}:
+        return
+    note_error(caller, event.client, f"{event.name} was not handled in time; it is stored with the next event")
+    (caller.space.home.connections / _DUE).touch()
+
+
+_DUE = "catch-up-due"
+_PAUSE_SECONDS = 60.0
+"""Sessions that start one after another need no search through the transcripts each."""
+
+
+def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
+    """Whether a process of its own should now store what earlier events left; starting one uses the turn up."""
+    if event.kind not in {Kind.START, Kind.END}:
+        return False
+    folder = caller.space.home.connections
+    stamp = folder / f"caught-up-{event.client}"
+    now = time.time()
+    with suppress(OSError):
+        is_due = event.kind is Kind.END or (folder / _DUE).exists()
+        if not is_due and now - stamp.stat().st_mtime < _PAUSE_SECONDS:
+            return False
+    with suppress(OSError):
+        stamp.touch()
+    return True
+
+
+def catch_up(caller: Caller, client: str) -> None:
+    """Store what waits in the spool, and what events that never arrived have left in the transcripts of a client."""
+    from kept.operations.capture import capture_transcript, drain_spool
+
+    record = load_record(caller.space.home.connections)
+    mode = _mode_of(caller, record, client, None)
+    if record.is_paused or not mode.capture:
+        return
+    (caller.space.home.connections / _DUE).unlink(missing_ok=True)
+    drain_spool(caller)
+    since = min((one.since for one in record.of_client(client)), default=caller.app.clock.now().timestamp())
+    for path in _changed_transcripts(caller, client, since):
+        done = capture_transcript(caller, client, path)
+        if isinstance(done, Refused):
+            log.warning("catching up with %s: %s", client, done.error)
+
+
+def _changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
+    """Return the transcripts that were written to since the client was connected, of the last days only."""
+    from kept.importers.readers import find_reader
+
+    reader = find_reader(client)
+    roots = reader.find_roots(caller.app.environ) if reader is not None else []
+    oldest = max(since, caller.app.clock.now().timestamp() - _RECENT_SECONDS)
+    found = []
+    for path in (path for root in roots if root.exists() and reader for path in reader.list_transcripts(root)):
+        with suppress(OSError):
+            if path.stat().st_mtime >= oldest:
+                found.append(path)
+    return found
+
+
+def report_bad_event(caller: Caller, client: str, message: str) -> None:
+    """Log input that is no event, and note it for `connect status`."""
+    log.warning("hook %s: %s", client, message)
+    note_error(caller, client, message)

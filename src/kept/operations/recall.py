@@ -1,0 +1,236 @@
+"""What a connected agent is given: the block at the start of a session, and passages that fit a prompt."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kept.core.text import (
+    UNSPACED,
+    message_source,
+    one_line,
+    quote,
+    resource_text,
+    split_pairs,
+    split_words,
+    stop_words,
+)
+from kept.security.fence import build_memory_context_block, unwrap
+from kept.sessions.recall import tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.ids import MessageId, SessionId
+    from kept.core.messages import Session
+    from kept.core.search import FoundMessage
+    from kept.sessions.search.discovery import Match
+
+BLOCK_CHARS = 8_000
+"""The whole block. Claude Code cuts above 10,000 characters, Codex above about 2,500 tokens."""
+PASSAGE_CHARS = 700
+QUERY_CHARS = 1_000
+"""A longer prompt mostly holds pasted text, which says little about what is asked."""
+_TITLE_CHARS = 80
+_LEAST_WORDS = 2
+_COMMAND = re.compile(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
+_PRIVATE = re.compile(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class StartBlock:
+    """The block of a session: fenced, at most 8,000 characters, the same for the same memory."""
+
+    text: str
+    mark: str
+    """Names this content; the text contains it, so that a transcript tells whether the agent has it already."""
+    entries: int
+    pages: tuple[str, ...]
+    sessions: tuple[SessionId, ...]
+
+    @property
+    def summary(self) -> str:
+        """Return the line that the person sees."""
+        entries = f"{self.entries} entr{'y' if self.entries == 1 else 'ies'}"
+        count = len(self.sessions)
+        return f"kept: {entries}, {count} past session{'' if count == 1 else 's'} of this project"
+
+
+def build_start_block(caller: Caller, project: str | None, *, current: SessionId | None = None) -> StartBlock | None:
+    """Return the block for a session in `project`; None where there is nothing to say.
+
+    `current` is the session itself, which is not one of the past ones.
+    """
+    sessions, messages = _count_stored(caller)
+    recent = _list_recent(caller, project, current)
+    pages, entries = _read_pages(caller, project)
+    if not pages and not messages:
+        return None
+    closing = resource_text("kept.operations", "start_block.md").strip()
+    listed = _render_sessions(recent)
+    mark = _mark((*pages.values(), listed))
+    rest = (listed, closing.format(sessions=f"{sessions:,}", messages=f"{messages:,}", mark=mark))
+    body = "\n\n".join(part for part in rest if part)
+    room = BLOCK_CHARS - len(build_memory_context_block(body)) - 2 * len(pages)
+    shown = _fit_pages([unwrap(text) for text in pages.values()], room)
+    text = build_memory_context_block("\n\n".join((*shown, body)))
+    return StartBlock(text, mark, entries, tuple(pages), tuple(session.id for session in recent))
+
+
+def _mark(parts: Sequence[str]) -> str:
+    """Return a name of the content; the totals are no part of it, because they grow with every turn."""
+    from hashlib import blake2b
+
+    whole = "\0".join(parts).encode("utf-8", "replace")
+    return f"kept-block-{blake2b(whole, digest_size=6).hexdigest()}"
+
+
+def _read_pages(caller: Caller, project: str | None) -> tuple[dict[str, str], int]:
+    """Return the pages as a session of this project freezes them, by name, and the number of their entries."""
+    from kept.operations.pages import count_entries, render_snapshot
+
+    del project
+    blocks = {page.value: block for page, block in render_snapshot(caller).blocks.items() if block is not None}
+    return blocks, count_entries(caller)
+
+
+def _count_stored(caller: Caller) -> tuple[int, int]:
+    return caller.space.sessions.totals()
+
+
+def _list_recent(caller: Caller, project: str | None, current: SessionId | None) -> list[Session]:
+    most = caller.app.settings.connect.sessions
+    if project is None or not most:
+        return []
+    store = caller.space.sessions
+    own = set(store.lineage().family(current)) if current is not None else set()
+    found = store.recent(limit=most + len(own), project=project)
+    return [session for session in found if session.id not in own and session.message_count][:most]
+
+
+def _render_sessions(sessions: Sequence[Session]) -> str:
+    from kept.core.clock import from_epoch, iso
+
+    if not sessions:
+        return ""
+    lines = ["Last sessions of this project (date, title, id):"]
+    for session in sessions:
+        day = iso(from_epoch(session.last_active or session.started))[:10]
+        title = one_line(session.title or "without a title", width=_TITLE_CHARS)
+        lines.append(f"- {day} {title} ({session.source}, session {session.id})")
+    return "\n".join(lines)
+
+
+def _fit_pages(pages: Sequence[str], room: int) -> list[str]:
+    """Return the pages, cut between entries where they do not fit; a short one leaves its share to the others."""
+    shares = dict.fromkeys(range(len(pages)), 0)
+    left, waiting = room, sorted(shares, key=lambda place: len(pages[place]))
+    for number, place in enumerate(waiting):
+        shares[place] = min(len(pages[place]), left // (len(waiting) - number))
+        left -= shares[place]
+    return [_cut_page(page, shares[place]) for place, page in enumerate(pages)]
+
+
+def _cut_page(page: str, room: int) -> str:
+    from kept.memory.page import ENTRY_DELIMITER
+
+    if len(page) <= room:
+        return page
+    entries = page.split(ENTRY_DELIMITER)
+    for count in range(len(entries) - 1, -1, -1):
+        missing = f"[{len(entries) - count:,} more entries: read them with the tool memory_read]"
+        kept = ENTRY_DELIMITER.join((*entries[:count], missing))
+        if len(kept) <= room:
+            return kept
+    return page[: max(0, room)]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRecall:
+    """Passages of past conversations that fit a prompt, fenced."""
+
+    text: str
+    shown: tuple[FoundMessage, ...]
+    candidates: int
+    milliseconds: float
+    query: str = ""
+
+    @property
+    def token_count(self) -> int:
+        """Return about how many tokens the text takes."""
+        return tokens(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """The session that is given passages: what it must not be given."""
+
+    session: SessionId | None = None
+    """Its own session here, whose whole lineage is left out."""
+    project: str | None = None
+    given: frozenset[MessageId] = field(default_factory=frozenset)
+    """Messages that it was given before, or that a person never wants to be recalled."""
+
+
+def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> PromptRecall | None:
+    """Return at most three passages for which the search is sure; None when there is none, or no question."""
+    from kept.core.search import SearchRequest
+    from kept.sessions.search.discovery import find_conversations
+
+    begun = time.perf_counter()
+    query = read_question(prompt)
+    if query is None:
+        return None
+    store = caller.space.sessions
+    own = tuple(store.lineage().family(recipient.session)) if recipient.session is not None else ()
+    most = caller.app.settings.connect.passages
+    request = SearchRequest(
+        query,
+        limit=most,
+        roles=("user", "assistant"),  # what tools printed may be an attack, and nobody asked for it here
+        exclude_sessions=own,
+        exclude_messages=frozenset(int(number) for number in recipient.given),
+    )
+    found = find_conversations(store, request)
+    matches = [
+        match for match in found.matches if match.message.id not in recipient.given and match.session.id not in own
+    ]
+    if not matches:
+        return None
+    scores = {hit.message_id: hit for hit in found.found.messages}
+    shown = tuple(scores[match.message.id] for match in matches if match.message.id in scores)
+    text = build_memory_context_block(_render_passages(matches, found.found.terms))
+    spent = (time.perf_counter() - begun) * 1_000
+    return PromptRecall(text, shown, len(found.found.messages), spent, query)
+
+
+def read_question(prompt: str) -> str | None:
+    """Return what of a prompt is searched for; None for a command, or with fewer than two words that say something."""
+    text = _PRIVATE.sub(" ", prompt).strip()
+    if _COMMAND.match(text):
+        return None
+    query = text[:QUERY_CHARS]
+    words = split_words(UNSPACED.sub(" ", query))
+    known = stop_words(words)
+    telling = {word for word in words if word not in known and len(word) > 1}
+    pairs = {pair for run in UNSPACED.findall(query) for pair in split_pairs(run) if len(pair) > 1}
+    return query if len(telling) + len(pairs) >= _LEAST_WORDS else None
+
+
+def _render_passages(matches: Sequence[Match], terms: Sequence[str]) -> str:
+    from kept.sessions.recall import SHORTENED, said, when
+    from kept.sessions.search.occurrences import Marker
+
+    marker = Marker(tuple(terms))
+    parts = [resource_text("kept.operations", "prompt_passages.md").strip()]
+    for match in matches:
+        text = said(match.message)
+        if len(text) > PASSAGE_CHARS:
+            text = marker.around(text, width=PASSAGE_CHARS) + SHORTENED
+        who = "you" if match.message.message.role.value == "user" else "assistant"
+        source = message_source(who, when(match.message.timestamp), match.session.id, match.message.id)
+        parts.append(quote(text, source))
+    return "\n\n".join(parts)
