@@ -254,6 +254,17 @@ class SessionStoreContract:
         assert [one.id for one in store.recent(limit=10, source="review")] == ["c"]
         assert [one.id for one in store.recent(limit=10, source="cli")] == ["d", "a"]
 
+    def test_the_sessions_of_a_project_are_found_and_counted(self) -> None:
+        """Only those whose project is exactly the one asked for; the totals count every session."""
+        store = self.store()
+        for name, project, moment in (("a", "/p", 3), ("b", "/p/q", 9), ("c", "/p", 10), ("d", None, 5)):
+            store.create(Session(SessionId(name), "cli", START, project=project))
+            store.append(SessionId(name), [said("x", at=START + moment)])
+
+        assert [one.id for one in store.recent(limit=10, project="/p")] == ["c", "a"]
+        assert store.recent(limit=10, project="/") == []
+        assert store.totals() == (4, 4)
+
     def test_notes_leases_and_usage(self) -> None:
         """Small facts come back; a lease has one holder; calls are counted."""
         store, name, _ = self.open_filled()

@@ -100,6 +100,12 @@ def read_recent(
     return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
 
 
+def read_totals(connection: Connection, *, user: UserId) -> tuple[int, int]:
+    """Return how many sessions and messages the user has."""
+    ((sessions, messages),) = connection.execute(SQL.totals, (user,))
+    return int(sessions), int(messages)
+
+
 def read_trash(connection: Connection, *, user: UserId) -> list[Session]:
     """Return the user's sessions in the trash, the latest first."""
     return [session_from(row) for row in connection.execute(SQL.in_trash, (user,))]

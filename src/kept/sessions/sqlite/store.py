@@ -131,8 +131,7 @@ class SqliteSessionStore:
     def totals(self) -> tuple[int, int]:
         """Return how many sessions and messages there are."""
         with self.database.reading() as connection:
-            ((sessions, messages),) = connection.execute(session_rows.SQL.totals, (self.user,))
-        return int(sessions), int(messages)
+            return session_rows.read_totals(connection, user=self.user)
 
     def end(self, session_id: SessionId, reason: str) -> None:
         """Mark the session as ended; the first reason wins."""
