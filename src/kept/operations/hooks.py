@@ -30,7 +30,7 @@ _SCANNED_BYTES = 32_000_000
 _COMPACTED = b'"compact_boundary"'
 _GIVEN_RECEIPTS = 200
 _RECENT_SECONDS = 2 * 86_400.0
-"""Transcripts that were last written to before that are complete, or belong to `kept import`."""
+"""Transcripts that were last written to before that are complete, or older than the connection."""
 
 
 @dataclass(frozen=True, slots=True)
