@@ -51,7 +51,9 @@ def test_every_command_on_a_page_exists(page, program):
 def test_every_command_that_the_program_names_exists(program):
     """A remedy, a hint or a text for the model sends nobody to a command that there is not."""
     for path in sorted(path for kind in ("*.py", "*.md") for path in (ROOT / "src").rglob(kind)):
-        named = {line for line in INLINE.findall(path.read_text(encoding="utf-8")) if not line.startswith((COMING, HIDDEN))}
+        named = {
+            line for line in INLINE.findall(path.read_text(encoding="utf-8")) if not line.startswith((COMING, HIDDEN))
+        }
         check_commands(path, sorted(named), program)
 
 
