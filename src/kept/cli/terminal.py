@@ -59,6 +59,10 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
     """Open the app on the chosen home and yield a caller: the owner, or the user named by `--as` or `user`."""
     with _open_app() as app:
         owner = app.caller()
+        if app.home.unfinished_forgets.is_dir():
+            from kept.operations.forget import finish_interrupted
+
+            finish_interrupted(app.caller(sink=app.report))
         chosen = user or invocation.user
         if user is None and invocation.user is not None:
             from kept.operations.users import require_user

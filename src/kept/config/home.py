@@ -101,6 +101,11 @@ class Home:
         return self.own / "migration"
 
     @property
+    def unfinished_forgets(self) -> Path:
+        """Return the folder of forgets that were interrupted; the next command completes them."""
+        return self.path / "forgotten" / "unfinished"
+
+    @property
     def logs(self) -> Path:
         """Return the folder of log files."""
         return self.path / "logs"

@@ -12,10 +12,12 @@ from kept.core.ports import Clock
 from kept.core.text import JSON
 from kept.skills.changes import Author
 from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
+from kept.skills.forgetting import rewrite
 from kept.skills.paths import files_of, read_regular
 from kept.skills.usage import USAGE_FILE, parse_usage
 from kept.skills.versions import state_of
 from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
+from kept.storage.texts import Texts
 
 CURATOR_FOLDER = ".curator"
 _MOST_BYTES = 64 * 1_048_576
@@ -129,6 +131,21 @@ class Backups:
         return True
 
 
+def forget_in_backup(path: Path, texts: Texts) -> None:
+    """Write a backup again without the passages that hold one of the texts; files that are no text are left out."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for entry, data in _entries(path):
+            rest = data
+            if texts.are_in_bytes(data):
+                folder = entry.name.removesuffix("/SKILL.md").rpartition("/")[2]
+                rest = rewrite(entry.name, data, folder=folder, texts=texts) or b""
+            kept = tarfile.TarInfo(entry.name)
+            kept.size, kept.mode = len(rest), entry.mode
+            archive.addfile(kept, io.BytesIO(rest))
+    write_atomically(path, stream.getvalue())
+
+
 def _vacate(editor: SkillEditor, name: str, folder: Path) -> None:
     """Empty the folder to which a skill was moved after the backup; the version log still has its bytes."""
     editor.place_files(name, folder, files={}, author=Author("rollback"), action="rollback")
@@ -139,10 +156,14 @@ def _bytes(file: Path) -> bytes | None:
 
 
 def _read(path: Path) -> dict[str, bytes]:
+    return {entry.name: data for entry, data in _entries(path)}
+
+
+def _entries(path: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
     raw = read_bytes(path) or b""
     try:
         with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
-            return {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry)) is not None}
+            return [(entry, file.read()) for entry in archive if (file := archive.extractfile(entry)) is not None]
     except (tarfile.TarError, EOFError, OSError) as error:
         raise Unreadable(f"the backup {str(path)!r} cannot be read: {error}", "choose an older one") from error
 

@@ -14,6 +14,7 @@ from kept.memory.page import page_hash
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database
+from kept.storage.texts import Texts
 
 SQL = statements("kept.memory", "ledger.sql")
 
@@ -150,15 +151,15 @@ class SqliteLedger:
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
-        folded = [word.casefold() for word in words if word.strip()]
-        if not self._exists:
+        wanted = Texts(words)
+        if not self._exists or not wanted:
             return []
         with self._db.writing() as connection:
             # SQLite folds ASCII letters only, so the comparison is made here
             held = [
                 LedgerId(int(str(number)))
                 for number, *texts in connection.execute(SQL.texts)
-                if any(word in str(text).casefold() for text in texts if text for word in folded)
+                if any(wanted.are_in(str(text)) for text in texts if text)
             ]
             connection.executemany(SQL.blank_row, [(number,) for number in held])
         return held

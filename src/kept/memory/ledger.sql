@@ -32,7 +32,8 @@ SELECT max(id) FROM edits WHERE target = ? AND after = ? AND NOT voided;
 
 -- name: blank_session
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
-                 after = CASE WHEN after IS NULL THEN NULL ELSE '' END
+                 after = CASE WHEN after IS NULL THEN NULL ELSE '' END,
+                 reason = NULL
 WHERE session_id = ? RETURNING id;
 
 -- name: blank_entry
@@ -41,11 +42,12 @@ UPDATE edits SET before = CASE WHEN before = :entry THEN '' ELSE before END,
 WHERE target = :target AND (before = :entry OR after = :entry) RETURNING id;
 
 -- name: texts
-SELECT id, before, after FROM edits;
+SELECT id, before, after, reason FROM edits;
 
 -- name: blank_row
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
-                 after = CASE WHEN after IS NULL THEN NULL ELSE '' END
+                 after = CASE WHEN after IS NULL THEN NULL ELSE '' END,
+                 reason = NULL
 WHERE id = ?;
 
 -- name: truncate_log

@@ -1,199 +1,31 @@
-"""Permanent forgetting in all tiers: plan, carry out, verify, and write a report without the content."""
+"""Permanent forgetting: propose, carry out so that an interruption is completed later, and leave a report."""
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import astuple, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
-from kept.core.errors import Reason, Refused
-from kept.core.ids import SessionId
+from kept.core.errors import Busy, KeptError, Reason, Refused
+from kept.core.events import Warned
+from kept.core.ids import SessionId, UserId
 from kept.core.text import JSON, dumps
-from kept.memory.approval import Approvals, Pending
-from kept.memory.edits import Author, Remove, Target
-from kept.memory.store import MemoryStore
-from kept.providers.outbox import Outbox
-from kept.sessions.ports import Sessions
-from kept.sessions.reports import ForgetPlan, ForgetReport
-from kept.storage.files import explain_errors, make_folder, write_atomically
+from kept.memory.edits import Target
+from kept.operations.forget_files import find_other_copies
+from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetReport
+from kept.sessions.reports import ForgetPlan
+from kept.storage.files import explain_errors, hold_lock, make_folder, write_atomically
+from kept.storage.seal import SealedNote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kept.app.caller import Caller
-    from kept.core.text import JSON
-    from kept.sessions.reports import ForgetPlan
 
-
-ORIGIN = "forget"
-_ALL_ITEMS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class FullForgetPlan:
-    """What would be removed in every tier; shown to the person before anything is removed."""
-
-    sessions: ForgetPlan
-    entries: tuple[tuple[Target, str], ...]
-    """Memory entries that the ledger traces to the forgotten sessions, or that contain the words."""
-    gone_entries: tuple[tuple[Target, str], ...]
-    """Entries of the forgotten sessions that are on no page any more, but still in the ledger."""
-    pending: tuple[Pending, ...]
-    backups: tuple[Path, ...]
-    """Backup copies of pages that contain such an entry."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether there is nothing to forget."""
-        return self.sessions.is_empty and not self.entries and not self.pending
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the plan without any content."""
-        return {
-            **self.sessions.as_json(),
-            "memory_entries": len(self.entries),
-            "pending": len(self.pending),
-            "page_backups": [path.name for path in self.backups],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class FullForgetReport:
-    """What was removed, in every tier."""
-
-    sessions: ForgetReport
-    memory_entries: int
-    ledger_rows: int
-    pending: int
-    page_backups: int
-    queued_writes: int
-    prompts: int
-    entries_left: int
-    """Entries that could not be removed from their page; if not 0, forget again."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the report without any content."""
-        return {
-            **self.sessions.as_json(),
-            "memory_entries": self.memory_entries,
-            "ledger_rows": self.ledger_rows,
-            "pending": self.pending,
-            "page_backups": self.page_backups,
-            "queued_writes": self.queued_writes,
-            "prompts": self.prompts,
-            "entries_left": self.entries_left,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Forgetter:
-    """Plans and carries out forgetting for one user; every part belongs to that user."""
-
-    sessions: Sessions
-    memory: MemoryStore
-    approvals: Approvals
-    outbox: Outbox
-    pages: Path
-
-    def plan(self, plan: ForgetPlan, *, everything: bool = False) -> FullForgetPlan:
-        """Extend the session store's plan to the other tiers; `everything` includes all data of the user there."""
-        traced = self._all_entries() if everything else self._traced_entries(plan)
-        entries = [
-            (target, entry)
-            for target in Target
-            for entry in self.memory.entries(target)
-            if everything or (target, entry) in traced or _holds(entry, plan.texts)
-        ]
-        gone = sorted(traced.difference(entries))
-        texts = [text for _, text in (*entries, *gone)]
-        pending = self.approvals.waiting() if everything else self._pending(plan, texts)
-        return FullForgetPlan(plan, tuple(entries), tuple(gone), tuple(pending), tuple(self._backups(texts)))
-
-    def _all_entries(self) -> set[tuple[Target, str]]:
-        rows = self.memory.ledger.rows()
-        return {(row.target, text) for row in rows for text in (row.step.before, row.step.after) if text}
-
-    def _traced_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
-        going = set(plan.sessions)
-        rows = self.memory.ledger.rows()
-        return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
-
-    def _pending(self, plan: ForgetPlan, texts: Sequence[str]) -> list[Pending]:
-        words = [*plan.texts, *(text.casefold() for text in texts)]
-        return [
-            waiting
-            for waiting in self.approvals.waiting()
-            if waiting.session_id in plan.sessions or _holds(_text(waiting), words)
-        ]
-
-    def _backups(self, texts: Sequence[str]) -> list[Path]:
-        copies = sorted(self.pages.glob("*.bak.*")) if texts else []
-        return [path for path in copies if _holds(_read(path), [text.casefold() for text in texts])]
-
-    def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
-        """Remove everything in the plan; pages and ledger first, so that nothing is mirrored or shown again."""
-        left = sum(not self._remove_entry(target, text, plan) for target, text in plan.entries)
-        blanked: set[int] = set()
-        for session_id in plan.sessions.sessions:
-            blanked.update(self.memory.ledger.forget_session(session_id))
-        for target, text in plan.gone_entries:
-            blanked.update(self.memory.ledger.forget_entry(target, text))
-        texts = [text for _, text in plan.entries]
-        blanked.update(self.memory.ledger.forget_words([*texts, *plan.sessions.texts]))
-        for waiting in plan.pending:
-            self.approvals.discard(waiting.id)
-        for path in plan.backups:
-            path.unlink(missing_ok=True)
-        queued = self._unqueue(plan.sessions.sessions, [*texts, *plan.sessions.texts])
-        prompts = self.sessions.forgetting.scrub_entries([*texts, *(text for _, text in plan.gone_entries)])
-        report = self.sessions.forgetting.carry_out(plan.sessions)
-        self.memory.ledger.purge()
-        return FullForgetReport(
-            sessions=report,
-            memory_entries=len(plan.entries) - left,
-            ledger_rows=len(blanked),
-            pending=len(plan.pending),
-            page_backups=len(plan.backups),
-            queued_writes=queued,
-            prompts=prompts,
-            entries_left=left,
-        )
-
-    def _remove_entry(self, target: Target, text: str, plan: FullForgetPlan) -> bool:
-        # record the removal under the forgotten session, so that forgetting its rows covers this one too
-        session_id: SessionId | None = next(iter(plan.sessions.sessions), None)
-        self.memory.apply(target, Remove(text), Author(origin=ORIGIN, session_id=session_id))
-        return text not in self.memory.entries(target)
-
-    def _unqueue(self, session_ids: Sequence[SessionId], words: Sequence[str]) -> int:
-        with self.outbox.unit() as unit:
-            count = sum(self.outbox.forget(unit, session_id) for session_id in session_ids)
-        folded = [word.casefold() for word in words]
-        for item in self.outbox.items(limit=_ALL_ITEMS):
-            if _holds(dumps(item.payload), folded):
-                count += self.outbox.drop(provider=item.provider, item_id=item.id)
-        return count
-
-
-def _holds(text: str, words: Sequence[str]) -> bool:
-    folded = text.casefold()
-    return any(word in folded for word in words)
-
-
-def _text(waiting: Pending) -> str:
-    """Return all text of a pending write: what it would add, and what it quotes from the page."""
-    return "\n".join(text for edit in waiting.edits for text in astuple(edit))
-
-
-def _read(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text(encoding="utf-8", errors="replace")
-    return ""
-
+log = logging.getLogger(__name__)
 
 _NOTHING = Refused(
     Reason.NO_MATCH, "there is nothing to forget", "look with `kept sessions list` or `kept sessions search`"
@@ -206,7 +38,6 @@ class ForgetProposal:
 
     plan: FullForgetPlan
     copies_not_touched: tuple[str, ...]
-    is_whole_user: bool = False
 
     def as_json(self) -> dict[str, JSON]:
         """Return the proposal as the answer to a dry run."""
@@ -215,7 +46,7 @@ class ForgetProposal:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOutcome:
-    """What was removed, with the copies that were not touched."""
+    """What was removed, with everything that was not touched or could not be verified."""
 
     report: FullForgetReport
     input_history: bool
@@ -223,13 +54,20 @@ class ForgetOutcome:
 
     @property
     def left(self) -> int:
-        """Return how many messages and entries are still there; anything but 0 needs a second run."""
-        return self.report.sessions.still_found + self.report.entries_left
+        """Return how many messages, entries and rows are still there; anything but 0 needs a second run."""
+        report = self.report
+        return report.sessions.still_found + report.entries_left + report.rows_left
 
     @property
     def bytes_gone(self) -> bool:
         """Whether the bytes have left the database's write-ahead log too."""
         return self.report.sessions.bytes_gone
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was searched is free of the content, and every provider confirmed the same."""
+        gone = all(answer.is_gone for answer in self.report.providers)
+        return not self.left and self.bytes_gone and gone and not self.report.files_left
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report without any content."""
@@ -237,6 +75,7 @@ class ForgetOutcome:
             **self.report.as_json(),
             "input_history": self.input_history,
             "copies_not_touched": list(self.copies_not_touched),
+            "complete": self.is_complete,
         }
 
 
@@ -249,42 +88,124 @@ def plan_forget_session(caller: Caller, name: str) -> ForgetProposal | Refused:
 
 
 def plan_forget_words(caller: Caller, words: str) -> ForgetProposal | Refused:
-    """Plan to forget the messages and entries that contain these words."""
+    """Plan to forget everything that contains these words: messages, entries, facts, passages of skills, copies."""
     return _propose(caller, caller.space.sessions.forgetting.plan_query(words))
+
+
+def plan_forget_source(caller: Caller, source: str, *, project: str | None = None) -> ForgetProposal | Refused:
+    """Plan to forget the conversations that came from one client, in one project or in all."""
+    plan = caller.space.sessions.forgetting.plan_source(source, project=project)
+    if plan.is_empty:
+        where = "" if project is None else f" in the project {project!r}"
+        remedy = "`kept sessions list --json` shows the source and the project of each session"
+        return Refused(Reason.NO_MATCH, f"there are no sessions from {source!r}{where}", remedy)
+    return _propose(caller, plan)
 
 
 def plan_forget_user(caller: Caller) -> ForgetProposal | Refused:
     """Plan to forget everything of the caller's user."""
-    return _propose(caller, caller.space.sessions.forgetting.plan_everything(), is_whole_user=True)
+    return _propose(caller, caller.space.sessions.forgetting.plan_everything(), everything=True)
 
 
-def _propose(caller: Caller, plan: ForgetPlan, *, is_whole_user: bool = False) -> ForgetProposal | Refused:
-    whole = _forgetting(caller).plan(plan, everything=is_whole_user)
-    has_folder = is_whole_user and not caller.is_owner and caller.space.home.own.is_dir()
+def _propose(caller: Caller, plan: ForgetPlan, *, everything: bool = False) -> ForgetProposal | Refused:
+    whole = Forgetter(caller).plan(plan, everything=everything)
+    has_folder = everything and not caller.is_owner and caller.space.home.own.is_dir()
     if whole.is_empty and not has_folder:
         return _NOTHING
-    return ForgetProposal(whole, tuple(_find_copies(caller)), is_whole_user)
+    return ForgetProposal(whole, tuple(find_other_copies(caller, whole.files, whole.texts)))
 
 
 def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
-    """Remove everything in the proposal and write a report to the home."""
+    """Remove everything in the proposal, verify it, and write a report to the home."""
     caller.require(Scope.WRITE)
-    report = _forgetting(caller).carry_out(proposal.plan)
+    note = _note(caller)
+    with hold_lock(_lock_of(note.path)):
+        note.write(_order(caller, proposal.plan))
+        return _carry_out(caller, proposal, note)
+
+
+def finish_interrupted(owner: Caller) -> int:
+    """Complete every forget of this home whose process was killed; return how many. Another running one is left."""
+    done = 0
+    folder = owner.app.home.unfinished_forgets
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.startswith("."):  # a note that was being written: nothing was removed yet
+            continue
+        try:
+            with hold_lock(_lock_of(path), timeout_seconds=0):
+                done += _finish(owner, SealedNote(path, owner.app.database))
+        except Busy:
+            continue
+        except KeptError as error:
+            owner.sink(Warned(f"a forget that was interrupted could not be completed: {error.message}", error.remedy))
+            log.warning("an interrupted forget could not be completed", exc_info=True)
+    return done
+
+
+def _finish(owner: Caller, note: SealedNote) -> int:
+    order = note.read()
+    if not isinstance(order, dict):
+        note.remove()
+        log.warning("an interrupted forget has lost its key; run it again")
+        return 0
+    caller = owner.for_user(UserId(str(order["user"])))
+    plan = _plan_again(caller, order)
+    copies = tuple(find_other_copies(caller, plan.files, plan.texts))
+    _carry_out(caller, ForgetProposal(plan, copies), note)
+    return 1
+
+
+def _order(caller: Caller, plan: FullForgetPlan) -> dict[str, JSON]:
+    """Return what a later process needs to repeat the plan; it contains the words and is stored sealed only."""
+    return {
+        "user": caller.user,
+        "sessions": list(plan.sessions.sessions),
+        "words": list(plan.sessions.texts),
+        "entries": [[target.value, text] for target, text in (*plan.entries, *plan.gone_entries)],
+        "passages": list(plan.passages),
+        "everything": plan.everything,
+    }
+
+
+def _plan_again(caller: Caller, order: Mapping[str, Any]) -> FullForgetPlan:
+    """Return the plan for what an interrupted run left; a step that was done finds nothing more to do."""
+    forgetting = caller.space.sessions.forgetting
+    sessions = [SessionId(one) for one in order["sessions"]]
+    if order["everything"]:
+        plan = forgetting.plan_everything()
+    elif order["words"]:
+        plan = forgetting.plan_query(order["words"][0])
+    else:
+        plan = forgetting.plan_sessions(sessions)
+    known = [(Target(target), text) for target, text in order["entries"]]
+    whole = Forgetter(caller).plan(plan, everything=bool(order["everything"]), known=known)
+    # sessions that are gone already still name rows of the ledger, queued writes and facts
+    named = replace(plan, sessions=tuple(dict.fromkeys([*plan.sessions, *sessions])))
+    return replace(whole, sessions=named, passages=tuple(order["passages"]))
+
+
+def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> ForgetOutcome:
+    report = Forgetter(caller).carry_out(proposal.plan)
     outcome = ForgetOutcome(report, _remove_input_history(caller), proposal.copies_not_touched)
     reports = caller.space.home.forget_reports
-    if proposal.is_whole_user and not caller.is_owner:
+    if proposal.plan.everything and not caller.is_owner:
         caller.space.close()
         shutil.rmtree(caller.space.home.own, ignore_errors=True)
         caller.app.forget_space(caller.user)
         reports = caller.app.home.forget_reports  # the user's folder is gone
     _write_report(caller, outcome, reports)
+    note.remove()
     return outcome
 
 
-def _forgetting(caller: Caller) -> Forgetter:
+def _note(caller: Caller) -> SealedNote:
+    from kept.config.home import user_folder
 
-    space = caller.space
-    return Forgetter(space.sessions, space.memory, space.approvals, space.outbox, space.home.memories)
+    return SealedNote(caller.app.home.unfinished_forgets / user_folder(caller.user), caller.app.database)
+
+
+def _lock_of(note: Path) -> Path:
+    return note.parents[1] / f"{note.name}.lock"
 
 
 def _remove_input_history(caller: Caller) -> bool:
@@ -294,13 +215,6 @@ def _remove_input_history(caller: Caller) -> bool:
     with explain_errors("remove", history):
         history.unlink(missing_ok=True)
     return existed
-
-
-def _find_copies(caller: Caller) -> list[str]:
-    """Return the copies of the database in the home; they are reported, never touched."""
-    home = caller.app.home
-    patterns = (f"{home.database.name}.before-*", f"{home.database.name}.damaged-*", "backups/*")
-    return sorted(path.name for pattern in patterns for path in home.path.glob(pattern))
 
 
 def _write_report(caller: Caller, outcome: ForgetOutcome, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The port of external memories: the base class that providers inherit from, and the values it uses."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -38,6 +38,17 @@ class ProviderCommand:
     summary: str
     run: Callable[[Sequence[str]], CommandAnswer]
     """Called with the words after its name, once the provider is initialized."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetRequest:
+    """What a provider must delete for the user it was started for; each field selects on its own."""
+
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    """Everything that contains one of these texts, ignoring case."""
+    session_ids: tuple[str, ...] = ()
+    """Everything that came from these sessions."""
+    everything: bool = False
 
 
 class MemoryProvider:
@@ -107,6 +118,17 @@ class MemoryProvider:
     def on_delegation(self, task: str, result: str, *, child_session_id: str = "") -> None:
         """React to the result of a sub-agent."""
 
+    def forget_content(self, request: ForgetRequest) -> int | None:  # noqa: ARG002 - the port's signature
+        """Delete what `request` selects for good, with its bytes; return how many items.
+
+        A provider that cannot delete returns None; `kept forget` then names it to the user.
+        """
+        return None
+
+    def holds_content(self, request: ForgetRequest) -> bool | None:  # noqa: ARG002 - the port's signature
+        """Return whether anything that `request` selects is still stored; None if it cannot tell."""
+        return None
+
     def shutdown(self) -> None:
         """Flush and close."""
 
@@ -157,7 +179,7 @@ class StartContext:
 
     def keywords(self) -> dict[str, JSON]:
         """Return the context as keyword arguments, the home also under the name that older plugins use."""
-        own: dict[str, JSON] = {field.name: getattr(self, field.name) for field in fields(self)}
+        own: dict[str, JSON] = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**own, "hermes_home": self.kept_home}
 
 

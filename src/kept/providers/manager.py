@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError
@@ -14,7 +14,7 @@ from kept.core.ports import Database, EventSink
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
 from kept.providers.audit import Audit, Health
-from kept.providers.base import BUILTIN, MemoryProvider, Messages, StartContext
+from kept.providers.base import BUILTIN, ForgetRequest, MemoryProvider, Messages, StartContext
 from kept.providers.content import (
     RECALL_SCHEMA,
     RECALL_TOOL,
@@ -31,6 +31,9 @@ from kept.providers.settings import ProviderSettings
 from kept.providers.writes import Writes
 from kept.security.fence import sanitize_context, unwrap
 from kept.storage.files import make_folder
+
+if TYPE_CHECKING:
+    from kept.providers.forgetting import ForgetAnswer
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +178,15 @@ class ProviderManager:
             reset=reason in {"new", "reset"},
             reason=reason,
         )
+
+    def forget(self, request: ForgetRequest, *, only_find: bool = False) -> "list[ForgetAnswer]":
+        """Start the providers, without delivering anything, and tell each to forget; or only ask what they hold."""
+        from kept.providers.forgetting import find_content, forget_content
+
+        self._registry.start_all(RegisteredProvider.start)
+        seconds = self._settings.delivery_timeout_seconds
+        ask = find_content if only_find else forget_content
+        return [ask(each, request, timeout_seconds=seconds) for each in self._registry]
 
     def shutdown(self) -> None:
         """Wait briefly for queued writes, then shut the providers down, the last one first."""

@@ -144,7 +144,8 @@ class Mirror:
                 if cursor is None or rows:
                     own = [row for row in rows if (row.user_id or OWNER) == user]
                     queued = current_entries(own) if cursor is None else own
-                    self._outbox.enqueue(unit, provider, [_memory_write(row, user) for row in queued])
+                    writes = [_memory_write(row, user) for row in queued if not _is_forgotten(row)]
+                    self._outbox.enqueue(unit, provider, writes)
                     self._outbox.set_cursor(unit, provider, rows[-1].ledger_id if rows else 0)
 
     def _is_behind(self, provider: str) -> bool:
@@ -161,6 +162,11 @@ def current_entries(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         if row.after is not None:
             current[row.target, row.after] = row
     return [replace(row, action="add", before=None) for row in current.values()]
+
+
+def _is_forgotten(row: LedgerRow) -> bool:
+    """Whether forget blanked the text: the provider was told by itself, and there is nothing left to mirror."""
+    return not ((row.before if row.action == "remove" else row.after) or "").strip()
 
 
 def _memory_write(row: LedgerRow, user: UserId) -> Write:

@@ -143,8 +143,16 @@ class Forgetting(Protocol):
         """Return what would be removed with every session of this store's user."""
         ...
 
+    def plan_source(self, source: str, *, project: str | None = None) -> ForgetPlan:
+        """Return what would be removed with every session that came from `source`, in one project or in all."""
+        ...
+
     def plan_query(self, query: str) -> ForgetPlan:
         """Return the messages that contain exactly these words, ignoring case."""
+        ...
+
+    def passages(self, plan: ForgetPlan) -> list[str]:
+        """Return some long passages of what would be removed, to look for copies of them; never store or show them."""
         ...
 
     def carry_out(self, plan: ForgetPlan) -> ForgetReport:

@@ -4,13 +4,14 @@ import hashlib
 import json
 import logging
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from kept.core.errors import StorageError
 from kept.skills.paths import MAIN, files_of, is_text, read_regular
 from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
+from kept.storage.texts import Texts
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,39 @@ class Versions:
         """Return the recorded bytes with this hash, None when they are missing."""
         return read_bytes(self._object(name, checksum))
 
+    def holding(self, name: str, texts: Texts) -> int:
+        """Return how many recorded files and records of a skill hold one of the texts."""
+        records = (self._folder / name / f"{number:06d}.json" for number in self._numbers(name))
+        return sum(texts.are_in_file(path) for path in (*self._objects(name), *records))
+
+    def forget(self, name: str, texts: Texts, rewrite: Callable[[str, bytes], bytes | None]) -> None:
+        """Replace recorded bytes that hold one of the texts by what `rewrite` returns for their path.
+
+        Where it returns None the bytes are removed: that version can be listed, but no longer restored.
+        """
+        known = self.of(name)
+        paths: dict[str, str] = {}
+        for path, checksum in (item for each in known for item in (*each.before.items(), *each.after.items())):
+            plain = checksum.removesuffix(_EXECUTABLE)
+            paths[plain] = path if path == MAIN else paths.get(plain, path)
+        new: dict[str, str] = {}
+        going = [entry for entry in self._objects(name) if texts.are_in_file(entry)]
+        for entry in going:
+            data = rewrite(paths.get(entry.name, entry.name), read_bytes(entry) or b"")
+            if data is not None:
+                new[entry.name] = digest(data)
+                write_atomically(self._object(name, new[entry.name]), data)
+        for version in known:
+            changed = _with_checksums(version, new, texts)
+            if changed != version:
+                self._write(name, changed)
+        for entry in going:  # last, so that no record ever names bytes that are missing
+            entry.unlink(missing_ok=True)
+
+    def _objects(self, name: str) -> list[Path]:
+        folder = self._folder / name / "files"
+        return sorted(entry for entry in folder.iterdir() if entry.is_file()) if folder.is_dir() else []
+
     def reconcile(self, name: str, now: str) -> None:
         """Make the log agree with the files after a crash or an edit by hand.
 
@@ -225,6 +259,21 @@ class Versions:
         for entry in (self._folder / name / "files").iterdir():
             if entry.name not in used:
                 entry.unlink(missing_ok=True)
+
+
+def _with_checksums(version: Version, new: Mapping[str, str], texts: Texts) -> Version:
+    """Return the record with new checksums, and without a reason that holds one of the texts."""
+
+    def swap(files: Mapping[str, str]) -> dict[str, str]:
+        return {path: _swap(checksum, new) for path, checksum in files.items()}
+
+    reason = "" if texts.are_in(version.reason) else version.reason
+    return replace(version, before=swap(version.before), after=swap(version.after), reason=reason)
+
+
+def _swap(checksum: str, new: Mapping[str, str]) -> str:
+    plain = checksum.removesuffix(_EXECUTABLE)
+    return new.get(plain, plain) + (_EXECUTABLE if checksum.endswith(_EXECUTABLE) else "")
 
 
 def _remove_empty(stop: Path, folder: Path) -> None:

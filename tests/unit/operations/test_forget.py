@@ -6,7 +6,7 @@ from kept.app import open_app
 from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.operations.forget import Forgetter
+from kept.operations.forgetter import Forgetter
 from kept.providers.outbox import Outbox, Write
 
 NAME = SessionId("talk")
@@ -26,7 +26,7 @@ def outbox(app):
 
 @pytest.fixture
 def forget(app, outbox):
-    return Forgetter(app.owner.sessions, app.owner.memory, app.owner.approvals, outbox, app.home.memories)
+    return Forgetter(app.caller())
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_forgotten_session_is_gone_from_every_tier(filled, forget, home):
     plan = forget.plan(filled.owner.sessions.forgetting.plan_sessions([NAME]))
     report = forget.carry_out(plan)
 
-    assert (report.memory_entries, report.pending, report.page_backups, report.queued_writes, report.prompts) == (
+    assert (report.memory_entries, report.pending, len(report.files), report.queued_writes, report.prompts) == (
         1,
         1,
         1,

@@ -21,7 +21,7 @@ from kept.cli.terminal import (
     say,
     write_lines,
 )
-from kept.core.errors import Refused
+from kept.core.errors import Reason, Refused
 from kept.core.ids import OWNER
 from kept.core.text import JSON, dumps
 
@@ -130,20 +130,30 @@ def _show_counts(found: "UserExport", output: Path, *, as_json: bool) -> None:
 
 def forget(
     session: Annotated[str | None, typer.Option("--session", help="A session, with every compaction of it.")] = None,
-    query: Annotated[str | None, typer.Option("--query", help="Messages that contain exactly these words.")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Everything that contains exactly these words.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="All sessions from one client.")] = None,
+    project: Annotated[str | None, typer.Option("--project", help="With --source: only in this project.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Everything of one user.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what would be removed, ask, remove it, verify, and leave a report without the content."""
-    if sum(one is not None for one in (session, query, user)) != 1:
-        fail("nothing to forget was named", "give one of --session ID, --query WORDS, --user NAME", code=2)
+    """Show what would be removed, ask, remove it, verify, and leave a report without the content.
+
+    With --query it also leaves pages, skills and their versions, facts of providers, logs and copies of the database.
+    """
+    if sum(one is not None for one in (session, query, source, user)) != 1:
+        next_step = "give one of --session ID, --query WORDS, --source CLIENT, --user NAME"
+        refuse(Refused(Reason.INVALID, "nothing to forget was named", next_step), as_json=as_json, code=2)
+    if project is not None and source is None:
+        refuse(Refused(Reason.INVALID, "--project needs --source", "name the client too"), as_json=as_json, code=2)
     with open_caller(user) as caller:
         if session is not None:
             proposal = operations.forget.plan_forget_session(caller, session)
         elif query is not None:
             proposal = operations.forget.plan_forget_words(caller, query)
+        elif source is not None:
+            proposal = operations.forget.plan_forget_source(caller, source, project=project)
         else:
             proposal = operations.forget.plan_forget_user(caller)
         ask_and_forget(caller, proposal, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -154,7 +164,7 @@ def ask_and_forget(
 ) -> None:
     """Show a proposal, ask, carry it out and show the report."""
     if isinstance(proposal, Refused):
-        refuse(proposal, as_json=False, code=2)
+        refuse(proposal, as_json=as_json, code=2)
     if not as_json or dry_run:
         _show_proposal(proposal, as_json=as_json)
     if dry_run:
@@ -168,30 +178,62 @@ def _show_proposal(proposal: "ForgetProposal", *, as_json: bool) -> None:
     if as_json:
         print_json(proposal.as_json())
         return
-    for name, value in proposal.plan.as_json().items():
+    plan = proposal.plan
+    for name, value in plan.as_json().items():
+        if name in {"skills", "files", "providers"}:
+            continue
         shown = f"{len(value)}  {' '.join(map(str, value))}".rstrip() if isinstance(value, list) else value
-        say(f"{name.replace('_', ' '):<18} {shown}")
+        say(printable(f"{name.replace('_', ' '):<18} {shown}"))
+    for skill in plan.skills:
+        lines, versions = count_noun(skill.lines, "line"), count_noun(skill.versions, "recorded file")
+        say(printable(f"skill {skill.name}: {lines} in {count_noun(len(skill.files), 'file')}, {versions}"))
+    for file in plan.files:
+        what = "not touched" if file.place is None else file.place.on_forget.value
+        say(printable(f"file {file.name} ({file.size:,} bytes): {'not touched' if what == 'name' else what}"))
+    for answer in plan.providers:
+        known = {True: "holds it", False: "holds nothing of it", None: answer.outcome}[answer.holds]
+        say(printable(f"provider {answer.provider}: {known}"))
     if proposal.copies_not_touched:
-        note(f"not touched: {', '.join(proposal.copies_not_touched)}")
+        note(printable(f"not touched: {', '.join(proposal.copies_not_touched)}"))
 
 
 def _show_outcome(outcome: "ForgetOutcome", *, as_json: bool) -> None:
     if as_json:
         print_json(outcome.as_json())
     else:
-        report, talk = outcome.report, outcome.report.sessions
-        say(
-            f"forgotten: {count_noun(talk.sessions, 'session')}, {count_noun(talk.messages, 'message')}, "
-            f"{count_noun(talk.blobs, 'blob')}, {count_noun(talk.summaries, 'summary', 'summaries')}, "
-            f"{count_noun(talk.cited_elsewhere, 'citation')}, "
-            f"{count_noun(report.memory_entries, 'memory entry', 'memory entries')}, "
-            f"{count_noun(report.ledger_rows, 'ledger text')}, {count_noun(report.queued_writes, 'queued write')}"
-        )
+        _show_report(outcome)
     if outcome.left:
-        fail(f"{outcome.left} messages or entries are still there", "run `kept doctor`, then forget again", code=74)
+        next_step = "run `kept doctor`, then forget again"
+        fail(f"{outcome.left} messages, entries or rows are still there", next_step, code=74)
     if not outcome.bytes_gone:
         fail(
             "the content is gone, but another reader still holds its last bytes in the log",
             "they are removed when kept is next opened with no other reader",
             code=75,
         )
+    if not outcome.is_complete:
+        fail("some places still hold the content, or cannot say whether they do", "they are named above", code=1)
+
+
+def _show_report(outcome: "ForgetOutcome") -> None:
+    report, talk = outcome.report, outcome.report.sessions
+    say(
+        f"forgotten: {count_noun(talk.sessions, 'session')}, {count_noun(talk.messages, 'message')}, "
+        f"{count_noun(talk.blobs, 'blob')}, {count_noun(talk.summaries, 'summary', 'summaries')}, "
+        f"{count_noun(talk.cited_elsewhere, 'citation')}, "
+        f"{count_noun(report.memory_entries, 'memory entry', 'memory entries')}, "
+        f"{count_noun(report.ledger_rows, 'ledger text')}, {count_noun(report.queued_writes, 'queued write')}, "
+        f"{count_noun(len(report.skills), 'skill')}, {count_noun(len(report.files), 'other file')}"
+    )
+    for answer in report.providers:
+        removed = "" if answer.removed is None else f" ({count_noun(answer.removed, 'item')})"
+        say(printable(f"provider {answer.provider}: {answer.outcome}{removed}"))
+    for file in report.files_left:
+        say(printable(f"still in {file.name}: {file.problem or file.remedy}"))
+    for copy in outcome.copies_not_touched:
+        say(printable(f"not touched: {copy}"))
+    if outcome.is_complete:
+        how = (
+            "rows; other users share them, so their bytes say nothing" if report.databases_by_row else "rows and bytes"
+        )
+        say(f"verified: {count_noun(report.files_searched, 'file')} of the home searched, databases by {how}")

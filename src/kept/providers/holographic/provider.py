@@ -12,7 +12,7 @@ from kept.core.ids import OWNER, UserId
 from kept.core.ports import Clock
 from kept.core.settings import Between
 from kept.core.text import JSON, dumps
-from kept.providers.base import MemoryAction, MemoryProvider, Messages, ProviderCommand
+from kept.providers.base import ForgetRequest, MemoryAction, MemoryProvider, Messages, ProviderCommand
 from kept.providers.config import load_settings, questions
 from kept.providers.holographic.store import FactStore
 from kept.providers.holographic.tools import FactTools, commands, schemas
@@ -156,6 +156,14 @@ class HolographicProvider(MemoryProvider):
             before=before if isinstance(before, str) else "",
             trust=self._settings.default_trust,
         )
+
+    def forget_content(self, request: ForgetRequest) -> int:
+        """Delete facts with their bytes, however they came to be stored."""
+        return self._require_store().forget(request)
+
+    def holds_content(self, request: ForgetRequest) -> bool:
+        """Return whether facts that `request` selects are left."""
+        return self._require_store().holds(request)
 
     def shutdown(self) -> None:
         """Close the store."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from kept.core.errors import Busy
 from kept.core.ids import UserId
 from kept.core.ports import Clock, UnitOfWork
 from kept.core.text import dumps
+from kept.providers.base import ForgetRequest
 from kept.providers.holographic.features import (
     content_words,
     entities_in,
@@ -20,6 +22,7 @@ from kept.providers.holographic.features import (
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database
+from kept.storage.texts import Texts
 
 Source = Literal["tool", "page", "extracted"]
 
@@ -140,6 +143,38 @@ class FactStore:
                 return False
             self._delete(unit, fact_id)
             return True
+
+    def forget(self, request: ForgetRequest) -> int:
+        """Delete the facts that `request` selects, and erase their bytes; return how many.
+
+        Erases even if there is nothing to delete: a process may have been killed between the two.
+        """
+        with self._database.writing() as unit:
+            going = self._selected(unit, request)
+            for fact_id in going:
+                self._delete(unit, fact_id)
+        with self._database.writing() as unit:
+            self._run(unit, _SQL.merge_index)  # deleted words stay in the segments of the index until they are merged
+        with self._database.reading() as unit:
+            ((busy, *_),) = self._run(unit, _SQL.truncate_log)
+        if busy == 1:
+            raise Busy("another process reads the facts, so that their last bytes stay in the log", "try again later")
+        return len(going)
+
+    def holds(self, request: ForgetRequest) -> bool:
+        """Whether there are facts that `request` selects."""
+        with self._database.reading() as unit:
+            return bool(self._selected(unit, request))
+
+    def _selected(self, unit: UnitOfWork, request: ForgetRequest) -> list[int]:
+        texts = Texts(request.texts)
+        return [
+            int(fact_id)
+            for fact_id, session_id, *columns in self._run(unit, _SQL.contents)
+            if request.everything
+            or session_id in request.session_ids
+            or any(texts.are_in(column) for column in columns if column)
+        ]
 
     def find(self, text: str) -> int | None:
         """Return the id of the fact with exactly this text."""

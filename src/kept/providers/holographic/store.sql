@@ -104,3 +104,12 @@ SELECT id, text FROM facts WHERE length(vector) <> :dim;
 
 -- name: set_vector
 UPDATE facts SET vector = :vector WHERE id = :id;
+
+-- name: contents
+SELECT id, session_id, text, category, tags FROM facts WHERE user_id = :user;
+
+-- name: merge_index
+INSERT INTO facts_index (facts_index) VALUES ('optimize');
+
+-- name: truncate_log
+PRAGMA wal_checkpoint(TRUNCATE);

@@ -17,12 +17,17 @@ from kept.sessions.sqlite import file, index, message_rows, receipts, removal, s
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
+from kept.storage.texts import Texts
 
 SQL = statements("kept.sessions.sqlite", "forgetting.sql")
 _PAGE = 2_000
 _PROBES = 12
 _WORD = re.compile(r"\w{4,40}")
 _TELLING_ID = 12
+_LONG = 40
+"""From this length on a message is unlikely to occur elsewhere by chance."""
+_PASSAGES = 30
+_PASSAGE_CHARS = 120
 _ID = re.compile(r'"(?:id|match_message_id)": ?(\d{1,18})')
 
 
@@ -106,13 +111,21 @@ class SqliteForgetting:
             found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (self._user,))]
         return self._plan(found)
 
+    def plan_source(self, source: str, *, project: str | None = None) -> ForgetPlan:
+        """Return what would be removed with every session that came from `source`, in one project or in all."""
+        with self._database.reading() as connection:
+            rows = connection.execute(SQL.of_source, {"user": self._user, "source": source, "project": project})
+            found = [SessionId(one) for (one,) in rows]
+        return self._plan(found)
+
     def plan_query(self, query: str) -> ForgetPlan:
         """Return the messages that contain exactly these words, ignoring case; a ranked search would match too much."""
         needle = query.strip().casefold()
         if not needle:
             return ForgetPlan()
         with self._database.reading() as connection:
-            holding = [(MessageId(number), SessionId(owner)) for number, owner in self._holding(connection, needle)]
+            found = sorted(set(self._holding(connection, needle)))
+            holding = [(MessageId(number), SessionId(owner)) for number, owner in found]
             going = tuple(number for number, _ in holding)
             links = message_rows.lineage(connection, user=self._user)
             family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
@@ -166,12 +179,19 @@ class SqliteForgetting:
         )
 
     def _holding(self, connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
+        texts = Texts([needle])
+        yield from self._holding_blobs(connection, texts)
         last = 0
         while page := list(connection.execute(SQL.every, (last, self._user, _PAGE))):
             last = page[-1][0]
-            for number, owner, content, calls, reasoning in page:
-                if any(needle in text.casefold() for text in (content, calls, reasoning) if text):
+            for number, owner, *columns in page:
+                if any(texts.are_in(text) for text in columns if text):
                     yield number, owner
+
+    def _holding_blobs(self, connection: Connection, texts: Texts) -> Iterator[tuple[int, str]]:
+        held = [digest for digest, data in connection.execute(SQL.blobs, (self._user,)) if texts.are_in_bytes(data)]
+        for digest in held:
+            yield from connection.execute(SQL.showing_blob, (digest, self._user))
 
     def _probes(self, plan: ForgetPlan) -> list[str]:
         """Return words of what is removed, to search for afterwards; they are kept in memory only."""
@@ -185,6 +205,13 @@ class SqliteForgetting:
         texts = [row[3] for row in sample[: _PROBES * 4]]
         longest = [max(_WORD.findall(text), key=len, default="") for text in texts]
         return [word for word in dict.fromkeys(longest) if word][:_PROBES] + list(plan.texts)
+
+    def passages(self, plan: ForgetPlan) -> list[str]:
+        """Return beginnings of long messages that the plan removes, at most a few dozen."""
+        with self._database.reading() as connection:
+            numbers = json.dumps(list(plan.messages))
+            rows = connection.execute(SQL.long_messages, (json.dumps(list(plan.sessions)), numbers, _LONG, _PASSAGES))
+            return [str(text)[:_PASSAGE_CHARS] for (text,) in rows]
 
     def _remove_single(self, numbers: Sequence[MessageId]) -> int:
         blobs = 0

@@ -1,6 +1,10 @@
 -- name: of_user
 SELECT id FROM sessions WHERE user_id = ?;
 
+-- name: of_source
+SELECT id FROM sessions
+WHERE user_id = :user AND source = :source AND (:project IS NULL OR project = :project);
+
 -- name: is_own
 SELECT 1 FROM sessions WHERE id = ? AND user_id = ?;
 
@@ -14,8 +18,19 @@ JOIN sessions AS s ON s.id = n.session_id WHERE s.user_id = ? ORDER BY given.key
 
 -- name: every
 -- damage can change types, and a damaged message must be found too
-SELECT id, session_id, CAST(content AS TEXT), CAST(tool_calls AS TEXT), CAST(reasoning AS TEXT) FROM messages
+SELECT id, session_id, CAST(content AS TEXT), CAST(tool_calls AS TEXT), CAST(reasoning AS TEXT),
+  CAST(parts AS TEXT) FROM messages
 WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?) ORDER BY id LIMIT ?;
+
+-- name: blobs
+SELECT b.hash, b.data FROM blobs AS b WHERE b.hash IN (
+  SELECT u.hash FROM blob_uses AS u JOIN messages AS m ON m.id = u.message_id JOIN sessions AS s ON s.id = m.session_id
+  WHERE s.user_id = ?
+);
+
+-- name: showing_blob
+SELECT m.id, m.session_id FROM blob_uses AS u JOIN messages AS m ON m.id = u.message_id
+JOIN sessions AS s ON s.id = m.session_id WHERE u.hash = ? AND s.user_id = ?;
 
 -- name: messages_of
 SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT),
@@ -24,6 +39,11 @@ SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT),
 -- name: one
 SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT),
   CAST(tool_calls AS TEXT), session_id FROM messages WHERE id = ?;
+
+-- name: long_messages
+SELECT CAST(content AS TEXT) FROM messages
+WHERE (session_id IN (SELECT value FROM json_each(?)) OR id IN (SELECT value FROM json_each(?)))
+  AND length(content) >= ? ORDER BY length(content) DESC LIMIT ?;
 
 -- name: count
 SELECT count(*) FROM messages WHERE session_id = ?;

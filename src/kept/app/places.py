@@ -1,0 +1,207 @@
+"""Every place in a home where text can live: one table, read by forget, by backups and by the privacy test.
+
+A file that matches no row fails `tests/flows/test_privacy.py`; a text column of one of our databases without a row
+fails `tests/unit/app/test_places.py`. So whatever stores text somewhere new adds a row here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from kept.storage.columns import Part, TextColumn
+
+
+class Nature(StrEnum):
+    """What a file is worth."""
+
+    CANONICAL = "canonical"
+    """The only copy of what it holds."""
+    DERIVED = "derived"
+    """Rebuilt from canonical files when it is missing."""
+    COPY = "copy"
+    """An older state, or a copy made before a change."""
+    SETTINGS = "settings"
+    """Written by people, or by kept at their request."""
+
+
+class OnForget(StrEnum):
+    """What forget does with a file that holds the text."""
+
+    ROWS = "rows"
+    """Its store removes the rows and erases their bytes."""
+    ENTRIES = "entries"
+    """The memory store removes the entries."""
+    SKILL = "skill"
+    """The passages leave the skill and all of its versions."""
+    LINES = "lines"
+    """The lines that hold the text are removed."""
+    OVERWRITE = "overwrite"
+    """The lines are overwritten in place, because other processes append to the file."""
+    MEMBERS = "members"
+    """The lines leave the files of the archive."""
+    REMOVE = "remove"
+    """The file is removed; a derived one is rebuilt when it is needed."""
+    REMOVE_COPY = "remove a copy"
+    """The whole copy is removed, because no part can be taken out of it; the plan names it with its size."""
+    NAME = "name"
+    """It is never changed; the report names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One kind of file."""
+
+    pattern: str
+    """Relative to the folder of the user, or with `shared` to that of the home; `**` also matches nothing."""
+    holds: str
+    nature: Nature
+    on_forget: OnForget
+    shared: bool = False
+    """Whether the file belongs to the home and may hold text of every user."""
+    backed_up: bool = True
+    secrets: bool = False
+    """Whether credentials may be in it."""
+
+
+_C, _D, _O, _S = Nature.CANONICAL, Nature.DERIVED, Nature.COPY, Nature.SETTINGS
+_DATABASE = "@(state|kept).db"
+
+PLACES: tuple[Place, ...] = (
+    Place("**.kept-tmp-*", "a write that was interrupted", _O, OnForget.REMOVE, backed_up=False),
+    # conversations
+    Place(f"{_DATABASE}.vectors*", "quantised vectors", _D, OnForget.REMOVE, shared=True, backed_up=False),
+    Place(f"{_DATABASE}.before-*", "the database before a migration", _O, OnForget.REMOVE_COPY, shared=True),
+    Place(f"{_DATABASE}.damaged-*", "a damaged database", _O, OnForget.REMOVE_COPY, shared=True),
+    Place(f"{_DATABASE}.salvaged-*", "an unfinished repair", _O, OnForget.REMOVE_COPY, shared=True, backed_up=False),
+    Place(f"{_DATABASE}-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
+    Place(_DATABASE, "conversations, outbox, receipts", _C, OnForget.ROWS, shared=True),
+    Place("spool/**", "captured events that were not stored yet", _C, OnForget.LINES),
+    Place("chat_history", "what was typed in chats", _C, OnForget.REMOVE),
+    # curated memory
+    Place("memories/ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, backed_up=False),
+    Place("memories/ledger.db", "the history of the pages", _C, OnForget.ROWS),
+    Place("memories/ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),
+    Place("memories/**.md.bak.*", "a page before a repair", _O, OnForget.REMOVE),
+    Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
+    Place("pending/**.json", "writes that wait for approval", _C, OnForget.REMOVE),
+    # skills
+    Place("skills/.cache.json", "the index of skills", _D, OnForget.REMOVE, backed_up=False),
+    Place("skills/.usage.json*", "counters by name of skill", _C, OnForget.NAME),
+    Place("skills/.outcomes.jsonl", "outcomes of turns by name of skill", _C, OnForget.LINES),
+    Place("skills/.versions/**", "every version of the skills", _C, OnForget.SKILL),
+    Place("skills/.curator/backups/*.tar.gz", "the skills before the curator ran", _O, OnForget.MEMBERS),
+    Place("skills/.curator/@(reports|plans)/*.json", "what the curator did or plans", _C, OnForget.REMOVE),
+    Place("skills/.curator/state.json", "when the curator ran", _C, OnForget.NAME),
+    Place("skills/.hub/quarantine/**", "skills that were fetched and not installed", _O, OnForget.REMOVE),
+    Place("skills/.hub/**", "where skills were installed from", _C, OnForget.NAME),
+    Place("skills/**", "skills, also archived ones", _C, OnForget.SKILL),
+    # providers
+    Place("holographic.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
+    Place("holographic.db", "facts of the holographic provider", _C, OnForget.ROWS, shared=True),
+    Place("holographic.db.*", "an older file of facts", _O, OnForget.REMOVE_COPY, shared=True),
+    # what belongs to the home
+    Place("logs/*.log*", "logs", _C, OnForget.OVERWRITE, shared=True, backed_up=False),
+    Place("SOUL.md", "who the agent is", _S, OnForget.LINES, shared=True),
+    Place(".env", "keys of endpoints", _S, OnForget.NAME, shared=True, secrets=True),
+    Place("@(config|kept).yaml*", "settings", _S, OnForget.NAME, shared=True, secrets=True),
+    Place("*.json", "settings of a provider", _S, OnForget.NAME, shared=True, secrets=True),
+    Place("plugins/**", "plugins", _S, OnForget.NAME, shared=True),
+    Place("backups/**", "backups of the home", _O, OnForget.NAME, shared=True, backed_up=False, secrets=True),
+    Place("active_profile", "the name of a profile", _S, OnForget.NAME, shared=True),
+    Place("user.json", "the id of a user", _S, OnForget.NAME),
+    Place("forgotten/**", "reports of forget, and the sealed request of an unfinished one", _C, OnForget.NAME),
+    Place("**.lock", "the process that holds a lock", _D, OnForget.NAME, backed_up=False),
+)  # fmt: skip
+"""The first row that matches counts."""
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    expression = re.escape(pattern)
+    expression = re.sub(r"@\\\((.*?)\\\)", lambda found: f"(?:{found[1].replace(chr(92), '')})", expression)
+    return re.compile(expression.replace(r"\*\*", ".*").replace(r"\*", "[^/]*"))
+
+
+def find_place(path: str) -> Place | None:
+    """Return the row of a file, given by its path relative to the folder of a profile.
+
+    A user's own files are below `users/<id>/`, and other profiles below `profiles/<name>/`.
+    """
+    match path.split("/", 2):
+        case ["profiles", _, rest]:
+            return find_place(rest)
+        case ["users", _, rest]:
+            return _first_match(rest, [place for place in PLACES if not place.shared])
+        case _:
+            return _first_match(path, PLACES)
+
+
+def _first_match(path: str, places: Sequence[Place]) -> Place | None:
+    return next((place for place in places if _matcher(place.pattern).fullmatch(path)), None)
+
+
+_USER = "user_id = :user"
+_SESSION = "session_id IN (SELECT id FROM sessions WHERE user_id = :user)"
+_PROMPT = "hash IN (SELECT prompt_hash FROM sessions WHERE user_id = :user)"
+_BLOB = f"hash IN (SELECT hash FROM blob_uses WHERE message_id IN (SELECT id FROM messages WHERE {_SESSION}))"  # noqa: S608 - a constant
+_RECEIPT = "receipt_id IN (SELECT id FROM receipts WHERE user_id = :user)"
+
+STATE_COLUMNS: tuple[TextColumn, ...] = (
+    TextColumn("messages", "content", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "tool_calls", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "reasoning", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "parts", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "api_content", Part.BY_STORE, _SESSION),
+    TextColumn("blobs", "data", Part.BY_STORE, _BLOB),
+    TextColumn("prompts", "text", Part.BY_STORE, _PROMPT),
+    TextColumn("nodes", "text", Part.BY_STORE, _SESSION),
+    TextColumn("notes", "value", Part.ROW, _SESSION),
+    TextColumn("sessions", "title", Part.NULL, _USER),
+    TextColumn("sessions", "project", Part.NULL, _USER),
+    TextColumn("sessions", "metadata", Part.NULL, _USER),
+    TextColumn("outbox", "payload", Part.ROW, _USER),
+    TextColumn("outbox", "last_error", Part.NULL, _USER),
+    TextColumn("provider_health", "last_error", Part.NULL, _USER),
+    TextColumn("receipts", "query", Part.BLANK, _USER),
+    TextColumn("receipts", "project", Part.NULL, _USER),
+    TextColumn("receipt_items", "parts", Part.NULL, _RECEIPT),
+)
+"""The texts in `state.db`; forget removes them from the rows of one user."""
+
+LEDGER_COLUMNS: tuple[TextColumn, ...] = (
+    TextColumn("edits", "before", Part.BY_STORE),
+    TextColumn("edits", "after", Part.BY_STORE),
+    TextColumn("edits", "reason", Part.BY_STORE),
+)
+"""The texts in a `ledger.db`, which belongs to one user."""
+
+FACT_COLUMNS: tuple[TextColumn, ...] = (
+    TextColumn("facts", "text", Part.BY_STORE, _USER),
+    TextColumn("facts", "key", Part.BY_STORE, _USER),
+    TextColumn("facts", "speaker", Part.BY_STORE, _USER),
+    TextColumn("facts", "category", Part.BY_STORE, _USER),
+    TextColumn("facts", "tags", Part.BY_STORE, _USER),
+)
+"""The texts in `holographic.db`."""
+
+WITHOUT_TEXT = frozenset(
+    {
+        "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
+        "outbox_lanes", "provider_calls", "receipt_marks", "state_meta", "tombstones", "usage", "vector_models",
+        "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
+        "edits.page_before", "edits.session_id", "edits.target", "edits.user_id", "facts.session_id", "facts.source",
+        "facts.user_id", "facts.vector", "messages.external_id", "messages.origin", "messages.role",
+        "messages.session_id", "messages.state", "messages.tool_call_id", "messages.tool_name", "nodes.children",
+        "nodes.session_id", "notes.key", "notes.session_id", "outbox.hook", "outbox.idempotency_key",
+        "outbox.provider", "outbox.session_id", "outbox.user_id", "prompts.hash", "provider_health.provider",
+        "provider_health.user_id", "receipt_items.page", "receipt_items.session_id", "receipts.client",
+        "receipts.kind", "receipts.session_id", "receipts.user_id", "sessions.end_reason", "sessions.id",
+        "sessions.link", "sessions.model", "sessions.parent_session_id", "sessions.profile", "sessions.prompt_hash",
+        "sessions.source", "sessions.user_id",
+        # removed with the last fact that names them
+        "entities.key", "entities.name",
+    }
+)  # fmt: skip
+"""Tables and columns with ids, hashes, names of kinds and numbers only."""

@@ -1,0 +1,198 @@
+"""Forgetting in the files of a home: find those that hold a text, and treat each as the table of places says."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.app.places import OnForget, Place, find_place
+from kept.core.errors import KeptError, Unreadable
+from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.text import JSON
+    from kept.storage.texts import Texts
+
+_FORGOTTEN = b"[forgotten]"
+_COPIES = frozenset({OnForget.REMOVE, OnForget.REMOVE_COPY, OnForget.OVERWRITE})
+"""Kinds of files that are treated even if they only hold a passage of a forgotten conversation."""
+_NOT_OWN = frozenset({"users", "profiles"})
+_FIXED_NAMES = frozenset({"SKILL.md", "files", "references", "templates", "scripts", "assets"})
+_REMEDIES = {
+    OnForget.REMOVE_COPY: "ask the owner of this home to remove it",
+    OnForget.ROWS: "run `kept doctor`, then forget again",
+    OnForget.SKILL: "it is no text, so edit or remove it yourself",
+}
+_EDIT = "edit or remove it yourself"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A file that holds a text to forget."""
+
+    path: Path
+    name: str
+    """The path relative to the home."""
+    place: Place | None
+    size: int
+    problem: str = ""
+    """Why it could not be searched."""
+
+    @property
+    def remedy(self) -> str:
+        """Return what a person can do about a file that was not touched."""
+        return _EDIT if self.place is None else _REMEDIES.get(self.place.on_forget, _EDIT)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the file, what is done with it, and its size."""
+        action = "name" if self.place is None else self.place.on_forget.value
+        return {"path": self.name, "action": action, "bytes": self.size}
+
+
+def iterate_files(caller: Caller) -> Iterator[HeldFile]:
+    """Yield every file in which the user's text may be, also those of the home that all users share."""
+    home = caller.space.home
+    yield from _walk(caller, home.own)
+    if not caller.is_owner:
+        shared = _walk(caller, home.path)
+        yield from (file for file in shared if file.place is not None and file.place.shared)
+
+
+def _walk(caller: Caller, root: Path) -> Iterator[HeldFile]:
+    home = caller.app.home.path
+    for base, folders, names in os.walk(root):
+        if Path(base) == home:
+            folders[:] = [name for name in folders if name not in _NOT_OWN]
+        folders.sort()
+        for name in sorted(names):
+            path = Path(base, name)
+            relative = path.relative_to(home).as_posix()
+            try:
+                size = path.stat().st_size
+            except OSError:  # removed meanwhile, or a link to nowhere
+                continue
+            yield HeldFile(path, relative, find_place(relative), size)
+
+
+def find_files(caller: Caller, texts: Texts, passages: Texts) -> list[HeldFile]:
+    """Return the files, except databases, that hold one of the texts, or copies that hold one of the passages."""
+    found = []
+    for file in iterate_files(caller):
+        if file.place is not None and file.place.on_forget is OnForget.ROWS:
+            continue
+        try:
+            if texts.are_in_file(file.path) or _holds_passage(file, passages):
+                found.append(file)
+            elif texts.are_in(_given_name(file)):
+                found.append(replace(file, place=None))
+        except Unreadable as error:
+            found.append(replace(file, problem=error.message))
+    return found
+
+
+def _given_name(file: HeldFile) -> str:
+    """Return the part of the path that a person or a model chose."""
+    if file.place is not None and file.place.on_forget is not OnForget.SKILL:
+        return ""
+    parts = file.name.split("/")[1:] if file.place is not None else [file.name]
+    return "/".join(part for part in parts if not part.startswith(".") and part not in _FIXED_NAMES)
+
+
+def _holds_passage(file: HeldFile, passages: Texts) -> bool:
+    return file.place is not None and file.place.on_forget in _COPIES and passages.are_in_file(file.path)
+
+
+def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts) -> list[str]:
+    """Return what forget does not change: copies of the database and backups, other profiles, skills elsewhere.
+
+    Copies of a database are searched for the words, but a damaged one may hold a text in pieces. Other places are
+    listed only if they hold the words.
+    """
+    going = {file.name for file in treated}
+    places = [file for file in iterate_files(caller) if file.name not in going and _is_copy(file)]
+    found = [file.name for file in places]
+    if texts:
+        found += [str(path) for path in _outside(caller) if texts.are_in_file(path)]
+    return found
+
+
+def _is_copy(file: HeldFile) -> bool:
+    place = file.place
+    return place is not None and (place.on_forget is OnForget.REMOVE_COPY or place.pattern.startswith("backups/"))
+
+
+def _outside(caller: Caller) -> Iterator[Path]:
+    """Yield files outside of the profile that may hold text of the user: skills of other folders, other profiles."""
+    home = caller.app.home
+    library = caller.space.skill_tools.library
+    for skill in library.skills():
+        if not skill.folder.is_relative_to(library.path):
+            yield from (path for path in sorted(skill.folder.rglob("*")) if path.is_file())
+    if caller.is_owner:
+        for path in sorted(home.root.rglob("*")):
+            is_profile = not path.is_relative_to(home.path) or path.is_relative_to(home.path / "profiles")
+            if is_profile and path.is_file() and "users" not in path.relative_to(home.root).parts:
+                yield path
+
+
+def treat_file(caller: Caller, file: HeldFile, texts: Texts) -> None:
+    """Remove the texts from one file; what stays is found by the search afterwards."""
+    try:
+        _treat(caller, file, texts)
+    except KeptError:
+        return  # the search afterwards names the file
+
+
+def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
+    match None if file.place is None else file.place.on_forget:
+        case OnForget.REMOVE:
+            _remove(file.path)
+        case OnForget.REMOVE_COPY:
+            if Scope.ADMIN in caller.scopes:  # the copy holds the data of every user
+                _remove(file.path)
+        case OnForget.OVERWRITE:
+            _overwrite_lines(file.path, texts)
+        case OnForget.LINES:
+            _remove_lines(file.path, texts)
+        case OnForget.ENTRIES:  # entries that the memory store could not remove
+            with hold_lock(file.path.with_name(f"{file.path.name}.lock")):
+                _remove_lines(file.path, texts)
+        case OnForget.MEMBERS:
+            from kept.curation.backup import forget_in_backup
+
+            forget_in_backup(file.path, texts)
+        case _:
+            return
+
+
+def _remove(path: Path) -> None:
+    with explain_errors("remove", path):
+        path.unlink(missing_ok=True)
+
+
+def _remove_lines(path: Path, texts: Texts) -> None:
+    data = read_bytes(path) or b""
+    text = data.decode("utf-8", "surrogateescape")
+    write_atomically(path, texts.without_lines(text)[0].encode("utf-8", "surrogateescape"))
+
+
+def _overwrite_lines(path: Path, texts: Texts) -> None:
+    """Overwrite lines with as many bytes, so that processes that append to the file are not disturbed."""
+    with explain_errors("overwrite", path), path.open("r+b") as file:
+        lines = file.read().decode("utf-8", "surrogateescape").splitlines(keepends=True)
+        going, at = set(texts.lines_in("".join(lines))), 0
+        for number, line in enumerate(lines):
+            size = len(line.encode("utf-8", "surrogateescape"))
+            if number in going:
+                end = line[len(line.rstrip("\r\n")) :].encode()
+                file.seek(at)
+                file.write(_FORGOTTEN[: size - len(end)].ljust(size - len(end)) + end)
+            at += size
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,303 @@
+"""The forgetter: plans what one user wants forgotten in every tier, carries it out and verifies it."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING
+
+from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, STATE_COLUMNS, OnForget
+from kept.memory.edits import Author, Change, Target, steps_between
+from kept.operations.forget_files import HeldFile, find_files, iterate_files, treat_file
+from kept.operations.forget_providers import find_at_providers, forget_at_providers
+from kept.providers.base import ForgetRequest
+from kept.skills.editor import SkillEditor
+from kept.skills.forgetting import SkillPassages, find_passages, forget_passages
+from kept.storage.columns import count_holding, scrub
+from kept.storage.texts import Texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.text import JSON
+    from kept.memory.approval import Pending
+    from kept.memory.page import Page
+    from kept.providers.forgetting import ForgetAnswer
+    from kept.sessions.reports import ForgetPlan, ForgetReport
+
+ORIGIN = "forget"
+_LONG_ID = 12
+"""A shorter id of an imported session occurs in files by chance."""
+_TELLING_BYTES = 8
+"""Fewer bytes occur in a database by chance, between numbers and ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class FullForgetPlan:
+    """What would be removed in every tier; shown to the person before anything is removed."""
+
+    sessions: ForgetPlan
+    entries: tuple[tuple[Target, str], ...] = ()
+    """Memory entries that the ledger traces to the forgotten sessions, or that contain the words."""
+    gone_entries: tuple[tuple[Target, str], ...] = ()
+    """Entries of the forgotten sessions that are on no page any more, but still in the ledger."""
+    pending: tuple[Pending, ...] = ()
+    skills: tuple[SkillPassages, ...] = ()
+    files: tuple[HeldFile, ...] = ()
+    """Other files that hold the text."""
+    providers: tuple[ForgetAnswer, ...] = ()
+    """What the external memories say that they hold."""
+    passages: tuple[str, ...] = field(default=(), repr=False)
+    """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
+    everything: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to forget."""
+        held = any(answer.holds for answer in self.providers)
+        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or self.files or held)
+
+    @property
+    def texts(self) -> Texts:
+        """Return the words that must be gone everywhere."""
+        return Texts(self.sessions.texts)
+
+    @property
+    def memory_texts(self) -> list[str]:
+        """Return the words and the entries, which must be gone from memory and its copies."""
+        return [*self.sessions.texts, *(text for _, text in (*self.entries, *self.gone_entries))]
+
+    @property
+    def request(self) -> ForgetRequest:
+        """Return what providers are told."""
+        ids = tuple(map(str, self.sessions.sessions))
+        return ForgetRequest(texts=tuple(self.memory_texts), session_ids=ids, everything=self.everything)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the plan without any content."""
+        return {
+            **self.sessions.as_json(),
+            "memory_entries": len(self.entries),
+            "pending": len(self.pending),
+            "skills": [skill.as_json() for skill in self.skills],
+            "files": [file.as_json() for file in self.files],
+            "providers": [answer.as_json() for answer in self.providers],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FullForgetReport:
+    """What was removed in every tier, and what a search of the home and the providers found afterwards."""
+
+    sessions: ForgetReport
+    memory_entries: int
+    ledger_rows: int
+    pending: int
+    queued_writes: int
+    prompts: int
+    other_rows: int
+    """Rows of other tables that were removed or cleared: notes, receipts, errors of providers."""
+    skills: tuple[SkillPassages, ...]
+    files: tuple[str, ...]
+    """Files that were changed or removed."""
+    providers: tuple[ForgetAnswer, ...]
+    entries_left: int
+    """Entries that could not be removed from their page; if not 0, forget again."""
+    rows_left: int
+    """Rows of databases that still hold the words."""
+    files_left: tuple[HeldFile, ...]
+    """Files that still hold the words, or could not be searched."""
+    files_searched: int
+    databases_by_row: bool
+    """Whether the databases were verified by their rows only, not by their bytes."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the report without any content."""
+        return {
+            **self.sessions.as_json(),
+            "memory_entries": self.memory_entries,
+            "ledger_rows": self.ledger_rows,
+            "pending": self.pending,
+            "queued_writes": self.queued_writes,
+            "prompts": self.prompts,
+            "other_rows": self.other_rows,
+            "skills": [skill.as_json() for skill in self.skills],
+            "files": list(self.files),
+            "providers": [answer.as_json() for answer in self.providers],
+            "entries_left": self.entries_left,
+            "rows_left": self.rows_left,
+            "files_left": [{"path": file.name, "remedy": file.problem or file.remedy} for file in self.files_left],
+            "files_searched": self.files_searched,
+            "databases_verified_by": "rows" if self.databases_by_row else "rows and bytes",
+        }
+
+
+class Forgetter:
+    """Works for the user of one caller."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        space = caller.space
+        self._sessions, self._memory, self._approvals = space.sessions, space.memory, space.approvals
+        self._outbox = space.outbox
+        self._editor = SkillEditor(space.skill_tools.library)
+
+    def plan(
+        self, plan: ForgetPlan, *, everything: bool = False, known: Sequence[tuple[Target, str]] = ()
+    ) -> FullForgetPlan:
+        """Extend the session store's plan to the other tiers; `everything` includes all data of the user there.
+
+        `known` are entries that an interrupted run had found: the ledger may no longer name them.
+        """
+        traced = {*known, *(self._all_entries() if everything else self._traced_entries(plan))}
+        texts = Texts(plan.texts)
+        entries = [
+            (target, entry)
+            for target in Target
+            for entry in self._memory.entries(target)
+            if everything or (target, entry) in traced or texts.are_in(entry)
+        ]
+        gone = sorted(traced.difference(entries))
+        entry_texts = [text for _, text in (*entries, *gone)]
+        passages = [*entry_texts, *(one for one in plan.sessions[:_LONG_ID] if len(one) >= _LONG_ID)]
+        passages += self._sessions.forgetting.passages(plan) if plan.sessions else []
+        first = FullForgetPlan(plan, tuple(entries), tuple(gone), everything=everything)
+        return FullForgetPlan(
+            plan,
+            tuple(entries),
+            tuple(gone),
+            pending=tuple(self._approvals.waiting() if everything else self._pending(plan, entry_texts)),
+            skills=tuple(find_passages(self._editor, texts)),
+            files=tuple(self._other_files(texts, Texts(passages))),
+            providers=tuple(find_at_providers(self._caller, first.request)),
+            passages=tuple(passages),
+            everything=everything,
+        )
+
+    def _other_files(self, texts: Texts, passages: Texts) -> list[HeldFile]:
+        by_tier = {OnForget.SKILL, OnForget.ENTRIES}
+        files = find_files(self._caller, texts, passages)
+        return [file for file in files if file.place is None or file.place.on_forget not in by_tier]
+
+    def _all_entries(self) -> set[tuple[Target, str]]:
+        rows = self._memory.ledger.rows()
+        return {(row.target, text) for row in rows for text in (row.step.before, row.step.after) if text}
+
+    def _traced_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
+        going = set(plan.sessions)
+        rows = self._memory.ledger.rows() if going else []
+        return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
+
+    def _pending(self, plan: ForgetPlan, entry_texts: Sequence[str]) -> list[Pending]:
+        texts = Texts([*plan.texts, *entry_texts])
+        return [
+            waiting
+            for waiting in self._approvals.waiting()
+            if waiting.session_id in plan.sessions or texts.are_in(_text(waiting))
+        ]
+
+    def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
+        """Remove everything in the plan, then verify it; may be repeated after an interruption.
+
+        Queued writes go first and providers second, so that nothing is delivered again; then pages and ledger, so
+        that nothing is mirrored or shown again; files last, because the steps before may write to logs and copies.
+        """
+        texts = plan.texts
+        queued = self._unqueue(plan)
+        answers = forget_at_providers(self._caller, plan.request)
+        left = self._remove_entries(plan)
+        blanked = self._blank_ledger(plan)
+        for waiting in plan.pending:
+            self._approvals.discard(waiting.id)
+        skills = forget_passages(self._editor, texts)
+        prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
+        other = scrub(self._caller.app.database, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
+        report = self._sessions.forgetting.carry_out(plan.sessions)
+        self._memory.ledger.purge()
+        files = self._treat_files(plan)
+        searched, files_left = self._search(texts, by_bytes=self._has_one_user and report.bytes_gone)
+        return FullForgetReport(
+            sessions=report,
+            memory_entries=len(plan.entries) - left,
+            ledger_rows=blanked,
+            pending=len(plan.pending),
+            queued_writes=queued,
+            prompts=prompts,
+            other_rows=other,
+            skills=skills,
+            files=files,
+            providers=tuple(answers),
+            entries_left=left,
+            rows_left=self._count_rows(texts),
+            files_left=files_left,
+            files_searched=searched,
+            databases_by_row=not self._has_one_user,
+        )
+
+    def _unqueue(self, plan: FullForgetPlan) -> int:
+        with self._outbox.unit() as unit:
+            count = sum(self._outbox.forget(unit, session_id) for session_id in plan.sessions.sessions)
+        columns = [column for column in STATE_COLUMNS if column.table == "outbox"]
+        texts = Texts(plan.memory_texts)
+        return count + scrub(self._caller.app.database, columns, texts, user=self._caller.user)
+
+    def _remove_entries(self, plan: FullForgetPlan) -> int:
+        """Remove the planned entries from the pages; return how many are still there."""
+        # record the removal under the forgotten session, so that forgetting its rows covers this one too
+        author = Author(origin=ORIGIN, session_id=next(iter(plan.sessions.sessions), None))
+        for target in {target for target, _ in plan.entries}:
+            going = {entry for page, entry in plan.entries if page is target}
+
+            def decide(page: Page, going: set[str] = going) -> Change:
+                rest = tuple(entry for entry in page.entries if entry not in going)
+                return Change(rest, steps_between(page.entries, rest), "Forgotten.")
+
+            self._memory.write(target, decide, author)
+        return sum(entry in self._memory.entries(target) for target, entry in plan.entries)
+
+    def _blank_ledger(self, plan: FullForgetPlan) -> int:
+        ledger = self._memory.ledger
+        blanked = {row for session_id in plan.sessions.sessions for row in ledger.forget_session(session_id)}
+        blanked.update(row for target, text in plan.gone_entries for row in ledger.forget_entry(target, text))
+        texts = [text for _, text in plan.entries]
+        blanked.update(ledger.forget_words([*texts, *plan.sessions.texts]))
+        return len(blanked)
+
+    def _treat_files(self, plan: FullForgetPlan) -> tuple[str, ...]:
+        texts, passages = Texts(plan.memory_texts), Texts([*plan.memory_texts, *plan.passages])
+        treated = []
+        for file in find_files(self._caller, plan.texts, Texts(plan.passages)):
+            treat_file(self._caller, file, passages if file.place and file.place.shared else texts)
+            if not file.path.exists() or not texts.are_in_file(file.path):
+                treated.append(file.name)
+        return tuple(treated)
+
+    def _count_rows(self, texts: Texts) -> int:
+        home, user = self._caller.space.home, self._caller.user
+        return sum(
+            count_holding(path, columns, texts, user=user)
+            for path, columns in (
+                (home.database, STATE_COLUMNS),
+                (home.memories / "ledger.db", LEDGER_COLUMNS),
+                (home.path / "holographic.db", FACT_COLUMNS),
+            )
+        )
+
+    @property
+    def _has_one_user(self) -> bool:
+        return set(self._sessions.users()) <= {self._caller.user} and not self._caller.app.home.users.is_dir()
+
+    def _search(self, texts: Texts, *, by_bytes: bool) -> tuple[int, tuple[HeldFile, ...]]:
+        """Return how many files were searched, and those that still hold the words."""
+        files = list(iterate_files(self._caller))
+        left = find_files(self._caller, texts, Texts([]))
+        if by_bytes:
+            long = Texts(text for text in texts.folded if len(text.encode()) >= _TELLING_BYTES)
+            databases = [file for file in files if file.place and file.place.on_forget is OnForget.ROWS]
+            left += [file for file in databases if long.are_in_file(file.path)]
+        return len(files), tuple(left)
+
+
+def _text(waiting: Pending) -> str:
+    """Return all text of a pending write: what it would add, and what it quotes from the page."""
+    return "\n".join([*(text for edit in waiting.edits for text in astuple(edit)), waiting.why])

@@ -1,0 +1,97 @@
+"""Columns of our databases that hold text: remove a text from them, and count the rows that still hold it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kept.storage.connections import connect_read_only, explain_sql_errors
+from kept.storage.sqlite import Connection, Database
+from kept.storage.texts import Texts
+
+
+class Part(StrEnum):
+    """What is removed where a column holds the text."""
+
+    ROW = "row"
+    NULL = "null"
+    BLANK = "blank"
+    BY_STORE = "by its store"
+    """The store of the table removes it, with everything that depends on it; here it is only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column that may hold text of a person."""
+
+    table: str
+    column: str
+    part: Part
+    of_user: str = "1"
+    """The SQL condition for the rows of `:user`."""
+
+
+def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, user: str) -> int:
+    """Remove the texts from the user's rows; return how many rows were removed or changed."""
+    count = 0
+    for column in columns:
+        if column.part is Part.BY_STORE:
+            continue
+        with database.writing() as connection:
+            keys, found = _rows_holding(connection, column, texts, user)
+            where = " AND ".join(f"{key} IS ?" for key in keys)
+            connection.executemany(f"{_verb(column)} WHERE {where}", found)
+        count += len(found)
+    return count
+
+
+def _verb(column: TextColumn) -> str:
+    if column.part is Part.ROW:
+        return f"DELETE FROM {column.table}"  # noqa: S608 - names come from the table of places
+    value = "NULL" if column.part is Part.NULL else "''"
+    return f"UPDATE {column.table} SET {column.column} = {value}"  # noqa: S608 - as above
+
+
+def count_holding(path: Path, columns: Sequence[TextColumn], texts: Texts, *, user: str) -> int:
+    """Return how many of the user's rows in a database file hold one of the texts; 0 if there is no file."""
+    if not path.exists():
+        return 0
+    with explain_sql_errors(path):
+        connection = connect_read_only(path)
+        try:
+            return sum(len(_rows_holding(connection, column, texts, user)[1]) for column in columns)
+        finally:
+            connection.close()
+
+
+def _rows_holding(
+    connection: Connection, column: TextColumn, texts: Texts, user: str
+) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Return the names of the key columns, and the keys of the rows that hold one of the texts."""
+    described = connection.execute(f"PRAGMA table_info({column.table})").fetchall()
+    if column.column not in {str(row[1]) for row in described}:
+        return [], []  # an older or newer file without this column
+    keys = [str(row[1]) for row in described if row[5]] or ["rowid"]
+    sql = f"SELECT {column.column}, {', '.join(keys)} FROM {column.table} WHERE {column.of_user}"  # noqa: S608 - as above
+    bindings = {"user": user} if ":user" in column.of_user else {}
+    held = [tuple(key) for value, *key in connection.execute(sql, bindings) if _holds(value, texts)]
+    return keys, held
+
+
+def _holds(value: object, texts: Texts) -> bool:
+    if isinstance(value, str):
+        return texts.are_in(value)
+    return isinstance(value, bytes) and texts.are_in_bytes(value)
+
+
+def text_columns(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield every column that can hold text or bytes, except those of search indexes."""
+    tables = [str(name) for (name,) in connection.execute(_TABLES).fetchall()]
+    for table in tables:
+        for row in connection.execute(f"PRAGMA table_info({table})").fetchall():
+            if str(row[2]).upper() in {"TEXT", "BLOB", ""}:
+                yield table, str(row[1])
+
+
+# the tables behind a virtual one (FTS5) are marked "shadow"
+_TABLES = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite_%'"

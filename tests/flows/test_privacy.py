@@ -1,0 +1,177 @@
+"""Privacy: after `forget`, no byte of a marker is in any file of the home, at any provider or in any later prompt."""
+
+import gzip
+import json
+import secrets
+import shutil
+
+import pytest
+
+from kept.app import open_app
+from kept.app.places import find_place
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
+from kept.llm.scripted import Says, call
+from kept.testing.loopback_servers import LoopbackOpenAI
+
+STEPS = """---
+name: {name}
+description: Brew tea the way {word} does. Use when asked.
+---
+
+# Steps
+
+1. Boil water
+2. Ask {word} for the leaves
+3. Pour
+"""
+
+
+@pytest.fixture
+def marker():
+    return f"Zq{secrets.token_hex(6)}Ünïk"
+
+
+def files_of(home):
+    return sorted(path for path in home.rglob("*") if path.is_file())
+
+
+def holding(home, marker):
+    """Return the files whose bytes hold the marker: plain, escaped, in any case, compressed."""
+    forms = {marker, marker.lower(), marker.upper(), marker.casefold()}
+    wanted = {form.encode(code) for form in forms for code in ("utf-8", "utf-16-le", "utf-16-be")}
+    wanted |= {json.dumps(form)[1:-1].encode() for form in forms}
+    found = []
+    for path in files_of(home):
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data += gzip.decompress(data)
+        if any(form in data for form in wanted):
+            found.append(path.relative_to(home).as_posix())
+    return found
+
+
+def talk_with_everything(home, marker):
+    """Store the marker in every column of a conversation."""
+    app = open_app(str(home))
+    sessions = app.owner.sessions
+    name = SessionId("privacy-talk-0001")
+    asks = Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "search", json.dumps({"q": marker})),))
+    sessions.create(Session(name, "cli", 1.0, title=f"About {marker}"), system_prompt=f"You know {marker}.")
+    sessions.append(
+        name,
+        [
+            NewMessage(Message(Role.USER, f"my friend is called {marker}"), 1.0, Origin.PERSON),
+            NewMessage(asks, 2.0, Origin.MODEL),
+            NewMessage(Message(Role.TOOL, f"found {marker}", tool_call_id="c1"), 3.0, Origin.TOOL),
+            NewMessage(Message(Role.ASSISTANT, "noted", reasoning=f"so it is {marker}"), 4.0, Origin.MODEL),
+            NewMessage(Message(Role.USER, "hello"), 5.0, Origin.PERSON, api_content=f"hello <memory>{marker}"),
+        ],
+    )
+    app.close()
+
+
+@pytest.fixture
+def full_home(kept, home, work, marker):
+    """A home in which every feature was used, with the marker in each place that can hold text."""
+    kept("providers", "setup", "holographic", "--yes")
+    (home / "holographic.json").write_text(json.dumps({"auto_extract": True}))
+    kept("config", "set", "skills.creation_nudge_interval", "0")
+    with LoopbackOpenAI(
+        [Says("Yes.", (call("memory", action="add", target="memory", content=f"Likes {marker}"),)), Says("ok")]
+    ) as model:
+        kept("run", f"Remember that I like {marker}", "--model", "openai/loopback-model", env=model.environment)
+    talk_with_everything(home, marker)
+    kept("memory", "add", f"Knows {marker} well")
+    kept("memory", "add", f"Old friend of {marker}")
+    kept("memory", "replace", f"Old friend of {marker}", "Has friends")
+    kept("memory", "add", f"Gone {marker}")
+    kept("memory", "remove", f"Gone {marker}")
+    kept("tool", "fact_store", json.dumps({"action": "add", "content": f"{marker} lives in Graz", "tags": marker}))
+    for name in ("brew-tea", "old-steps"):
+        (work / "draft.md").write_text(STEPS.format(name=name, word=marker))
+        assert kept("skills", "create", name, "-f", "draft.md").code == 0
+    support = home / "skills" / "brew-tea" / "references"
+    support.mkdir()
+    (support / "notes.md").write_text(f"one\ntwo {marker}\nthree\n")
+    kept(
+        "tool",
+        "skill_manage",
+        json.dumps(
+            {"action": "patch", "name": "brew-tea", "old_string": "3. Pour", "new_string": f"3. Pour for {marker}"}
+        ),
+    )
+    app = open_app(str(home))
+    from kept.curation.backup import Backups
+    from kept.skills.editor import SkillEditor
+
+    Backups(SkillEditor(app.owner.skill_tools.library), app.clock).take()
+    app.close()
+    kept("curator", "archive", "old-steps")
+    kept("skills", "list")
+    damage_and_copies(home, marker)
+    return home
+
+
+def damage_and_copies(home, marker):
+    """Leave what crashes, repairs, other programs and people leave in a home."""
+    shutil.copy(home / "state.db", home / "state.db.damaged-20260101")
+    (home / "state.db.salvaged-20260101").write_bytes(b"\0" * 100 + marker.encode())
+    (home / "memories" / "MEMORY.md.bak.7").write_text(f"Likes {marker}", encoding="utf-16")
+    (home / "memories" / ".MEMORY.md.kept-tmp-1-ab").write_text(marker)
+    (home / "pending" / "memory").mkdir(parents=True, exist_ok=True)
+    (home / "pending" / "skills" / "rejected").mkdir(parents=True)
+    (home / "pending" / "skills" / "rejected" / "00000000.json").write_text(json.dumps({"change": marker}))
+    (home / "chat_history").write_text(f"\n# 2026-01-01\n+about {marker}\n")
+    (home / "logs").mkdir(exist_ok=True)
+    with (home / "logs" / "kept.log").open("a") as log:
+        log.write(f"before\nWARNING provider said {marker}\nafter\n")
+    (home / "SOUL.md").write_text(f"You are kind.\nYou adore {marker}.\n")
+    (home / "spool").mkdir()
+    (home / "spool" / "events.jsonl").write_text(f'{{"a": 1}}\n{json.dumps({"text": marker})}\n{{"b": 2}}\n')
+    (home / "skills" / ".curator" / "plans").mkdir(exist_ok=True, parents=True)
+    (home / "skills" / ".curator" / "plans" / "p1.json").write_text(json.dumps({"reason": marker}))
+    (home / "skills" / ".hub" / "quarantine" / "x").mkdir(parents=True)
+    (home / "skills" / ".hub" / "quarantine" / "x" / "SKILL.md").write_text(marker)
+
+
+def test_no_byte_of_a_forgotten_marker_is_left(kept, full_home, marker):
+    """Every place held it before, none afterwards, and the next turn neither sees nor stores it."""
+    before = holding(full_home, marker)
+    expected = {
+        "state.db", "holographic.db", "memories/ledger.db", "memories/MEMORY.md", "SOUL.md", "chat_history",
+        "spool/events.jsonl", "state.db.damaged-20260101", "state.db.salvaged-20260101", "logs/kept.log",
+        "memories/MEMORY.md.bak.7", "skills/brew-tea/SKILL.md", "skills/brew-tea/references/notes.md",
+        "skills/.archive/old-steps/SKILL.md", "skills/.cache.json", "skills/.curator/plans/p1.json",
+        "skills/.hub/quarantine/x/SKILL.md", "pending/skills/rejected/00000000.json",
+    }  # fmt: skip
+    assert expected <= {name.removesuffix("-wal") for name in before}
+    assert any(name.startswith("skills/.versions/") for name in before)
+    assert any(name.startswith("skills/.curator/backups/") for name in before)
+
+    ran = kept("forget", "--query", marker.upper(), "--yes", "--json")
+
+    assert ran.code == 0, (ran.out, ran.err)
+    assert ran.json["complete"]
+    assert marker.casefold() not in (ran.out + ran.err).casefold()
+    assert holding(full_home, marker) == []
+    assert (full_home / "spool" / "events.jsonl").read_text() == '{"a": 1}\n{"b": 2}\n'
+    assert "before\n" in (full_home / "logs" / "kept.log").read_text()
+    assert "1. Boil water" in (full_home / "skills" / "brew-tea" / "SKILL.md").read_text()
+    with LoopbackOpenAI([Says("I do not know.")]) as model:
+        asked = "Who is my friend, what do I like, and how do I brew tea?"
+        kept("run", asked, "--model", "openai/loopback-model", env=model.environment)
+        sent = json.dumps([request.body for request in model.requests], ensure_ascii=False)
+    assert asked in sent
+    assert marker.casefold() not in sent.casefold()
+    assert holding(full_home, marker) == []
+
+
+def test_every_file_of_a_full_home_is_in_the_table_of_places(kept, full_home):
+    """A file that matches no row would be a place that forget and backups do not know."""
+    kept("forget", "--query", "boil", "--yes")
+
+    unknown = [
+        name for path in files_of(full_home) if find_place(name := path.relative_to(full_home).as_posix()) is None
+    ]
+    assert unknown == []
