@@ -128,7 +128,8 @@ def damage_and_copies(home, marker):
         log.write(f"before\nWARNING provider said {marker}\nafter\n")
     (home / "SOUL.md").write_text(f"You are kind.\nYou adore {marker}.\n")
     (home / "spool").mkdir()
-    (home / "spool" / "events.jsonl").write_text(f'{{"a": 1}}\n{json.dumps({"text": marker})}\n{{"b": 2}}\n')
+    (home / "spool" / "1.json").write_text(json.dumps({"client": "x", "prompt": marker, "answer": ""}))
+    (home / "spool" / "2.json").write_text(json.dumps({"client": "x", "path": "y"}))
     (home / "skills" / ".curator" / "plans").mkdir(exist_ok=True, parents=True)
     (home / "skills" / ".curator" / "plans" / "p1.json").write_text(json.dumps({"reason": marker}))
     (home / "skills" / ".hub" / "quarantine" / "x").mkdir(parents=True)
@@ -140,7 +141,7 @@ def test_no_byte_of_a_forgotten_marker_is_left(kept, full_home, marker):
     before = holding(full_home, marker)
     expected = {
         "state.db", "holographic.db", "memories/ledger.db", "memories/MEMORY.md", "SOUL.md", "chat_history",
-        "spool/events.jsonl", "state.db.damaged-20260101", "state.db.salvaged-20260101", "logs/kept.log",
+        "spool/1.json", "state.db.damaged-20260101", "state.db.salvaged-20260101", "logs/kept.log",
         "memories/MEMORY.md.bak.7", "skills/brew-tea/SKILL.md", "skills/brew-tea/references/notes.md",
         "skills/.archive/old-steps/SKILL.md", "skills/.cache.json", "skills/.curator/plans/p1.json",
         "skills/.hub/quarantine/x/SKILL.md", "pending/skills/rejected/00000000.json",
@@ -155,7 +156,7 @@ def test_no_byte_of_a_forgotten_marker_is_left(kept, full_home, marker):
     assert ran.json["complete"]
     assert marker.casefold() not in (ran.out + ran.err).casefold()
     assert holding(full_home, marker) == []
-    assert (full_home / "spool" / "events.jsonl").read_text() == '{"a": 1}\n{"b": 2}\n'
+    assert (full_home / "spool" / "2.json").exists()
     assert "before\n" in (full_home / "logs" / "kept.log").read_text()
     assert "1. Boil water" in (full_home / "skills" / "brew-tea" / "SKILL.md").read_text()
     with LoopbackOpenAI([Says("I do not know.")]) as model:

@@ -77,7 +77,7 @@ PLACES: tuple[Place, ...] = (
     Place(f"{_DATABASE}.salvaged-*", "an unfinished repair", _O, OnForget.REMOVE_COPY, shared=True, backed_up=False),
     Place(f"{_DATABASE}-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
     Place(_DATABASE, "conversations, outbox, receipts", _C, OnForget.ROWS, shared=True),
-    Place("spool/**", "captured events that were not stored yet", _C, OnForget.LINES),
+    Place("spool/*.json", "captured turns that were not stored yet", _C, OnForget.REMOVE),
     Place("chat_history", "what was typed in chats", _C, OnForget.REMOVE),
     # curated memory
     Place("memories/ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, backed_up=False),
@@ -101,6 +101,10 @@ PLACES: tuple[Place, ...] = (
     Place("holographic.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
     Place("holographic.db", "facts of the holographic provider", _C, OnForget.ROWS, shared=True),
     Place("holographic.db.*", "an older file of facts", _O, OnForget.REMOVE_COPY, shared=True),
+    # other agents
+    Place("connect/backups/**", "files of other agents before a connection changed them", _O, OnForget.NAME),
+    Place("connect/**", "which agents are connected", _C, OnForget.NAME),
+    Place("migration/**", "reports of imports", _C, OnForget.REMOVE),
     # what belongs to the home
     Place("logs/*.log*", "logs", _C, OnForget.OVERWRITE, shared=True, backed_up=False),
     Place("SOUL.md", "who the agent is", _S, OnForget.LINES, shared=True),
@@ -167,6 +171,8 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("receipts", "query", Part.BLANK, _USER),
     TextColumn("receipts", "project", Part.NULL, _USER),
     TextColumn("receipt_items", "parts", Part.NULL, _RECEIPT),
+    TextColumn("captured_sessions", "title", Part.NULL, _USER),
+    TextColumn("transcripts", "state", Part.WORDS, _USER),
 )
 """The texts in `state.db`; forget removes them from the rows of one user."""
 
@@ -189,7 +195,7 @@ FACT_COLUMNS: tuple[TextColumn, ...] = (
 WITHOUT_TEXT = frozenset(
     {
         "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
-        "outbox_lanes", "provider_calls", "receipt_marks", "state_meta", "tombstones", "usage", "vector_models",
+        "outbox_lanes", "provider_calls", "receipt_marks", "captured_messages", "captured_turns", "state_meta", "tombstones", "usage", "vector_models",
         "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
         "edits.page_before", "edits.session_id", "edits.target", "edits.user_id", "facts.session_id", "facts.source",
         "facts.user_id", "facts.vector", "messages.external_id", "messages.origin", "messages.role",
@@ -199,7 +205,9 @@ WITHOUT_TEXT = frozenset(
         "provider_health.user_id", "receipt_items.page", "receipt_items.session_id", "receipts.client",
         "receipts.kind", "receipts.session_id", "receipts.user_id", "sessions.end_reason", "sessions.id",
         "sessions.link", "sessions.model", "sessions.parent_session_id", "sessions.profile", "sessions.prompt_hash",
-        "sessions.source", "sessions.user_id",
+        "sessions.source", "sessions.user_id", "captured_sessions.client", "captured_sessions.external_id",
+        "captured_sessions.session_id", "captured_sessions.user_id", "captured_sessions.waits_for",
+        "transcripts.check_bytes", "transcripts.client", "transcripts.path", "transcripts.user_id",
         # removed with the last fact that names them
         "entities.key", "entities.name",
     }

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from kept.storage.connections import connect_read_only, explain_sql_errors
 from kept.storage.sqlite import Connection, Database
@@ -16,6 +17,8 @@ class Part(StrEnum):
     ROW = "row"
     NULL = "null"
     BLANK = "blank"
+    WORDS = "words"
+    """The words alone are replaced, because a program reads the rest."""
     BY_STORE = "by its store"
     """The store of the table removes it, with everything that depends on it; here it is only counted."""
 
@@ -40,7 +43,8 @@ def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, us
         with database.writing() as connection:
             keys, found = _rows_holding(connection, column, texts, user)
             where = " AND ".join(f"{key} IS ?" for key in keys)
-            connection.executemany(f"{_verb(column)} WHERE {where}", found)
+            for value, key in found:
+                connection.execute(f"{_verb(column)} WHERE {where}", (*_new_values(column, value, texts), *key))
         count += len(found)
     return count
 
@@ -48,8 +52,18 @@ def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, us
 def _verb(column: TextColumn) -> str:
     if column.part is Part.ROW:
         return f"DELETE FROM {column.table}"  # noqa: S608 - names come from the table of places
-    value = "NULL" if column.part is Part.NULL else "''"
-    return f"UPDATE {column.table} SET {column.column} = {value}"  # noqa: S608 - as above
+    return f"UPDATE {column.table} SET {column.column} = ?"  # noqa: S608 - as above
+
+
+def _new_values(column: TextColumn, value: object, texts: Texts) -> tuple[str | None, ...]:
+    """Return what `_verb` binds: nothing for a row that is deleted."""
+    match column.part:
+        case Part.ROW:
+            return ()
+        case Part.WORDS:
+            return (texts.without_words(str(value)),)
+        case part:
+            return (None if part is Part.NULL else "",)
 
 
 def count_holding(path: Path, columns: Sequence[TextColumn], texts: Texts, *, user: str) -> int:
@@ -66,15 +80,15 @@ def count_holding(path: Path, columns: Sequence[TextColumn], texts: Texts, *, us
 
 def _rows_holding(
     connection: Connection, column: TextColumn, texts: Texts, user: str
-) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return the names of the key columns, and the keys of the rows that hold one of the texts."""
+) -> tuple[list[str], list[tuple[object, tuple[Any, ...]]]]:
+    """Return the names of the key columns, and value and key of the rows that hold one of the texts."""
     described = connection.execute(f"PRAGMA table_info({column.table})").fetchall()
     if column.column not in {str(row[1]) for row in described}:
         return [], []  # an older or newer file without this column
     keys = [str(row[1]) for row in described if row[5]] or ["rowid"]
     sql = f"SELECT {column.column}, {', '.join(keys)} FROM {column.table} WHERE {column.of_user}"  # noqa: S608 - as above
     bindings = {"user": user} if ":user" in column.of_user else {}
-    held = [tuple(key) for value, *key in connection.execute(sql, bindings) if _holds(value, texts)]
+    held = [(value, tuple(key)) for value, *key in connection.execute(sql, bindings) if _holds(value, texts)]
     return keys, held
 
 

@@ -302,6 +302,7 @@ def sql_migrations(package: str, folder: str = "migrations") -> tuple[Migration,
         if number.isdigit() and rest.endswith(".sql"):
             text = file.read_text(encoding="utf-8")
             found.append(Migration(int(number), text, rewrites=text.startswith("-- rewrites")))
+    assert len({each.version for each in found}) == len(found), f"two migrations of {package} have the same number"
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 

@@ -129,9 +129,18 @@ class Texts:
 
     def without_lines(self, text: str) -> tuple[str, int]:
         """Return `text` without the lines that hold one of the texts, and how many they were."""
-        going = set(self.lines_in(text))
-        kept = (line for number, line in enumerate(text.splitlines(keepends=True)) if number not in going)
-        return "".join(kept), len(going)
+        count = 0
+        while going := set(self.lines_in(text)):  # lines that become neighbours may hold a text together
+            lines = text.splitlines(keepends=True)
+            text = "".join(line for number, line in enumerate(lines) if number not in going)
+            count += len(going)
+        return text, count
+
+    def without_words(self, text: str) -> str:
+        """Return `text` with each of the texts replaced by a mark; empty if some form of them stays."""
+        for one in self.folded:
+            text = re.sub(re.escape(one), "[forgotten]", text, flags=re.IGNORECASE)
+        return "" if self.are_in(text) else text
 
 
 _WIDE = ("utf-16-le", "utf-16-be")

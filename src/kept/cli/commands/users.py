@@ -183,18 +183,18 @@ def _show_proposal(proposal: "ForgetProposal", *, as_json: bool) -> None:
         if name in {"skills", "files", "providers"}:
             continue
         shown = f"{len(value)}  {' '.join(map(str, value))}".rstrip() if isinstance(value, list) else value
-        say(printable(f"{name.replace('_', ' '):<18} {shown}"))
+        say(f"{name.replace('_', ' '):<18} {shown}")
     for skill in plan.skills:
         lines, versions = count_noun(skill.lines, "line"), count_noun(skill.versions, "recorded file")
-        say(printable(f"skill {skill.name}: {lines} in {count_noun(len(skill.files), 'file')}, {versions}"))
+        say(f"skill {skill.name}: {lines} in {count_noun(len(skill.files), 'file')}, {versions}")
     for file in plan.files:
         what = "not touched" if file.place is None else file.place.on_forget.value
-        say(printable(f"file {file.name} ({file.size:,} bytes): {'not touched' if what == 'name' else what}"))
+        say(f"file {file.name} ({file.size:,} bytes): {'not touched' if what == 'name' else what}")
     for answer in plan.providers:
         known = {True: "holds it", False: "holds nothing of it", None: answer.outcome}[answer.holds]
-        say(printable(f"provider {answer.provider}: {known}"))
+        say(f"provider {answer.provider}: {known}")
     if proposal.copies_not_touched:
-        note(printable(f"not touched: {', '.join(proposal.copies_not_touched)}"))
+        note(f"not touched: {', '.join(proposal.copies_not_touched)}")
 
 
 def _show_outcome(outcome: "ForgetOutcome", *, as_json: bool) -> None:
@@ -227,11 +227,11 @@ def _show_report(outcome: "ForgetOutcome") -> None:
     )
     for answer in report.providers:
         removed = "" if answer.removed is None else f" ({count_noun(answer.removed, 'item')})"
-        say(printable(f"provider {answer.provider}: {answer.outcome}{removed}"))
+        say(f"provider {answer.provider}: {answer.outcome}{removed}")
     for file in report.files_left:
-        say(printable(f"still in {file.name}: {file.problem or file.remedy}"))
+        say(f"still in {file.name}: {file.problem or file.remedy}")
     for copy in outcome.copies_not_touched:
-        say(printable(f"not touched: {copy}"))
+        say(f"not touched: {copy}")
     if outcome.is_complete:
         how = (
             "rows; other users share them, so their bytes say nothing" if report.databases_by_row else "rows and bytes"

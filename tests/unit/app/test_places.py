@@ -1,0 +1,93 @@
+"""The table of places: it names every file and every column that holds text, and nothing can leave it unnoticed."""
+
+import pytest
+
+from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, PLACES, STATE_COLUMNS, WITHOUT_TEXT, OnForget, find_place
+from kept.core.clock import SystemClock
+from kept.core.ids import OWNER
+from kept.memory.edits import Add, Target
+from kept.memory.store import MemoryStore
+from kept.providers.holographic.store import FactStore
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.columns import text_columns
+from kept.storage.connections import connect_read_only
+
+FILES = {
+    "state.db": OnForget.ROWS,
+    "state.db-wal": OnForget.ROWS,
+    "kept.db": OnForget.ROWS,
+    "state.db.vectors": OnForget.REMOVE,
+    "state.db.before-3": OnForget.REMOVE_COPY,
+    "state.db.damaged-20260101-wal": OnForget.REMOVE_COPY,
+    "state.db.salvaged-20260101": OnForget.REMOVE_COPY,
+    "spool/0a.json": OnForget.REMOVE,
+    "chat_history": OnForget.REMOVE,
+    "memories/MEMORY.md": OnForget.ENTRIES,
+    "memories/projects/kept.md": OnForget.ENTRIES,
+    "memories/USER.md.bak.17": OnForget.REMOVE,
+    "memories/.USER.md.kept-tmp-12-ab": OnForget.REMOVE,
+    "memories/ledger.db-wal": OnForget.ROWS,
+    "memories/ledger.db.before-2": OnForget.REMOVE_COPY,
+    "pending/memory/0a.json": OnForget.REMOVE,
+    "pending/skills/expired/0a.json": OnForget.REMOVE,
+    "skills/a/SKILL.md": OnForget.SKILL,
+    "skills/a/assets/yarn.lock": OnForget.SKILL,
+    "skills/.archive/a/SKILL.md": OnForget.SKILL,
+    "skills/.versions/a/files/00": OnForget.SKILL,
+    "skills/.cache.json": OnForget.REMOVE,
+    "skills/.curator/backups/1.tar.gz": OnForget.MEMBERS,
+    "skills/.curator/reports/1.json": OnForget.REMOVE,
+    "skills/.hub/quarantine/x/SKILL.md": OnForget.REMOVE,
+    "holographic.db": OnForget.ROWS,
+    "logs/kept.log.2": OnForget.OVERWRITE,
+    "SOUL.md": OnForget.LINES,
+    "config.yaml": OnForget.NAME,
+    "backups/home.tar.gz": OnForget.NAME,
+}
+
+
+@pytest.mark.parametrize("prefix", ["", "profiles/work/"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_has_the_treatment_of_its_place(name, prefix):
+    """A row that is removed from the table, or hidden by one before it, is missed here."""
+    place = find_place(prefix + name)
+
+    assert place is not None
+    assert place.on_forget is FILES[name]
+
+
+def test_another_user_owns_no_file_of_the_home():
+    """The same names mean something else below `users/`."""
+    assert find_place("users/ann/memories/USER.md") is not None
+    assert find_place("users/ann/state.db") is None
+
+
+def test_what_holds_secrets_is_marked():
+    """A backup that leaves secrets out reads it here."""
+    assert [place.pattern for place in PLACES if place.secrets] == [
+        ".env",
+        "@(config|kept).yaml*",
+        "*.json",
+        "backups/**",
+    ]
+
+
+def test_every_column_with_text_is_classified(tmp_path):
+    """A migration that adds one adds it to the table, with what forget does about it."""
+    SqliteSessionStore(tmp_path).close()
+    FactStore(tmp_path / "holographic.db", user=OWNER, clock=SystemClock(), dim=64).close()
+    memory = MemoryStore(tmp_path / "memories")
+    memory.apply(Target.USER, Add("likes tea"))
+    memory.close()
+    known = {(column.table, column.column) for column in (*STATE_COLUMNS, *LEDGER_COLUMNS, *FACT_COLUMNS)}
+
+    unknown = []
+    for path in (tmp_path / "state.db", tmp_path / "holographic.db", tmp_path / "memories" / "ledger.db"):
+        connection = connect_read_only(path)
+        unknown += [
+            f"{table}.{column}"
+            for table, column in text_columns(connection)
+            if (table, column) not in known and not {table, f"{table}.{column}"} & WITHOUT_TEXT
+        ]
+        connection.close()
+    assert unknown == []

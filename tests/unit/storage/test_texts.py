@@ -1,0 +1,109 @@
+"""Texts are found in every form in which a file may hold them, and lines that hold them are removed."""
+
+import gzip
+import io
+import json
+import os
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.core.errors import Unreadable
+from kept.storage import texts as module
+from kept.storage.texts import Texts
+
+WORD = 'Zürich "Straße"\nÉté'
+
+
+def tar_like(data):
+    return b"\0" * 512 + data + b"\0" * 512
+
+
+def zipped(data):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", data)
+    return stream.getvalue()
+
+
+FORMS = {
+    "plain": WORD.encode(),
+    "upper case": WORD.upper().encode(),
+    "among binary": b"\xff\xfe\x00" + os.urandom(50) + WORD.encode() + b"\x80",
+    "JSON": json.dumps({"a": WORD}, ensure_ascii=False).encode(),
+    "JSON with escapes": json.dumps({"a": WORD.upper()}).encode(),
+    "JSON in JSON": json.dumps(json.dumps({"a": WORD})).encode(),
+    "UTF-16": WORD.encode("utf-16"),
+    "gzip": gzip.compress(tar_like(WORD.encode())),
+    "zip": zipped(WORD.encode()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_text_is_found_in_every_form(tmp_path, form):
+    """Also across the pieces in which a file is read."""
+    path = tmp_path / "file"
+    path.write_bytes(FORMS[form])
+
+    assert Texts([WORD]).are_in_file(path)
+    assert not Texts(["Bern"]).are_in_file(path)
+
+
+@pytest.mark.parametrize("before", [0, 1, 7, 20])
+def test_a_text_across_two_pieces_is_found(tmp_path, monkeypatch, before):
+    """The pieces overlap by the longest form of the text."""
+    monkeypatch.setattr(module, "_CHUNK", 20)
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (11 + before) + json.dumps(WORD).encode() + b"y" * 30)
+
+    assert Texts([WORD]).are_in_file(path)
+
+
+def test_what_is_no_regular_file_holds_nothing_and_does_not_wait(tmp_path):
+    """A pipe without a writer would block forever."""
+    os.mkfifo(tmp_path / "pipe")
+
+    assert not Texts(["x"]).are_in_file(tmp_path / "pipe")
+    assert not Texts(["x"]).are_in_file(tmp_path / "missing")
+
+
+def test_a_damaged_archive_is_not_taken_for_a_searched_one(tmp_path):
+    """It may hold the text, so somebody has to be told."""
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(1_000))[:500])
+
+    with pytest.raises(Unreadable):
+        Texts(["x" * 20]).are_in_file(tmp_path / "cut.gz")
+
+
+def test_no_texts_are_in_nothing(tmp_path):
+    """Empty words would match every file."""
+    (tmp_path / "file").write_text("a")
+
+    assert not Texts(["", "  "])
+    assert not Texts([" "]).are_in_file(tmp_path / "file")
+    assert not Texts([]).are_in("a")
+
+
+def test_lines_with_the_text_are_removed_and_others_keep_their_bytes():
+    """A text over two lines takes both with it."""
+    text = "one\r\ntwo KEY here\nthree\nfour first\nsecond five\nsix"
+
+    assert Texts(["key", "first\nsecond"]).without_lines(text) == ("one\r\nthree\nsix", 3)
+    assert Texts(["none"]).without_lines(text) == (text, 0)
+    assert Texts(["a\nb"]).without_lines("a\na\nb\nb\nc") == ("c", 4)
+
+
+def test_words_alone_are_replaced_where_the_rest_must_stay():
+    """Unless a form of them cannot be replaced; then nothing stays."""
+    assert Texts(["key"]).without_words('{"title": "My KEY"}') == '{"title": "My [forgotten]"}'
+    assert Texts(["strasse"]).without_words("Straße") == ""
+
+
+@given(st.text(max_size=60), st.text(min_size=1, max_size=8).filter(str.strip), st.text(max_size=60))
+def test_no_line_with_the_text_survives(before, word, after):
+    """Whatever stands around it."""
+    rest, _ = Texts([word]).without_lines(before + word + after)
+
+    assert not Texts([word]).lines_in(rest)
