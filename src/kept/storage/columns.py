@@ -55,13 +55,13 @@ def _verb(column: TextColumn) -> str:
     return f"UPDATE {column.table} SET {column.column} = ?"  # noqa: S608 - as above
 
 
-def _new_values(column: TextColumn, value: object, texts: Texts) -> tuple[str | None, ...]:
+def _new_values(column: TextColumn, value: bytes, texts: Texts) -> tuple[str | None, ...]:
     """Return what `_verb` binds: nothing for a row that is deleted."""
     match column.part:
         case Part.ROW:
             return ()
         case Part.WORDS:
-            return (texts.without_words(str(value)),)
+            return (texts.without_words(value.decode("utf-8", "replace")),)
         case part:
             return (None if part is Part.NULL else "",)
 
@@ -80,22 +80,17 @@ def count_holding(path: Path, columns: Sequence[TextColumn], texts: Texts, *, us
 
 def _rows_holding(
     connection: Connection, column: TextColumn, texts: Texts, user: str
-) -> tuple[list[str], list[tuple[object, tuple[Any, ...]]]]:
+) -> tuple[list[str], list[tuple[bytes, tuple[Any, ...]]]]:
     """Return the names of the key columns, and value and key of the rows that hold one of the texts."""
     described = connection.execute(f"PRAGMA table_info({column.table})").fetchall()
     if column.column not in {str(row[1]) for row in described}:
         return [], []  # an older or newer file without this column
     keys = [str(row[1]) for row in described if row[5]] or ["rowid"]
-    sql = f"SELECT {column.column}, {', '.join(keys)} FROM {column.table} WHERE {column.of_user}"  # noqa: S608 - as above
+    # as bytes: damaged text is no text for SQLite's reader
+    sql = f"SELECT CAST({column.column} AS BLOB), {', '.join(keys)} FROM {column.table} WHERE {column.of_user}"  # noqa: S608 - as above
     bindings = {"user": user} if ":user" in column.of_user else {}
-    held = [(value, tuple(key)) for value, *key in connection.execute(sql, bindings) if _holds(value, texts)]
-    return keys, held
-
-
-def _holds(value: object, texts: Texts) -> bool:
-    if isinstance(value, str):
-        return texts.are_in(value)
-    return isinstance(value, bytes) and texts.are_in_bytes(value)
+    rows: Iterator[tuple[Any, ...]] = connection.execute(sql, bindings)
+    return keys, [(value, tuple(key)) for value, *key in rows if value and texts.are_in_bytes(value)]
 
 
 def text_columns(connection: Connection) -> Iterator[tuple[str, str]]:
