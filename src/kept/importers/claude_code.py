@@ -15,6 +15,7 @@ from kept.importers.port import Conversation, Item, Kind, Left, Position, Readin
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
+    OUR_RESULT,
     PrivateSpans,
     clean_answer,
     clean_arguments,
@@ -46,7 +47,6 @@ _COMMAND_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL
 _SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
 _TOOLS_REMEMBERED = 64
 """Calls whose results may still come; a call and its result are close together."""
-OUR_RESULT = "[an answer of kept; not stored again]"
 
 
 class ClaudeCode:

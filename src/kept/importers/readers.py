@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kept.importers.port import Reader
 
-CLIENTS = ("claude-code",)
+CLIENTS = ("claude-code", "codex", "opencode")
 """The clients whose transcripts can be read, in the order in which they are listed."""
 
 
@@ -18,5 +18,13 @@ def find_reader(client: str) -> Reader | None:
             from kept.importers.claude_code import ClaudeCode
 
             return ClaudeCode()
+        case "codex":
+            from kept.importers.codex import Codex
+
+            return Codex()
+        case "opencode":
+            from kept.importers.opencode import Opencode
+
+            return Opencode()
         case _:
             return None

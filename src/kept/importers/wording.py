@@ -171,6 +171,7 @@ def _shorten_values(value: Any) -> JSON:
     return value if isinstance(value, bool | int | float) else None
 
 
+OUR_RESULT = "[an answer of kept; not stored again]"
 OUR_TOOLS = frozenset(
     ("memory", "memory_read", "session_search", "skills_list", "skill_view", "skill_manage", "remember_turn", "forget")
 )
