@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kept.core.ids import MessageId
 from kept.core.messages import NewMessage, Origin, Role
 from kept.importers.captures import Captures, Known, mark_of, words_mark
-from kept.importers.conversations import Conversations
+from kept.importers.conversations import EVENT_PREFIX, Conversations
 from kept.importers.port import Conversation, Item, Left, Position, Said, Spent, Withdrawn
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Capture:
         self.captures = Captures(store.user, client)
         self._conversations = Conversations(store, self.captures, clock)
         self._may_be_copies = False
+        self._excluded: set[str] = set()
 
     def run(self, reading: Reading, path: str, *, is_first: bool, deadline: float | None = None) -> bool:
         """Store everything up to the deadline, at least one batch; return whether the end was reached.
@@ -81,13 +82,13 @@ class Capture:
         `is_first` says that the path was never read before.
         """
         self._may_be_copies = reading.was_rewritten or is_first
+        self._excluded.clear()
         self._conversations.begin_file()
         batch: list[Item] = []
         size = 0
         for item in reading:
-            if isinstance(item, Conversation) and self._is_excluded(item.folder):
-                self.tally.leave("excluded project")
-                return True  # without a position, so that it is read when it is excluded no more
+            if self._leave_excluded(item):
+                continue
             batch.append(item)
             size += len(item.message.text) if isinstance(item, Said) else 100
             if len(batch) >= BATCH_MESSAGES or size >= BATCH_CHARS:
@@ -128,18 +129,29 @@ class Capture:
         mark = words_mark(self._conversations.redact(prompt.message).text)
         return any(
             one.message.role is Role.USER
-            and not (one.external_id or "").startswith("event:")
+            and not (one.external_id or "").startswith(EVENT_PREFIX)
             and abs(one.timestamp - prompt.timestamp) <= _SAME_TURN_SECONDS
             and words_mark(one.message.text) == mark
             for one in self._store.edges(session.session_id, first=0, last=_LAST_MESSAGES)[1]
         )
+
+    def _leave_excluded(self, item: Item) -> bool:
+        """Whether an item belongs to a conversation in an excluded project."""
+        if isinstance(item, Conversation):
+            is_new = item.external_id not in self._excluded
+            if is_new and self._is_excluded(item.folder):
+                self._excluded.add(item.external_id)
+                self.tally.leave("excluded project")
+            return item.external_id in self._excluded
+        return not isinstance(item, Left) and item.conversation in self._excluded
 
     def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:
         before = self.captures.position
         with self._database.writing() as unit:
             self._take(unit, batch)
             position = reading.position()
-            if not self._conversations.has_trashed and (batch or before(unit, path) != position):
+            # what was left out for a reason that can end is read again then
+            if not self._excluded and not self._conversations.has_trashed and (batch or before(unit, path) != position):
                 now, waiting = self._clock.now().timestamp(), reading.waiting_bytes()
                 self.captures.save_position(unit, path, position, waiting=waiting, now=now)
 

@@ -195,7 +195,7 @@ class _Parser:
             "client_version": _text(payload.get("cli_version")),
             "branch": _find(payload.get("git"), "branch"),
         }
-        headless = Kind.HEADLESS if source in _HEADLESS else Kind.PERSON
+        headless = Kind.HEADLESS if isinstance(source, str) and source in _HEADLESS else Kind.PERSON
         self._facts = Conversation(
             thread,
             Kind.SUBAGENT if is_subagent else headless,

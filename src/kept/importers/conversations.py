@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from kept.importers.port import Said
     from kept.sessions.ports import Sessions
 
+EVENT_PREFIX = "event:"
+"""The beginning of the external id of a message that an event gave."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -169,11 +172,12 @@ class Conversations:
                 self._captures.set_title(unit, external, self._store.rename(session.id, facts.title))
 
     def contents(self, session_id: SessionId) -> dict[int, list[StoredMessage]]:
-        """Return the messages of a session by their marks."""
+        """Return the messages of a session by their marks, without those that an event gave for the time being."""
         if session_id not in self._contents:
             found: dict[int, list[StoredMessage]] = {}
             for message in self._store.messages(session_id):
-                found.setdefault(mark_of(message.message), []).append(message)
+                if not (message.external_id or "").startswith(EVENT_PREFIX):
+                    found.setdefault(mark_of(message.message), []).append(message)
             self._contents[session_id] = found
         return self._contents[session_id]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kept.core.messages import Message, Origin, Role
 from kept.importers.captures import words_mark
+from kept.importers.conversations import EVENT_PREFIX
 from kept.importers.port import Conversation, Said
 from kept.importers.wording import MOST_CHARS, clean_answer, remove_machine_blocks, remove_private, shorten
 
@@ -22,7 +23,9 @@ def store_turn(capture: Capture, turn: WaitingTurn) -> None:
     # without an id, the same words in both texts are the same turn
     name = turn.turn or f"{mark:08x}{words_mark(answer):08x}"
     items = [
-        Said(turn.session, f"event:{turn.session}:{name}:{role.value}", Message(role, text), turn.said_at, origin)
+        Said(
+            turn.session, f"{EVENT_PREFIX}{turn.session}:{name}:{role.value}", Message(role, text), turn.said_at, origin
+        )
         for role, text, origin in (
             (Role.USER, prompt, Origin.PERSON),
             (Role.ASSISTANT, answer, Origin.MODEL),

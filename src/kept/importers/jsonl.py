@@ -23,6 +23,8 @@ MOST_LINE_BYTES = 64_000_000
 _LARGE_LINE_BYTES = 256_000
 """From this size on, base64 runs are replaced before parsing."""
 _CHECK_BYTES = 1_024
+UNEXPECTED = (TypeError, AttributeError, KeyError, ValueError, RecursionError)
+"""What a parser raises on a row that has another shape than all versions that are known; such a row is counted."""
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{4096,}={0,2}")
 
 
@@ -91,7 +93,10 @@ class JsonlReading:
             if line.row is None:
                 yield Left("broken line")
             else:
-                yield from self._parser.take(line.row, line.start)
+                try:
+                    yield from self._parser.take(line.row, line.start)
+                except UNEXPECTED:
+                    yield Left("unknown row")
             self._offset = line.end
         self._held_at_end = self._parser.held  # more rows of the last message may follow, so it is read again
         yield from self._parser.flush()

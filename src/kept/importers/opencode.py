@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.importers.blocks import describe_block
-from kept.importers.jsonl import open_own
+from kept.importers.jsonl import UNEXPECTED, open_own
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable
 from kept.importers.wording import (
     MOST_CHARS,
@@ -108,7 +108,7 @@ class _OpencodeReading:
         for info, changed in self._history.sessions(self._since):
             try:
                 yield from self._read_session(info)
-            except (TypeError, ValueError, AttributeError, KeyError):
+            except UNEXPECTED:
                 yield Left("unknown row")
             if not self._is_waiting:
                 self._done = max(self._done, changed)

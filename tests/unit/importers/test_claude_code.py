@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kept.core.messages import Origin, Role
 from kept.importers.claude_code import ClaudeCode
 from kept.importers.port import START, Conversation, Kind, Left, Said, Spent
+from kept.importers.readers import find_reader
 
 
 def read(path):
@@ -231,3 +232,31 @@ def test_no_damage_raises(data):
         copy.write_bytes(broken[: data.draw(st.integers(0, len(broken)))])
         for item in read(copy):
             assert not isinstance(item, Said) or item.message.role in Role
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.data())
+def test_no_shape_of_a_field_raises(data):
+    """A field of another type than expected costs its row, not the file."""
+    import tempfile
+
+    folder = Path(__file__).parents[2] / "corpora" / "transcripts"
+    for client, pattern in (("claude-code", "projects/*/f7492b84*.jsonl"), ("codex", "sessions/**/*.jsonl")):
+        (path,) = (folder / client).glob(pattern)
+        rows = [json.loads(line) for line in path.open()]
+        row = data.draw(st.sampled_from(rows))
+        place = row.get("payload") if isinstance(row.get("payload"), dict) and data.draw(st.booleans()) else row
+        place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON_VALUES)
+        with tempfile.TemporaryDirectory() as where:
+            copy = Path(where) / "x.jsonl"
+            copy.write_text("".join(json.dumps(one) + "\n" for one in rows))
+            reading = find_reader(client).open(copy, START)
+            assert sum(isinstance(item, Said) for item in reading) > 0
+            assert reading.position().offset > 0
+            reading.close()

@@ -1,0 +1,255 @@
+"""What of Codex's rollouts is stored, in every generation."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.core.messages import Origin
+from kept.importers.codex import Codex
+from kept.importers.port import START, Conversation, Kind, Said, Spent, Withdrawn
+from kept.operations.capture import Captured, capture_transcript, capture_turn
+
+REAL = Path(__file__).parents[2] / "corpora" / "transcripts" / "codex"
+
+
+def read(path, position=START):
+    reading = Codex().open(path, position)
+    try:
+        return list(reading)
+    finally:
+        reading.close()
+
+
+def said(path):
+    return [(item.message.role.value, item.message.text) for item in read(path) if isinstance(item, Said)]
+
+
+def capture(caller, path):
+    done = capture_transcript(caller, "codex", path)
+    assert isinstance(done, Captured), done
+    return done
+
+
+def texts(caller, source="codex"):
+    store = caller.space.sessions
+    found = sorted(store.recent(limit=100, source=source), key=lambda session: session.started)
+    return [message.message.text for session in found for message in store.messages(session.id) if message.message.text]
+
+
+class Rollout:
+    """Writes a rollout in the second generation."""
+
+    def __init__(self, path, thread="t-1", **meta):
+        self.path = path
+        self.second = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.row("session_meta", id=thread, cwd="/home/sam/project", source="cli", originator="codex_cli_rs", **meta)
+        self.row("turn_context", cwd="/home/sam/project", model="gpt-5.1-codex")
+
+    def row(self, kind, **payload):
+        self.second += 1
+        row = {"timestamp": f"2026-11-01T10:00:{self.second:02}.000Z", "type": kind, "payload": payload}
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def user(self, text, **payload):
+        content = [{"type": "input_text", "text": text}]
+        self.row("response_item", type="message", role="user", content=content, **payload)
+        self.row("event_msg", type="user_message", message=text)
+
+    def answer(self, text):
+        self.row("response_item", type="message", role="assistant", content=[{"type": "output_text", "text": text}])
+        self.row("event_msg", type="agent_message", message=text)
+
+
+@pytest.fixture
+def rollout(tmp_path):
+    return Rollout(tmp_path / "codex" / "sessions" / "rollout-2026-11-01T10-00-00-t-1.jsonl")
+
+
+def test_a_real_rollout_gives_each_turn_once():
+    """Items of the model are taken, their mirrors in events are not; the environment is nobody's words."""
+    (path,) = REAL.rglob("*.jsonl")
+    items = read(path)
+    conversation = next(item for item in items if isinstance(item, Conversation))
+    prompts = [item for item in items if isinstance(item, Said) and item.origin is Origin.PERSON]
+
+    assert [text for role, text in said(path) if role != "tool" and text] == [
+        "Remember that the cluster is called heron.",
+        "Understood: Remember that the cluster is called heron.",
+        "RUNTOOL please",
+        "Let me look.",
+        "The tool answered. Done.",
+    ]
+    assert (conversation.kind, conversation.folder, conversation.model) == (
+        Kind.HEADLESS,
+        "/home/sam/project",
+        "gpt-5.1-codex",
+    )
+    assert all(prompt.turn for prompt in prompts)
+    assert [item.usage.output_tokens for item in items if isinstance(item, Spent)] == [21, 21, 21]
+    assert {item.usage.cache_read_tokens for item in items if isinstance(item, Spent)} == {40}
+
+
+def test_a_real_rollout_is_captured_in_steps(caller, tmp_path):
+    """Cut anywhere, the rest is added later, and nothing twice."""
+    (path,) = REAL.rglob("*.jsonl")
+    whole = path.read_bytes()
+    copy = tmp_path / "rollout-x.jsonl"
+    for share in (0.4, 0.55, 0.7, 0.85, 1.0):
+        copy.write_bytes(whole[: int(len(whole) * share)])
+        capture(caller, copy)
+
+    assert texts(caller)[0] == "Remember that the cluster is called heron."
+    assert len(texts(caller)) == len([text for _, text in said(path) if text])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<environment_context>\n<cwd>/x</cwd>\n</environment_context>",
+        "# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>be brief</INSTRUCTIONS>",
+        "<user_instructions>be brief</user_instructions>",
+        "<turn_aborted>\nthe turn was aborted\n</turn_aborted>",
+        "<permissions instructions>ask</permissions instructions>",
+        "<skill><name>x</name></skill>",
+    ],
+)
+def test_wrappers_are_not_the_persons_words(rollout, text):
+    """What Codex sends as user is left out."""
+    rollout.user(text)
+
+    assert said(rollout.path) == []
+
+
+def test_the_request_inside_an_ide_message_is_kept(rollout):
+    """The context that the extension adds is left out."""
+    rollout.user("# Context from my IDE setup:\n\n## Open tabs:\n- a.py\n\n## My request for Codex:\nFix the test")
+
+    assert said(rollout.path) == [("user", "Fix the test")]
+
+
+def test_withdrawn_turns_are_not_shown(caller, rollout):
+    """An edited prompt takes the place of the one before; reading the file again changes nothing."""
+    rollout.user("Write it in Rust")
+    rollout.answer("Fine")
+    rollout.row("event_msg", type="thread_rolled_back", num_turns=1)
+    rollout.user("Write it in Go")
+    rollout.answer("Sure")
+    capture(caller, rollout.path)
+    moved = rollout.path.with_name("rollout-moved.jsonl")
+    moved.write_bytes(rollout.path.read_bytes())
+    capture(caller, moved)
+
+    assert texts(caller) == ["Write it in Go", "Sure"]
+    assert any(isinstance(item, Withdrawn) for item in read(rollout.path))
+
+
+def test_a_compaction_replays_nothing(rollout):
+    """The replacement history holds messages that are in the file already."""
+    rollout.user("One")
+    history = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "One"}]}]
+    rollout.row("compacted", message="summary", replacement_history=history)
+    rollout.user("Two")
+
+    assert [text for _, text in said(rollout.path)] == ["One", "Two"]
+
+
+def test_a_fork_with_copied_history_is_stored_once(caller, rollout):
+    """Rows without ids are known by their place in the history."""
+    rollout.user("One")
+    rollout.answer("First")
+    capture(caller, rollout.path)
+    fork = Rollout(rollout.path.with_name("rollout-fork.jsonl"), thread="t-2", forked_from_id="t-1")
+    fork.row("session_meta", id="t-1", cwd="/home/sam/project", source="cli")
+    fork.user("One")
+    fork.answer("First")
+    fork.user("Two")
+    done = capture(caller, fork.path)
+    session = caller.space.sessions.session(done.session_id)
+
+    assert done.added == 1
+    assert texts(caller) == ["One", "First", "Two"]
+    assert session.link.value == "branch"
+
+
+def test_sub_agents_hang_under_their_parent_without_its_history(caller, rollout):
+    """An object as source is a sub-agent; the history that it was started with is the parent's."""
+    rollout.user("One")
+    parent = capture(caller, rollout.path)
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": "t-1", "depth": 1, "agent_nickname": "scout"}}}
+    path = rollout.path.with_name("rollout-child.jsonl")
+    rows = [
+        {"type": "session_meta", "payload": {"id": "t-3", "source": source, "timestamp": "2026-11-01T10:00:20Z"}},
+        {"type": "session_meta", "payload": {"id": "t-1", "source": "cli"}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": "One"}},
+        {"type": "event_msg", "payload": {"type": "task_started", "started_at": 1_793_527_230, "turn_id": "x"}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": "Look around"}},
+    ]
+    path.write_text("".join(json.dumps({"timestamp": "2026-11-01T10:00:30Z", **row}) + "\n" for row in rows))
+    done = capture(caller, path)
+    session = caller.space.sessions.session(done.session_id)
+
+    assert (session.source, session.parent_session_id, session.title) == ("subagent", parent.session_id, "scout")
+    assert texts(caller, "subagent") == ["Look around"]
+
+
+def test_the_first_generation_is_read(tmp_path):
+    """Flat rows without times, and state rows between them."""
+    path = tmp_path / "rollout-old.jsonl"
+    rows = [
+        {"id": "t-0", "timestamp": "2025-06-01T10:00:00Z", "instructions": None, "git": {"branch": "main"}},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+        {"type": "function_call", "name": "shell", "arguments": '{"command": ["ls"]}', "call_id": "c1"},
+        {"type": "function_call_output", "call_id": "c1", "output": '{"output": "a.py"}'},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One file"}]},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert said(path) == [
+        ("user", "Hello"),
+        ("assistant", ""),
+        ("tool", '{"output": "a.py"}'),
+        ("assistant", "One file"),
+    ]
+
+
+def test_an_event_with_the_turn_of_a_rollout_is_replaced(caller):
+    """`notify` and the rollout name the turn alike."""
+    (path,) = REAL.rglob("*.jsonl")
+    prompt = next(item for item in read(path) if isinstance(item, Said))
+    options = {"session": prompt.conversation, "turn": prompt.turn, "project": "/home/sam/project"}
+    capture_turn(caller, "codex", **options, prompt=prompt.message.text, answer="Understood")
+    done = capture(caller, path)
+    again = capture_turn(caller, "codex", **options, prompt=prompt.message.text, answer="Understood")
+
+    assert (done.replaced, again.added) == (2, 0)
+    assert texts(caller).count(prompt.message.text) == 1
+
+
+def test_titles_come_from_the_index(rollout):
+    """Rollouts do not hold the name of their thread; the last one wins."""
+    rollout.user("One")
+    index = rollout.path.parents[1] / "session_index.jsonl"
+    index.write_text('{"id":"t-1","thread_name":"Old"}\n{"id":"t-1","thread_name":"New"}\nbroken\n')
+
+    assert next(item.title for item in read(rollout.path) if isinstance(item, Conversation)) == "New"
+
+
+@given(st.data())
+def test_no_damage_raises(data):
+    """Cut, doubled and corrupted rows are read without an error."""
+    import tempfile
+
+    (path,) = REAL.rglob("*.jsonl")
+    lines = path.read_bytes().split(b"\n")
+    content = b"\n".join(data.draw(st.lists(st.sampled_from(lines), max_size=40)))
+    place = data.draw(st.integers(0, len(content)))
+    with tempfile.TemporaryDirectory() as where:
+        copy = Path(where) / "rollout-x.jsonl"
+        copy.write_bytes(content[:place] + data.draw(st.binary(max_size=9)) + content[place + 3 :])
+        read(copy)
