@@ -278,7 +278,7 @@ def _fields(kind: Any) -> str:
 
 def rules() -> str:
     """Return the page of the threat scanner's rules."""
-    from kept.security.secrets import SHAPES
+    from kept.security.secrets import shape_table
     from kept.security.table import table
 
     intro = (
@@ -313,16 +313,26 @@ def rules() -> str:
         ("`encoded_payload`", "obfuscation", "an encoded text that would be blocked when decoded: block"),
         ("`flood`", "obfuscation", "so many anchors of a rule that not all of the text was tried: hold"),
     ]
-    shapes: dict[str, str] = {}
-    for shape in SHAPES:
-        shapes.setdefault(shape.rule, "hold or block, by its value" if shape.vague else "block")
+    shapes: dict[str, tuple[str, list[str], list[str]]] = {}
+    for shape in shape_table().shapes:
+        what = "hold or block, by its value" if shape.vague else "block"
+        _, vendors, sources = shapes.setdefault(shape.rule, (what, [], []))
+        vendors.append(shape.vendor)
+        sources.append(shape.source)
     return _page(
         [
             _head("Scanner rules", intro),
             "## The table\n\n" + _table(("rule", "category", "finding", "where", "matches", "does not match"), rows),
             "## Found by code\n\n" + _table(("rule", "category", "when"), own),
             "## Credentials\n\nThe same shapes are redacted before a message is stored, as `[redacted:<rule>]`.\n\n"
-            + _table(("rule", "finding"), [(f"`{name}`", what) for name, what in sorted(shapes.items())]),
+            "The table is `security/secrets.txt`.\n\n"
+            + _table(
+                ("rule", "issued by", "documented in", "finding"),
+                [
+                    (f"`{name}`", "; ".join(dict.fromkeys(vendors)), "; ".join(dict.fromkeys(sources)), what)
+                    for name, (what, vendors, sources) in sorted(shapes.items())
+                ],
+            ),
         ]
     )
 

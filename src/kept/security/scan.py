@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kept.security import encoded, secrets, unicode
-from kept.security.secrets import SHAPES
 from kept.security.skeleton import OTHER_SCRIPT
 from kept.security.table import Reading, Rule, Scope, Severity, Table, table
 from kept.security.wording import wording
@@ -125,7 +124,9 @@ def read(text: str) -> Reading:
 def rule_ids() -> frozenset[str]:
     """Return every id that a finding can carry, so that a person's `--allow` can be checked."""
     built_in = {"invisible_unicode", "mixed_script", "flood", "encoded_payload", _PERSONA, _ORDER_CHAIN, _WORDING}
-    return frozenset({*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in SHAPES)})
+    return frozenset(
+        {*built_in, *(rule.id for rule in table().rules), *(shape.rule for shape in secrets.shape_table().shapes)}
+    )
 
 
 def _unicode(text: str, rules: Table, foreign: frozenset[str]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The shapes of credentials, and their redaction in stored text."""
+"""The shapes of credentials, read from secrets.txt, and their redaction in stored text."""
 
 import math
 import re
@@ -7,105 +7,90 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from kept.core.text import JSON
+from kept.core.text import JSON, resource_text
 
 _BARE = r"(?i)(?:^|[^a-z])$"
-_PLACEHOLDER = re.compile(
-    r"(?i)example|changeme|change_me|placeholder|your[_-]|my[_-]|dummy|redacted|x{4}|\*{3}|\.{3}|^\$|^%|getenv|environ|process\.|"
-    r"config[.\[]|secrets\.|vault:|^(?:password|passwd|secret|token|test|user|admin)[\d_!]{0,4}$|^abc123|^https?:|^/|^\w+\.\w+[.(]",
-)
 _ENOUGH_BITS = 3.0
 _SHORT = 16
+_LONG_WORD = 20
+"""No credential that is known by its own shape is shorter; ordinary prose has hardly a word of this length."""
 _TAIL = ".:!?"
+_FIRST_WORD = re.compile(r"\w*")
+_CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
+_REACH = 300
+_DOUBTLESS = frozenset({"tight", "quoted", "flag", "given"})
+"""Groups of a pattern whose form leaves no doubt that the value is meant, even if it has no digit."""
 
 
-_ASSIGNED = (
-    r"""["'\\]{0,2}(?:\s{0,2}(?::|=>|:?=)\s{0,2}|\s--?\s?)["'`\\]{0,2}"""
-    r"""(?P<secret>(?=[^\s"'`0-9]{0,24}[0-9])[^\s"'`,;<>{}()\[\]]{6,256})"""
-)
-_AWS_ASSIGNED = _ASSIGNED.replace("{6,256}", "{40}")
-_SAID = r"""["']?\s(?:is|ist|lautet|es|est|was|war)\s?:?\s["'`]?(?P<said>[^\s"'`,;<>{}()\[\]]{6,80})"""
-_QUALIFIED = (
-    r"(?i)(?:api|access|auth|secret|private|signing|encryption|client|master|account|service|session|refresh|"
-    r"bot|app|[a-z0-9]_|[a-z0-9]-)[_ -]?$"
-)
-_LOGIN_WORD = r"(?i)(?:passw(?:or)?d|passwort|passphrase|pwd|contrase(?:ñ|n)a|mot de passe|kennwort)"
-_PEM = (
-    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:[\s\\n]{0,4}(?:Proc-Type|DEK-Info)[^\n]{0,80}){0,2}"
-    r"[A-Za-z0-9+/=\s\\:,.]{0,20000}(?:-----END [A-Z0-9 ]{0,40}-----)?"
-)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """The pattern of one kind of credential, and the literals of which it always contains one."""
 
     rule: str
+    vendor: str
+    source: str
     anchors: tuple[str, ...]
     pattern: str
+    forms: tuple[str, ...]
+    near: str
+    lead: int = 0
+    spans: bool = False
     vague: bool = False
     """The value must be checked as well, because prose and code can match; case is ignored."""
     qualifier: str | None = None
     """What the text just before must end with, so that a bare `key = …` does not match."""
+    after: tuple[str, ...] = ()
+    """Words of which one must occur shortly before: an option means a password only after some commands."""
 
 
-SHAPES = (
-    Shape("anthropic_key", ("sk-ant-",), r"sk-ant-[\w-]{20,200}"),
-    Shape(
-        "openai_key", ("sk-",), r"(?<![\w-])sk-(?!ant-)(?:proj-|svcacct-|admin-|or-v1-)?(?=[\w-]{0,64}\d)[\w-]{20,220}"
-    ),
-    Shape("github_token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{30,255}"),
-    Shape("github_token", ("github_pat_",), r"github_pat_\w{22,255}"),
-    Shape("gitlab_token", ("glpat-", "gldt-", "glrt-", "glptt-"), r"gl(?:pat|dt|rt|ptt)-[\w-]{20,64}"),
-    Shape("slack_token", ("xox", "xapp-"), r"(?:xox[abeoprs]|xapp)-[\w-]{10,250}"),
-    Shape("slack_webhook", ("hooks.slack.com/",), r"hooks\.slack\.com/(?:services|workflows)/[\w/]{20,100}"),
-    Shape("discord_webhook", ("/api/webhooks/",), r"/api/webhooks/\d{15,21}/[\w-]{60,72}"),
-    Shape("aws_access_key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"\bA(?:KIA|SIA|BIA|CCA)[A-Z2-7]{16}\b"),
-    Shape("google_api_key", ("AIza",), r"AIza[\w-]{35}"),
-    Shape("google_oauth_token", ("ya29.", "GOCSPX-"), r"(?:ya29\.[\w-]{20,400}|GOCSPX-[\w-]{20,40})"),
-    Shape(
-        "stripe_key",
-        ("sk_live_", "rk_live_", "sk_test_", "rk_test_", "whsec_"),
-        r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9+/=]{16,250}",
-    ),
-    Shape("npm_token", ("npm_",), r"npm_[A-Za-z0-9]{36}"),
-    Shape("pypi_token", ("pypi-",), r"pypi-[\w-]{50,400}"),
-    Shape("huggingface_token", ("hf_",), r"(?<!\w)hf_[A-Za-z]{0,4}_?[A-Za-z0-9]{30,40}"),
-    Shape("telegram_token", (":AA",), r"(?<=\d{8}):AA[\w-]{32,34}"),
-    Shape("jwt", ("eyJ",), r"(?<![\w-])eyJ[\w-]{8,2000}+\.eyJ[\w-]{8,4000}+\.[\w-]{10,2000}"),
-    Shape("sendgrid_key", ("SG.",), r"SG\.[\w-]{16,32}\.[\w-]{30,64}"),
-    Shape("twilio_key", ("AC", "SK"), r"(?<![A-Za-z0-9])(?:AC|SK)[0-9a-f]{32}(?![0-9a-f])"),
-    Shape("digitalocean_token", ("dop_v1_", "doo_v1_"), r"do[op]_v1_[a-f0-9]{64}"),
-    Shape("shopify_token", ("shpat_", "shpss_", "shpca_"), r"shp(?:at|ss|ca)_[a-fA-F0-9]{32}"),
-    Shape(
-        "groq_key",
-        ("gsk_", "xai-", "r8_", "pplx-", "tvly-"),
-        r"(?<!\w)(?:gsk_|xai-|r8_|pplx-|tvly-)[A-Za-z0-9]{30,100}",
-    ),
-    Shape("private_key", ("-----BEGIN",), _PEM),
-    Shape("bearer_token", ("bearer ", "basic "), r"(?i)(?:bearer|basic) (?P<secret>[\w.~+/-]{16,2000}+=*)", vague=True),
-    Shape("url_password", ("://",), r"://[^\s/:@\"'<>]{0,80}:(?P<secret>[^\s/@\"'<>]{3,200})@[\w.\[-]", vague=True),
-    Shape(
-        "aws_secret_key",
-        ("secret_access_key", "secretaccesskey", "aws_secret"),
-        r"(?i)(?:aws_)?secret_?(?:access)?_?(?:key)?" + _AWS_ASSIGNED,
-        vague=True,
-    ),
-    Shape(
-        "credential_assignment",
-        ("key", "token", "secret", "credential"),
-        r"(?i)(?:key|token|secret|credentials?)" + _ASSIGNED,
-        vague=True,
-        qualifier=_QUALIFIED,
-    ),
-    Shape(
-        "password_assignment",
-        ("passw", "passphrase", "pwd", "contrase", "mot de passe", "kennwort"),
-        _LOGIN_WORD + "(?:" + _ASSIGNED + "|" + _SAID + ")",
-        vague=True,
-    ),
-)
+@dataclass(frozen=True, slots=True)
+class ShapeTable:
+    """The content of secrets.txt."""
+
+    shapes: tuple[Shape, ...]
+    placeholder: re.Pattern[str]
+    ordinary: frozenset[str]
+
+    def is_ordinary(self, value: str) -> bool:
+        """Tell whether `value` is a placeholder, a word of a form, or a piece of code."""
+        first = _FIRST_WORD.match(value)
+        word = first[0].lower() if first is not None else ""
+        return word in self.ordinary or _CODE.match(value) is not None or self.placeholder.search(value) is not None
+
+
+@cache
+def shape_table() -> ShapeTable:
+    """Return the shapes and the values that are never credentials."""
+    shapes: list[Shape] = []
+    values: dict[str, list[str]] = {"placeholder": [], "ordinary": []}
+    for block in resource_text("kept.security", "secrets.txt").split("\n\n"):
+        rows = [line.partition(" = ")[::2] for line in block.splitlines() if not line.startswith("#")]
+        fields = dict(rows)
+        if "rule" in fields:
+            shapes.append(_shape(fields))
+        for name, value in rows:
+            if name in values:
+                values[name].append(value)
+    placeholder = re.compile("|".join(values["placeholder"]), re.IGNORECASE)
+    return ShapeTable(tuple(shapes), placeholder, frozenset(" ".join(values["ordinary"]).split()))
+
+
+def _shape(fields: Mapping[str, str]) -> Shape:
+    forms = (form.replace(r"\n", "\n").replace("\\\n", r"\n") for form in fields["forms"].split(" | "))
+    return Shape(
+        fields["rule"],
+        fields["vendor"],
+        fields["source"],
+        tuple(anchor.replace(r"\s", " ") for anchor in fields["anchors"].split(" | ")),
+        fields["pattern"],
+        tuple(forms),
+        fields["near"],
+        lead=int(fields.get("lead", 0)),
+        spans="spans" in fields,
+        vague="vague" in fields,
+        qualifier=fields.get("qualifier"),
+        after=tuple(fields["after"].split(" | ")) if "after" in fields else (),
+    )
 
 
 def redact(text: str) -> str:
@@ -153,34 +138,94 @@ def shapes(text: str, vocabulary: str | None = None) -> tuple[tuple[str, bool], 
     `vocabulary` holds the lower-cased words of `text`; it is shorter and rules most shapes out quickly.
     """
     lowered = _lower(text)
-    words = lowered if vocabulary is None else vocabulary
     found: dict[str, bool] = {}
-    for shape, cores in _shape_cores():
-        if any(core in words for core in cores) and next(_find(text, lowered, shape), None):
+    for shape in _possible(text, lowered, lowered if vocabulary is None else vocabulary):
+        if next(_find(text, lowered, shape), None):
             found[shape.rule] = not shape.vague
     return tuple(found.items())
 
 
-@cache
-def _shape_cores() -> tuple[tuple[Shape, tuple[str, ...]], ...]:
-    """Return each shape with the letters that a word must contain for one of its anchors."""
-    return tuple((shape, tuple(map(_core, shape.anchors))) for shape in SHAPES)
+def _spans(text: str) -> Iterator[tuple[int, int, str]]:
+    lowered = _lower(text)
+    for shape in _possible(text, lowered, None):
+        for start, end in _find(text, lowered, shape):
+            yield start, end, shape.rule
+
+
+class _Anchors:
+    """The anchors of all shapes, so that the few shapes that a text can contain are found quickly.
+
+    Every stored message passes through here, and most contain no anchor at all.
+    """
+
+    def __init__(self, known: Sequence[Shape]) -> None:
+        self._spanning = [shape for shape in known if shape.spans]
+        self._cores = {anchor.lower(): _core(anchor) for shape in self._spanning for anchor in shape.anchors}
+        self._always: list[Shape] = []
+        """Shapes whose anchor is in the middle of a run of letters and digits."""
+        self._by_head: dict[str, list[Shape]] = {}
+        for shape in known:
+            if shape.lead:
+                self._always.append(shape)
+            elif not shape.spans:
+                for head in dict.fromkeys(map(_head, shape.anchors)):
+                    self._by_head.setdefault(head, []).append(shape)
+
+    def in_text(self, lowered: str, vocabulary: str | None) -> Iterator[Shape]:
+        """Yield the shapes that may contain spaces and have an anchor in the text."""
+        present = {
+            anchor
+            for anchor, core in self._cores.items()
+            if (vocabulary is None or core in vocabulary) and anchor in lowered
+        }
+        if present:
+            yield from (s for s in self._spanning if any(anchor.lower() in present for anchor in s.anchors))
+
+    def in_words(self, words: str) -> Iterator[Shape]:
+        """Yield the shapes of single words that have an anchor in `words`."""
+        starts = set(_RUN_START.findall(words.replace("\\n", " ")))
+        heads = starts | {start[:2] for start in starts} | {start[:1] for start in starts}
+        shapes = [shape for head in self._by_head.keys() & heads for shape in self._by_head[head]]
+        for shape in dict.fromkeys(shapes):
+            if any(anchor in words for anchor in shape.anchors):
+                yield shape
+        for shape in self._always:
+            # their anchors are short: a search is faster than a try at every "-" of a table
+            if any(anchor in words for anchor in shape.anchors) and _compile(shape.pattern).search(words):
+                yield shape
+
+
+_DIGIT = re.compile("[0-9]")
+_JOINT = re.compile("[./(]")
+_RUN_START = re.compile("([A-Za-z0-9]{1,3})[A-Za-z0-9]*")
+
+
+def _head(anchor: str) -> str:
+    """Return what a run of letters and digits begins with where the anchor is."""
+    start = _RUN_START.search(anchor)
+    return start[1] if start is not None else ""
 
 
 def _core(anchor: str) -> str:
     return max(re.findall("[a-z0-9]+", anchor.lower()), key=len, default="")
 
 
-def _spans(text: str) -> Iterator[tuple[int, int, str]]:
-    lowered = _lower(text)
-    for shape in SHAPES:
-        haystack = lowered if shape.vague else text
-        # every stored message passes through here, and most contain no anchor at all
-        for anchor in shape.anchors:
-            if anchor in haystack:
-                for start, end in _find(text, lowered, shape):
-                    yield start, end, shape.rule
-                break
+@cache
+def _anchors() -> _Anchors:
+    return _Anchors(shape_table().shapes)
+
+
+def _may_be_random(word: str) -> bool:
+    """Tell whether a long word is none of the paths, calls and compounds without digits that programs are full of."""
+    return _DIGIT.search(word) is not None or not (word.islower() or _JOINT.search(word))
+
+
+def _possible(text: str, lowered: str, vocabulary: str | None) -> Iterator[Shape]:
+    """Yield the shapes of which an anchor occurs."""
+    yield from _anchors().in_text(lowered, vocabulary)
+    words = " ".join([word for word in text.split() if len(word) >= _LONG_WORD and _may_be_random(word)])
+    if words:
+        yield from _anchors().in_words(words)
 
 
 def _lower(text: str) -> str:
@@ -196,7 +241,7 @@ def _find(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
     for anchor in shape.anchors:
         place = haystack.find(anchor)
         while place >= 0:
-            match = match_at(text, place)
+            match = match_at(text, max(0, place - shape.lead))
             if match is not None and _is_meant(text, shape, match):
                 yield _secret_span(match)
             place = haystack.find(anchor, place + len(anchor) if match is None else match.end())
@@ -211,8 +256,11 @@ def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:
         alone = _BARE if match[0][:3].lower() != "key" else shape.qualifier
         if not (_compile(shape.qualifier).search(before) or _compile(alone).search(before)):
             return False
+    place = match.start()
+    if shape.after and not any(text.find(word, max(0, place - _REACH), place) >= 0 for word in shape.after):
+        return False
     start, end = _secret_span(match)
-    return _is_secret(text[start:end], rule=shape.rule, said=match.lastgroup == "said")
+    return _is_secret(text[start:end], rule=shape.rule, group=match.lastgroup)
 
 
 def _secret_span(match: re.Match[str]) -> tuple[int, int]:
@@ -227,17 +275,19 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _is_secret(value: str, *, rule: str, said: bool) -> bool:
+def _is_secret(value: str, *, rule: str, group: str | None) -> bool:
     """Tell a credential from a word, a number, a placeholder or a piece of code."""
-    if _PLACEHOLDER.search(value):
+    if shape_table().is_ordinary(value):
         return False
     digits = any(char.isdigit() for char in value)
     letters = any(char.isalpha() for char in value)
     if rule == "url_password":
-        return value not in {"password", "pass", "passwd", "secret", "pwd", "postgres", "user", "root", "token"}
+        return True
+    if group in _DOUBTLESS:
+        return letters
     if rule == "password_assignment":
         odd = any(not char.isalnum() for char in value.rstrip(_TAIL)) or value.lower() != value
-        return digits and letters and len(value) > 5 and (odd or not said)
+        return digits and letters and len(value) > 5 and (odd or group != "said")
     return digits and letters and len(value) >= _SHORT and _bits(value) >= _ENOUGH_BITS
 
 
