@@ -140,16 +140,18 @@ def shapes(text: str, vocabulary: str | None = None) -> tuple[tuple[str, bool], 
     lowered = _lower(text)
     found: dict[str, bool] = {}
     for shape in _possible(text, lowered, lowered if vocabulary is None else vocabulary):
-        if next(_find(text, lowered, shape), None):
-            found[shape.rule] = not shape.vague
+        for match in _find(text, lowered, shape):
+            found[shape.rule] = found.get(shape.rule, False) or not shape.vague or match.lastgroup in _DOUBTLESS
+            if found[shape.rule]:
+                break
     return tuple(found.items())
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:
     lowered = _lower(text)
     for shape in _possible(text, lowered, None):
-        for start, end in _find(text, lowered, shape):
-            yield start, end, shape.rule
+        for match in _find(text, lowered, shape):
+            yield *_secret_span(match), shape.rule
 
 
 class _Anchors:
@@ -234,17 +236,19 @@ def _lower(text: str) -> str:
     return lowered if len(lowered) == len(text) else text
 
 
-def _find(text: str, lowered: str, shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield the spans of credentials of one shape; each anchor is tried once, so time is linear."""
+def _find(text: str, lowered: str, shape: Shape) -> Iterator[re.Match[str]]:
+    """Yield the credentials of one shape; each anchor is tried once, so time is linear."""
     haystack = lowered if shape.vague else text
     match_at = _compile(shape.pattern).match
     for anchor in shape.anchors:
         place = haystack.find(anchor)
         while place >= 0:
             match = match_at(text, max(0, place - shape.lead))
-            if match is not None and _is_meant(text, shape, match):
-                yield _secret_span(match)
-            place = haystack.find(anchor, place + len(anchor) if match is None else match.end())
+            is_meant = match is not None and _is_meant(text, shape, match)
+            if match is not None and is_meant:
+                yield match
+            # a rejected match may contain the next anchor: "the key is API_KEY=…"
+            place = haystack.find(anchor, match.end() if match is not None and is_meant else place + len(anchor))
 
 
 def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:

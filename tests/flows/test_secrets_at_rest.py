@@ -1,0 +1,68 @@
+"""Credentials that people paste: none of their bytes reach a file of the home."""
+
+import random
+
+import pytest
+
+from kept.core.messages import Message, NewMessage, Role, ToolCall
+from kept.core.text import dumps
+from kept.sessions.redaction import Redaction
+from kept.testing.credentials import make_credential
+
+FORMS = {
+    "vault": "hvs.<u24>",
+    "age": "AGE-SECRET-KEY-1<A58>",
+    "discord": "MTE<21>.G<u5>.<u38>",
+    "mailgun": "key-<h32>",
+    "databricks": "dapi<h32>",
+    "linear": "lin_api_<40>",
+    "notion": "ntn_<46>",
+    "doppler": "dp.pt.<43>",
+    "curl": "curl -u admin:<l14> https://acme.test",
+    "letters": "password=<l14>",
+}
+
+
+def _bytes_at_rest(home):
+    return b"\0".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+
+
+def _random_part(form, secret):
+    before, _, rest = form.partition("<")
+    after = rest.partition(">")[2].partition("<")[0]
+    return secret.removeprefix(before).partition(after)[0] if after else secret.removeprefix(before)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_byte_of_a_credential_is_stored(kept, home, name):
+    """Sent as a message, used as a title, and added to a page by a person or a tool: nothing of it is on the disk."""
+    secret = make_credential(FORMS[name], random.Random(name))
+    marker = _random_part(FORMS[name], secret).encode()
+    assert len(marker) >= 8
+
+    said = kept("run", f"please note {secret} for later")
+    kept("sessions", "rename", _newest(kept), f"about {secret}")
+    added = kept("memory", "add", f"The deploy needs {secret}")
+    kept("tool", "memory", dumps({"action": "add", "target": "memory", "content": f"It is {secret}"}))
+
+    assert said.code == 0
+    assert added.code != 0
+    assert marker not in _bytes_at_rest(home)
+
+
+def _newest(kept):
+    return kept("sessions", "list", "--json").json[0]["session_id"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_arguments_of_a_tool_are_redacted(name):
+    """A command line inside the JSON of a call, and the answer of the tool, lose their credentials."""
+    secret = make_credential(FORMS[name], random.Random(name))
+    marker = _random_part(FORMS[name], secret)
+    call = ToolCall("1", "terminal", dumps({"command": f"echo ok\n{secret}"}))
+    asked = NewMessage(Message(Role.ASSISTANT, "", tool_calls=(call,)), 0.0, "chat")
+    told = NewMessage(Message(Role.TOOL, dumps({"output": f"line\n{secret}\n"}), tool_call_id="1"), 0.0, "chat")
+
+    stored = [Redaction().message(each).message for each in (asked, told)]
+
+    assert marker not in repr(stored)
