@@ -9,9 +9,10 @@ import pytest
 
 from kept.app import open_app
 from kept.app.places import find_place
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
 from kept.llm.scripted import Says, call
+from kept.memory.edits import Add, Author, Target
 from kept.testing.loopback_servers import LoopbackOpenAI
 
 STEPS = """---
@@ -176,3 +177,108 @@ def test_every_file_of_a_full_home_is_in_the_table_of_places(kept, full_home):
         name for path in files_of(full_home) if find_place(name := path.relative_to(full_home).as_posix()) is None
     ]
     assert unknown == []
+
+
+SECRET_TALK = "the plan is to meet at the old lighthouse behind {word} at nine in the evening"
+
+
+def store_talk(home, word, *, name, source, user=None, project=None):
+    app = open_app(str(home))
+    space = app.owner if user is None else app.space(UserId(user))
+    text = SECRET_TALK.format(word=word)
+    space.sessions.create(Session(SessionId(name), source, 1.0, project=project), system_prompt="")
+    space.sessions.append(SessionId(name), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON)])
+    space.memory.apply(Target.MEMORY, Add(f"meets {word}"), Author(session_id=SessionId(name)))
+    app.close()
+    return text
+
+
+def test_a_forgotten_session_takes_its_copies_with_it(kept, home, marker):
+    """Its entries, its facts, set-aside databases and logs; a skill that repeats it is named and stays."""
+    kept("providers", "setup", "holographic", "--yes")
+    text = store_talk(home, marker, name="talk-of-the-lighthouse", source="cli")
+    kept("run", "hello")
+    shutil.copy(home / "state.db", home / "state.db.damaged-1")
+    (home / "state.db.damaged-2").write_bytes(b"nothing of it")
+    (home / "logs").mkdir(exist_ok=True)
+    (home / "logs" / "kept.log").write_text(f"a\n{text}\nb\n")
+    (home / "skills" / "go").mkdir(parents=True)
+    (home / "skills" / "go" / "notes.md").write_text(text)
+    assert "holographic.db" in holding(home, marker)
+
+    shown = kept("forget", "--session", "talk-of-the-lighthouse", "--dry-run")
+    assert "state.db.damaged-1" in shown.out
+    assert len(holding(home, marker)) > 3
+    ran = kept("forget", "--session", "talk-of-the-lighthouse", "--yes", "--json")
+
+    assert ran.code == 0, ran.err
+    assert holding(home, marker) == ["skills/go/notes.md"]
+    assert ran.json["copies_not_touched"] == ["state.db.damaged-2", "skills/go/notes.md"]
+    assert (home / "logs" / "kept.log").read_text().splitlines()[::2] == ["a", "b"]
+
+
+def test_everything_of_one_client_is_forgotten(kept, home, marker):
+    """By the source of its sessions, in one project or in all, with what waits in the spool."""
+    for number, project in enumerate(["/work/a", "/work/b"]):
+        store_talk(home, f"{marker}{number}", name=f"captured-session-{number}", source="claude-code", project=project)
+    store_talk(home, "tea", name="own-session-0001", source="cli")
+    (home / "spool").mkdir()
+    turn = {"session": "s", "turn": None, "project": "/work/b", "prompt": "p", "answer": "a", "said_at": 1.0}
+    (home / "spool" / "1.json").write_text(json.dumps({"client": "claude-code", **turn}))
+    (home / "spool" / "2.json").write_text(json.dumps({"client": "codex", **turn}))
+
+    unknown = kept("forget", "--source", "gemini", "--yes", "--json")
+    lonely = kept("forget", "--project", "/work/a", "--session", "x", "--json")
+    one = kept("forget", "--source", "claude-code", "--project", "/work/a", "--yes", "--json")
+    assert (unknown.code, lonely.code) == (2, 2)
+    assert set(unknown.json) >= {"error", "remedy"}
+    assert (one.code, one.json["sessions"]) == (0, 1)
+    assert holding(home, f"{marker}0") == []
+    assert holding(home, f"{marker}1") != []
+    rest = kept("forget", "--source", "claude-code", "--yes", "--json")
+
+    assert (rest.code, rest.json["sessions"], rest.json["queued_writes"]) == (0, 1, 1)
+    assert holding(home, marker) == []
+    assert [path.name for path in (home / "spool").iterdir()] == ["2.json"]
+    assert "own-session-0001" in kept("sessions", "list").out
+
+
+def test_the_copy_of_another_user_is_theirs(kept, home, marker):
+    """Neither touched nor mentioned; the shared databases are then verified by their rows."""
+    kept("user", "create", "ann")
+    store_talk(home, marker, name="session-of-the-owner", source="cli")
+    store_talk(home, marker, name="session-of-ann-0001", source="cli", user="ann")
+
+    ran = kept("forget", "--query", marker, "--yes", "--json")
+
+    assert ran.code == 0, ran.err
+    assert ran.json["databases_verified_by"] == "rows"
+    assert "ann" not in ran.out
+    assert "users/ann/memories/MEMORY.md" in holding(home, marker)
+    assert marker in kept("--as", "ann", "sessions", "show", "session-of-ann-0001").out
+    assert marker not in kept("sessions", "search", marker, "--json").out.replace(marker, "", 1)
+    again = kept("--as", "ann", "forget", "--query", marker, "--yes", "--json")
+    assert again.code == 0, again.err
+    assert holding(home, marker) == []
+
+
+def test_what_cannot_be_reached_is_named_and_the_exit_code_says_so(kept, home, marker):
+    """Settings, exports in the home, other profiles, archives that cannot be read."""
+    store_talk(home, marker, name="session-of-the-owner", source="cli")
+    (home / "export.jsonl").write_text(marker)
+    (home / "config.yaml").write_text(f"# {marker}\n")
+    (home / "cut.gz").write_bytes(gzip.compress(b"x" * 1_000)[:20])
+    (home / "profiles" / "work").mkdir(parents=True)
+    (home / "profiles" / "work" / "SOUL.md").write_text(marker)
+
+    ran = kept("forget", "--query", marker, "--yes")
+    left = kept("forget", "--query", marker, "--yes", "--json").json
+
+    assert ran.code == 1
+    assert "still in export.jsonl" in ran.out
+    assert "still in config.yaml" in ran.out
+    assert "cut.gz" in ran.out
+    assert "profiles/work/SOUL.md" in ran.out
+    assert "verified" not in ran.out
+    assert not left["complete"]
+    assert [file["path"] for file in left["files_left"]] == ["config.yaml", "cut.gz", "export.jsonl"]

@@ -59,6 +59,11 @@ class EventTurn:
     messages: tuple[MessageId, ...]
 
 
+def list_clients(unit: UnitOfWork, user: UserId) -> list[str]:
+    """Return the clients whose transcripts were read for a user."""
+    return [str(row[0]) for row in unit.execute(SQL.clients, (user,))]
+
+
 class Captures:
     """What one user has captured from one client; every call takes the open unit of work."""
 

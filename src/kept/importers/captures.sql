@@ -74,3 +74,6 @@ DELETE FROM captured_turns WHERE user_id = :user;
 
 -- name: forget_transcripts
 DELETE FROM transcripts WHERE user_id = :user;
+
+-- name: clients
+SELECT DISTINCT client FROM transcripts WHERE user_id = ? ORDER BY client;

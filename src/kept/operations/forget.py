@@ -99,7 +99,10 @@ def plan_forget_source(caller: Caller, source: str, *, project: str | None = Non
         where = "" if project is None else f" in the project {project!r}"
         remedy = "`kept sessions list --json` shows the source and the project of each session"
         return Refused(Reason.NO_MATCH, f"there are no sessions from {source!r}{where}", remedy)
-    return _propose(caller, plan)
+    proposal = _propose(caller, plan)
+    if isinstance(proposal, Refused):
+        return proposal
+    return replace(proposal, plan=replace(proposal.plan, source=source, project=project))
 
 
 def plan_forget_user(caller: Caller) -> ForgetProposal | Refused:
@@ -112,7 +115,11 @@ def _propose(caller: Caller, plan: ForgetPlan, *, everything: bool = False) -> F
     has_folder = everything and not caller.is_owner and caller.space.home.own.is_dir()
     if whole.is_empty and not has_folder:
         return _NOTHING
-    return ForgetProposal(whole, tuple(find_other_copies(caller, whole.files, whole.texts)))
+    return ForgetProposal(whole, _find_copies(caller, whole))
+
+
+def _find_copies(caller: Caller, plan: FullForgetPlan) -> tuple[str, ...]:
+    return tuple(find_other_copies(caller, plan.files, plan.texts, plan.long_passages))
 
 
 def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
@@ -146,12 +153,11 @@ def _finish(owner: Caller, note: SealedNote) -> int:
     order = note.read()
     if not isinstance(order, dict):
         note.remove()
-        log.warning("an interrupted forget has lost its key; run it again")
+        owner.sink(Warned("a forget was interrupted and cannot be completed: its key is gone", "run it again"))
         return 0
     caller = owner.for_user(UserId(str(order["user"])))
     plan = _plan_again(caller, order)
-    copies = tuple(find_other_copies(caller, plan.files, plan.texts))
-    _carry_out(caller, ForgetProposal(plan, copies), note)
+    _carry_out(caller, ForgetProposal(plan, _find_copies(caller, plan)), note)
     return 1
 
 
@@ -164,6 +170,8 @@ def _order(caller: Caller, plan: FullForgetPlan) -> dict[str, JSON]:
         "entries": [[target.value, text] for target, text in (*plan.entries, *plan.gone_entries)],
         "passages": list(plan.passages),
         "everything": plan.everything,
+        "source": plan.source,
+        "project": plan.project,
     }
 
 
@@ -181,7 +189,9 @@ def _plan_again(caller: Caller, order: Mapping[str, Any]) -> FullForgetPlan:
     whole = Forgetter(caller).plan(plan, everything=bool(order["everything"]), known=known)
     # sessions that are gone already still name rows of the ledger, queued writes and facts
     named = replace(plan, sessions=tuple(dict.fromkeys([*plan.sessions, *sessions])))
-    return replace(whole, sessions=named, passages=tuple(order["passages"]))
+    return replace(
+        whole, sessions=named, passages=tuple(order["passages"]), source=order["source"], project=order["project"]
+    )
 
 
 def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> ForgetOutcome:

@@ -108,18 +108,32 @@ def _holds_passage(file: HeldFile, passages: Texts) -> bool:
     return file.place is not None and file.place.on_forget in _COPIES and passages.are_in_file(file.path)
 
 
-def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts) -> list[str]:
-    """Return what forget does not change: copies of the database and backups, other profiles, skills elsewhere.
+def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts, passages: Texts) -> list[str]:
+    """Return what forget does not change.
 
-    Copies of a database are searched for the words, but a damaged one may hold a text in pieces. Other places are
-    listed only if they hold the words.
+    Copies of a database and backups are listed in any case: they were searched, but a damaged one may hold a text in
+    pieces. Files that hold a passage of a forgotten conversation, other profiles and skills of other folders are
+    listed if they hold the words. The transcripts of other programs are theirs.
     """
     going = {file.name for file in treated}
-    places = [file for file in iterate_files(caller) if file.name not in going and _is_copy(file)]
-    found = [file.name for file in places]
-    if texts:
-        found += [str(path) for path in _outside(caller) if texts.are_in_file(path)]
-    return found
+    files = [file for file in iterate_files(caller) if file.name not in going]
+    found = [
+        file.name for file in files if _is_copy(file) or (_is_own_text(file) and passages.may_be_in_file(file.path))
+    ]
+    found += [str(path) for path in _outside(caller) if texts.may_be_in_file(path)] if texts else []
+    return found + [f"the transcripts that {client} keeps itself" for client in _read_clients(caller)]
+
+
+def _is_own_text(file: HeldFile) -> bool:
+    """Whether a passage of a forgotten conversation may stand here in its own right, so that it stays."""
+    return file.place is None or file.place.on_forget in {OnForget.SKILL, OnForget.LINES, OnForget.ENTRIES}
+
+
+def _read_clients(caller: Caller) -> list[str]:
+    from kept.importers.captures import list_clients
+
+    with caller.app.database.reading() as connection:
+        return list_clients(connection, caller.user)
 
 
 def _is_copy(file: HeldFile) -> bool:
@@ -139,6 +153,19 @@ def _outside(caller: Caller) -> Iterator[Path]:
             is_profile = not path.is_relative_to(home.path) or path.is_relative_to(home.path / "profiles")
             if is_profile and path.is_file() and "users" not in path.relative_to(home.root).parts:
                 yield path
+
+
+def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
+    """Remove what was captured from a client and is not stored yet; return how much."""
+    from kept.importers.spool import Spool, WaitingTurn
+
+    spool, count = Spool(caller.space.home.spool), 0
+    for path, waiting in spool.entries():
+        of_project = waiting.project if isinstance(waiting, WaitingTurn) else None
+        if waiting.client == source and project in {None, of_project}:
+            spool.remove(path)
+            count += 1
+    return count
 
 
 def treat_file(caller: Caller, file: HeldFile, texts: Texts) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, STATE_COLUMNS, OnForget
 from kept.memory.edits import Author, Change, Target, steps_between
-from kept.operations.forget_files import HeldFile, find_files, iterate_files, treat_file
+from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from kept.operations.forget_providers import find_at_providers, forget_at_providers
 from kept.providers.base import ForgetRequest
 from kept.skills.editor import SkillEditor
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ORIGIN = "forget"
 _LONG_ID = 12
 """A shorter id of an imported session occurs in files by chance."""
+_LONG_PASSAGE = 40
 _TELLING_BYTES = 8
 """Fewer bytes occur in a database by chance, between numbers and ids."""
 
@@ -50,12 +51,15 @@ class FullForgetPlan:
     passages: tuple[str, ...] = field(default=(), repr=False)
     """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
     everything: bool = False
+    source: str | None = None
+    """The client whose sessions are forgotten; what was captured from it and waits in the spool goes too."""
+    project: str | None = None
 
     @property
     def is_empty(self) -> bool:
         """Tell whether there is nothing to forget."""
-        held = any(answer.holds for answer in self.providers)
-        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or self.files or held)
+        held = any(answer.holds for answer in self.providers) or any(not file.problem for file in self.files)
+        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or held)
 
     @property
     def texts(self) -> Texts:
@@ -66,6 +70,11 @@ class FullForgetPlan:
     def memory_texts(self) -> list[str]:
         """Return the words and the entries, which must be gone from memory and its copies."""
         return [*self.sessions.texts, *(text for _, text in (*self.entries, *self.gone_entries))]
+
+    @property
+    def long_passages(self) -> Texts:
+        """Return the passages that are too long to stand somewhere by chance."""
+        return Texts(text for text in self.passages if len(text) >= _LONG_PASSAGE)
 
     @property
     def request(self) -> ForgetRequest:
@@ -214,6 +223,8 @@ class Forgetter:
         other = scrub(self._caller.app.database, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
+        if plan.source is not None:
+            queued += drop_spooled(self._caller, plan.source, plan.project)
         files = self._treat_files(plan)
         searched, files_left = self._search(texts, by_bytes=self._has_one_user and report.bytes_gone)
         return FullForgetReport(
@@ -268,7 +279,7 @@ class Forgetter:
         treated = []
         for file in find_files(self._caller, plan.texts, Texts(plan.passages)):
             treat_file(self._caller, file, passages if file.place and file.place.shared else texts)
-            if not file.path.exists() or not texts.are_in_file(file.path):
+            if not file.path.exists() or not texts.may_be_in_file(file.path):
                 treated.append(file.name)
         return tuple(treated)
 
@@ -294,7 +305,7 @@ class Forgetter:
         if by_bytes:
             long = Texts(text for text in texts.folded if len(text.encode()) >= _TELLING_BYTES)
             databases = [file for file in files if file.place and file.place.on_forget is OnForget.ROWS]
-            left += [file for file in databases if long.are_in_file(file.path)]
+            left += [file for file in databases if long.may_be_in_file(file.path)]
         return len(files), tuple(left)
 
 

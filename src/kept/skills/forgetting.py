@@ -115,7 +115,7 @@ def _files_holding(editor: SkillEditor, texts: Texts) -> dict[str, list[Path]]:
     """Return the files that hold one of the texts, by skill."""
     found: dict[str, list[Path]] = {}
     for path in _files(editor.home):
-        if path.stat().st_size <= _MOST_BYTES and texts.are_in_file(path):
+        if path.stat().st_size <= _MOST_BYTES and texts.are_found_in_file(path):
             found.setdefault(_skill_of(path, editor.home), []).append(path)
     return found
 

@@ -155,7 +155,7 @@ class Versions:
     def holding(self, name: str, texts: Texts) -> int:
         """Return how many recorded files and records of a skill hold one of the texts."""
         records = (self._folder / name / f"{number:06d}.json" for number in self._numbers(name))
-        return sum(texts.are_in_file(path) for path in (*self._objects(name), *records))
+        return sum(texts.are_found_in_file(path) for path in (*self._objects(name), *records))
 
     def forget(self, name: str, texts: Texts, rewrite: Callable[[str, bytes], bytes | None]) -> None:
         """Replace recorded bytes that hold one of the texts by what `rewrite` returns for their path.
@@ -168,7 +168,7 @@ class Versions:
             plain = checksum.removesuffix(_EXECUTABLE)
             paths[plain] = path if path == MAIN else paths.get(plain, path)
         new: dict[str, str] = {}
-        going = [entry for entry in self._objects(name) if texts.are_in_file(entry)]
+        going = [entry for entry in self._objects(name) if texts.are_found_in_file(entry)]
         for entry in going:
             data = rewrite(paths.get(entry.name, entry.name), read_bytes(entry) or b"")
             if data is not None:

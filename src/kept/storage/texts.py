@@ -81,6 +81,20 @@ class Texts:
                 return False
             raise Unreadable(f"cannot search {str(path)!r}: {error}", "look into it yourself, or remove it") from error
 
+    def may_be_in_file(self, path: Path) -> bool:
+        """Whether a file holds one of the texts, or cannot be searched."""
+        try:
+            return self.are_in_file(path)
+        except Unreadable:
+            return True
+
+    def are_found_in_file(self, path: Path) -> bool:
+        """Whether a file holds one of the texts; one that cannot be searched counts as not."""
+        try:
+            return self.are_in_file(path)
+        except Unreadable:
+            return False
+
     def _are_in_stream(self, file: IO[bytes], most_bytes: float = inf) -> bool:
         return any(self.are_in_bytes(window) for window in self._windows(file, most_bytes))
 

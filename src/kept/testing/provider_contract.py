@@ -14,7 +14,7 @@ from kept.core.ids import OWNER, UserId
 from kept.core.text import JSON
 from kept.core.tools import ToolContext
 from kept.providers.audit import Audit
-from kept.providers.base import LedgerRow, MemoryProvider, Messages, StartContext
+from kept.providers.base import ForgetRequest, LedgerRow, MemoryProvider, Messages, StartContext
 from kept.providers.config import declared_fields, resolve_answers
 from kept.providers.content import tool_schemas
 from kept.providers.hooks import call_hook
@@ -318,6 +318,24 @@ class ProviderContract:
         assert not self.known(provider, "Prefers oolong tea")
         provider.on_memory_write("remove", "user", "Prefers sencha tea", remove)
         assert not self.known(provider, "Prefers sencha tea")
+        provider.shutdown()
+
+    def test_it_forgets_what_it_is_told_to_or_says_that_it_cannot(self, tmp_path: Path) -> None:
+        """What holds the text goes, the rest stays, and it confirms both."""
+        provider = self.start(tmp_path)
+        kept, gone = "Owns a red bicycle", "Prefers oolong tea"
+        for number, entry in enumerate((kept, gone), start=1):
+            provider.on_memory_write("add", "user", entry, {"ledger_id": number, "before": None})
+        request = ForgetRequest(texts=("OOLONG",))
+
+        removed = provider.forget_content(request)
+
+        if removed is not None:
+            assert provider.holds_content(request) is False
+            assert provider.forget_content(request) == 0
+        if self.mirrors:
+            assert self.known(provider, kept)
+            assert self.known(provider, gone) == (removed is None)
         provider.shutdown()
 
     def test_nothing_is_written_outside_primary_contexts(self, tmp_path: Path) -> None:
