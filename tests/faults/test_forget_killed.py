@@ -95,7 +95,7 @@ def spread(total, points):
     return sorted({1 + number * (total - 1) // (points - 1) for number in range(points)})
 
 
-@pytest.mark.parametrize("points", [3, pytest.param(10_000, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("points", [3, pytest.param(10_000, marks=[pytest.mark.heavy, pytest.mark.timeout(3_600)])])
 def test_a_killed_forget_is_completed_by_the_next_command(tmp_path, filled, points):
     """Killed before its note is written, nothing is changed; after that, everything is removed in the end."""
     counted = tmp_path / "counted"
