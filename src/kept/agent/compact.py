@@ -1,6 +1,5 @@
 """Compaction of an open conversation: lease, provider hooks, engine, store, fresh prompt, in that order."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,7 @@ from kept.core.events import Compacted, Warned
 from kept.core.ids import SessionId, new_session_id
 from kept.core.messages import Link
 from kept.providers.content import plain_messages
+from kept.storage.leases import new_holder
 
 LEASE_SECONDS = 180.0
 """A killed process blocks others no longer than this; a slow one renews the lease before it writes."""
@@ -36,7 +36,7 @@ def compact(
     """Compact the conversation and move `record` to the resulting session; no message is lost on failure."""
     assert parts.engine is not None
     store = parts.sessions if record.exists and not record.trouble else None
-    holder, lease = f"{os.getpid()}:{id(record)}", f"compact:{root}"
+    holder, lease = new_holder(), f"compact:{root}"
     if store is not None and not store.lease(lease, holder=holder, seconds=LEASE_SECONDS):
         return Unchanged((), Why.COOLING_DOWN, "another process is compacting this conversation")
     try:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.guard import Answered, GuardedProvider, Outcome
-from kept.providers.outbox import Item, Outbox, new_holder
+from kept.providers.outbox import Item, Outbox
+from kept.storage.leases import new_holder
 
 log = logging.getLogger(__name__)
 

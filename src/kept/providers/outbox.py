@@ -2,19 +2,17 @@
 
 import json
 import logging
-import os
-import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kept.core.ids import OWNER, UserId, random_hex
+from kept.core.ids import OWNER, UserId
 from kept.core.ports import Clock, Database, UnitOfWork
 from kept.core.text import JSON, dumps
 from kept.storage.connections import statements
-from kept.storage.files import is_alive
+from kept.storage.leases import is_held
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +125,7 @@ class Outbox:
         if head is None or head.not_before > self.now():
             return None  # checked without a write transaction first: an idle worker must not lock the database
         with self._database.writing() as unit:
-            if not self._lease(unit, provider, holder=holder, until=self.now() + seconds):
+            if not self._lease(unit, provider, holder=holder, seconds=seconds):
                 return None
             return self._head(unit, provider)
 
@@ -226,12 +224,13 @@ class Outbox:
         self._run(unit, _SQL.count_dropped, provider, count=over)
         log.warning("the outbox of %s is full: its %d oldest writes were dropped", provider, over)
 
-    def _lease(self, unit: UnitOfWork, provider: str, *, holder: str, until: float) -> bool:
+    def _lease(self, unit: UnitOfWork, provider: str, *, holder: str, seconds: float) -> bool:
+        now = self.now()
         for other, ends in self._run(unit, _SQL.lease, provider):
             assert isinstance(ends, float | int)
-            if isinstance(other, str) and other != holder and ends > self.now() and not _has_ended(other):
+            if isinstance(other, str) and other != holder and is_held(other, ends, now=now, seconds=seconds):
                 return False
-        self._run(unit, _SQL.set_lease, provider, holder=holder, until=until)
+        self._run(unit, _SQL.set_lease, provider, holder=holder, until=now + seconds)
         return True
 
     def _run(
@@ -241,17 +240,6 @@ class Outbox:
         lane = None if provider is None else lane_name(provider, self.user)
         named = {"user": self.user, "lane": lane, **bindings}
         return list(unit.execute(sql, named))
-
-
-def new_holder() -> str:
-    """Return a unique name for a worker, with the machine and the process it runs in."""
-    return f"{socket.gethostname()}:{os.getpid()}:{random_hex(4)}"
-
-
-def _has_ended(holder: str) -> bool:
-    """Whether the holder was a process of this machine that has ended; its lease need not expire first."""
-    host, _, pid = holder.rpartition(":")[0].rpartition(":")
-    return host == socket.gethostname() and pid.isdigit() and not is_alive(int(pid))
 
 
 def _number(rows: Sequence[tuple[object, ...]]) -> int:

@@ -8,7 +8,8 @@ import pytest
 
 from kept.core.clock import FixedClock
 from kept.core.ids import OWNER, UserId
-from kept.providers.outbox import NEVER, Outbox, Write, lane_name, new_holder
+from kept.providers.outbox import NEVER, Outbox, Write, lane_name
+from kept.storage.leases import new_holder
 from kept.storage.sqlite import open_state
 
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.records import Stored
+from kept.core.ids import MessageId
+from kept.sessions.identity import Stored
 
 words = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.0])), max_size=12)
 
@@ -12,7 +13,9 @@ words = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.0])),
 def test_the_same_lines_are_always_known(lines):
     """Whatever repeats in it, a transcript that is stored is known line by line."""
     stored = Stored()
-    for text, moment in lines:
-        stored.remember(None, text.encode(), moment)
+    for number, (text, moment) in enumerate(lines, start=1):
+        stored.remember(MessageId(number), None, mark=text.encode(), moment=moment)
 
-    assert all(stored.holds(None, text.encode(), moment) for text, moment in lines)
+    found = [stored.find(None, text.encode(), moment) for text, moment in lines]
+
+    assert found == list(range(1, len(lines) + 1))

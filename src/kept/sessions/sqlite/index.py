@@ -4,19 +4,18 @@ Rows that this program writes are indexed with them; rows of other programs wait
 indexes beside the old ones, in small steps, and swaps them in at the end.
 """
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kept.core.errors import Busy, StorageError
 from kept.core.events import Progressed
-from kept.core.ids import random_hex
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.sqlite import checksums, session_rows
 from kept.storage.connections import explain_sql_errors, statements
+from kept.storage.leases import new_holder
 from kept.storage.sqlite import Connection, Database
 
 VERSION = 3
@@ -168,7 +167,7 @@ def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
 
 def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
     """Index every message again and return how many; others read, write and search the old index meanwhile."""
-    holder = f"{os.getpid()}-{random_hex(4)}"
+    holder = new_holder()
     try:
         total = _begin_rebuild(database, holder, clock)
         return _fill(database, holder, clock=clock, sink=sink, total=total)

@@ -1,7 +1,6 @@
 """Semantic search: compares the vector of a question with those of messages, and makes missing vectors."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
@@ -18,6 +17,7 @@ from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import session_rows, vectors
 from kept.sessions.sqlite.vector_cache import NEAREST, VectorCache, VectorFile, compare
 from kept.storage.connections import explain_sql_errors
+from kept.storage.leases import new_holder
 from kept.storage.sqlite import Connection, Database
 
 if TYPE_CHECKING:
@@ -184,15 +184,19 @@ class SemanticSearch:
             return False
         return self._store_vectors(owner, rows)
 
+    @cached_property
+    def _holder(self) -> str:
+        return new_holder()
+
     def _lease(self) -> bool:
         with self._database.writing() as connection:
             return session_rows.take_lease(
-                connection, LEASE, holder=str(os.getpid()), now=time.time(), seconds=LEASE_SECONDS
+                connection, LEASE, holder=self._holder, now=time.time(), seconds=LEASE_SECONDS
             )
 
     def _release(self) -> None:
         with self._database.writing() as connection:
-            session_rows.release_lease(connection, LEASE, holder=str(os.getpid()))
+            session_rows.release_lease(connection, LEASE, holder=self._holder)
 
     def _store_vectors(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_without_speaker(text)) for _, text in rows]

@@ -15,6 +15,7 @@ from kept.core.text import JSON, dumps
 from kept.sessions.damage import number_of, parse, text_of
 from kept.sessions.records import session_from, session_row, storable
 from kept.storage.connections import statements
+from kept.storage.leases import is_held
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
@@ -227,10 +228,12 @@ def read_note(connection: Connection, session_id: SessionId, key: str) -> JSON:
 
 
 def take_lease(connection: Connection, name: str, *, holder: str, now: float, seconds: float) -> bool:
-    """Take or renew a lease; False when another holder has it and it has not expired."""
-    bindings = {"name": name, "holder": holder, "expires": now + seconds, "now": now}
-    connection.execute(SQL.lease, bindings)
-    return connection.changes() > 0
+    """Take or renew a lease in the open write transaction; False when another holder has it."""
+    for other, until in connection.execute(SQL.held_lease, (name,)).fetchall():
+        if other != holder and is_held(str(other), float(until), now=now, seconds=seconds):
+            return False
+    connection.execute(SQL.lease, (name, holder, now + seconds))
+    return True
 
 
 def release_lease(connection: Connection, name: str, *, holder: str) -> None:

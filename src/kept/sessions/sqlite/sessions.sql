@@ -100,9 +100,10 @@ DELETE FROM notes WHERE session_id = ? AND key = ?;
 SELECT value FROM notes WHERE session_id = ? AND key = ?;
 
 -- name: lease
-INSERT INTO leases (name, holder, expires) VALUES (:name, :holder, :expires)
-ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires = excluded.expires
-WHERE holder = excluded.holder OR expires <= :now;
+INSERT OR REPLACE INTO leases (name, holder, expires) VALUES (?, ?, ?);
+
+-- name: held_lease
+SELECT holder, expires FROM leases WHERE name = ?;
 
 -- name: release
 DELETE FROM leases WHERE name = ? AND holder = ?;

@@ -12,6 +12,7 @@ from kept.core.ports import EventSink, UnitOfWork
 from kept.core.text import JSON
 from kept.sessions.damage import number_of, text_of
 from kept.sessions.damage import parse as parse_json
+from kept.sessions.identity import THIS_IMPORT, Stored
 from kept.sessions.lines import (
     DEFAULT_SOURCE,
     BadLine,
@@ -23,7 +24,7 @@ from kept.sessions.lines import (
     parse,
     session_line,
 )
-from kept.sessions.records import Blob, MessageRow, Print, Stored, fingerprint, message_row, session_from
+from kept.sessions.records import Blob, MessageRow, Print, fingerprint, message_row, session_from
 from kept.sessions.reports import ImportReport
 from kept.sessions.sqlite import index, message_rows, removal, session_rows
 from kept.sessions.sqlite.file import SessionFile
@@ -32,6 +33,8 @@ from kept.storage.sqlite import Connection
 
 TASK = "importing messages"
 BATCH = 1_000
+IMPORTING = "importing"
+"""The note of a session that an unfinished import has created; the next import of the file completes the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +60,28 @@ class Importing:
         self._new_ids: dict[int, MessageId] = {}
         self._carried: list[SessionLine] = []
         self._created: set[SessionId] = set()
+        self._marked: set[SessionId] = set()
         self._users: dict[SessionId, UserId] = {}
         self.report = ImportReport()
 
     def run(self, raw_lines: Iterable[bytes], *, total: int | None = None) -> ImportReport:
-        """Store every line; report bad ones with their number and skip them."""
+        """Store every line; report bad ones with their number and skip them.
+
+        Each batch is one transaction, and the last one also links the sessions: a short import happens at once, and a
+        long one that was killed is completed by importing the file again.
+        """
         numbered = enumerate(raw_lines, start=1)
-        while batch := list(islice(numbered, BATCH)):
+        is_last = False
+        while not is_last:
+            batch = list(islice(numbered, BATCH))
+            is_last = len(batch) < BATCH
             ready = list(self._prepare(batch))
             with self._file.database.writing() as connection:
                 self._salt = removal.find_salt(connection) if removal.has_marks(connection) else None
                 self._take(connection, ready)
+                self._finish(connection) if is_last else self._mark(connection)
             self.report.lines += len(batch)
             self._sink(Progressed(TASK, self.report.lines, total))
-        self._link()
         self.report.problems.sort()
         return self.report
 
@@ -140,6 +151,8 @@ class Importing:
         stored: Stored | None = Stored()
         if connection.execute(session_rows.SQL.exists, (session.id,)).fetchone() is not None:
             stored = _read_stored(connection, session.id)
+            if session_rows.read_note(connection, session.id, IMPORTING) is not None:
+                self._created.add(session.id)  # by an import that was killed
         elif self._session_was_forgotten(connection, session.id):
             stored = None
         else:
@@ -156,14 +169,17 @@ class Importing:
             self.report.forgotten += 1
             return False
         external, moment = item.row.external_id, item.row.timestamp
-        if stored.holds(external, item.mark, moment):
+        known = stored.find(external, item.mark, moment)
+        if known is not None:
             self.report.known += 1
+            if item.line.exported_id is not None and known != THIS_IMPORT:
+                self._new_ids[item.line.exported_id] = known
             return False
         if self._salt is not None and self._was_forgotten(connection, item):
             self.report.forgotten += 1
             return False
         if external is not None:
-            stored.external.add(external)  # the same id twice in one file is one message
+            stored.external[external] = THIS_IMPORT  # the same id twice in one file is one message
         return True
 
     def _scopes(self, session_id: SessionId) -> set[str]:
@@ -211,21 +227,27 @@ class Importing:
             unique = session_rows.make_title_unique(connection, title, user_id=existing.user_id, session_id=session_id)
             connection.execute(SQL.add_title, (unique or None, session_id))
 
-    def _link(self) -> None:
-        """Restore the carried messages of continued sessions, under their new ids."""
-        if not self._carried:
-            return
-        with self._file.database.writing() as connection:
-            for line in self._carried:
-                carried = [self._new_ids[number] for number in line.carried if number in self._new_ids]
-                own_from = self._new_ids.get(line.context_from, MessageId(0))
-                message_rows.carry(connection, line.session.id, carried, own_from=own_from)
+    def _mark(self, connection: Connection) -> None:
+        """Note in which sessions this import is not at its end yet."""
+        for session_id in self._created - self._marked:
+            session_rows.write_note(connection, session_id, IMPORTING, value=True)
+        self._marked |= self._created
+
+    def _finish(self, connection: Connection) -> None:
+        """Restore the carried messages of continued sessions, under their new ids, and remove the marks."""
+        for line in self._carried:
+            carried = [self._new_ids[number] for number in line.carried if number in self._new_ids]
+            own_from = self._new_ids.get(line.context_from, MessageId(0))
+            message_rows.carry(connection, line.session.id, carried, own_from=own_from)
+        for session_id in self._created:
+            session_rows.write_note(connection, session_id, IMPORTING, value=None)
 
 
 def _read_stored(connection: Connection, session_id: SessionId) -> Stored:
     stored = Stored()
-    for external, role, content, parts, calls, moment in connection.execute(SQL.known, (session_id,)):
-        stored.remember(external, fingerprint(role, content, parts, calls), moment)
+    for number, external, role, content, parts, calls, moment in connection.execute(SQL.known, (session_id,)):
+        mark = fingerprint(role, content, parts, calls)
+        stored.remember(MessageId(number), external, mark=mark, moment=moment)
     return stored
 
 

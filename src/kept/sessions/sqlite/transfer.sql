@@ -2,7 +2,7 @@
 SELECT user_id FROM sessions WHERE id = ?;
 
 -- name: known
-SELECT CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT), CAST(tool_calls AS TEXT),
+SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT), CAST(tool_calls AS TEXT),
   CAST(timestamp AS REAL) FROM messages
 WHERE session_id = ? AND state <> 'rewound' ORDER BY id;
 
@@ -23,7 +23,7 @@ ORDER BY rowid;
 SELECT message_id FROM carried WHERE session_id = ? AND rewind_run IS NULL ORDER BY position;
 
 -- name: notes
-SELECT key, value FROM notes WHERE session_id = ?;
+SELECT key, value FROM notes WHERE session_id = ? AND key <> 'importing';
 
 -- name: fill_in
 UPDATE sessions SET

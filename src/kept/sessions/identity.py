@@ -1,0 +1,44 @@
+"""Which lines of an import are stored already, and under which ids."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kept.core.ids import MessageId
+from kept.sessions.records import Print
+
+THIS_IMPORT = MessageId(0)
+"""Stands for the id of a message that the same import has just read and not stored yet."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """The messages of one session, and the position of an import in it.
+
+    A line with an external id is known by it. Any other is known when the message at its place has its role and
+    content, or when the same words were said at the same moment as often as the import says them.
+    """
+
+    external: dict[str, MessageId] = field(default_factory=dict)
+    order: list[tuple[Print, MessageId]] = field(default_factory=list)
+    moments: dict[tuple[Print, float], list[MessageId]] = field(default_factory=dict)
+    _place: int = 0
+    _met: Counter[tuple[Print, float]] = field(default_factory=Counter)
+
+    def remember(self, message_id: MessageId, external_id: str | None, *, mark: Print, moment: float) -> None:
+        """Add a message that the store holds."""
+        if external_id is not None:
+            self.external[external_id] = message_id
+        self.order.append((mark, message_id))
+        self.moments.setdefault((mark, moment), []).append(message_id)
+
+    def find(self, external_id: str | None, mark: Print, moment: float) -> MessageId | None:
+        """Return the id under which the next line is stored, or None if it is new."""
+        place, self._place = self._place, self._place + 1
+        met = self._met[mark, moment]
+        self._met[mark, moment] += 1
+        if external_id is not None:
+            return self.external.get(external_id)
+        if place < len(self.order) and self.order[place][0] == mark:
+            return self.order[place][1]
+        same = self.moments.get((mark, moment), [])
+        return same[met] if met < len(same) else None

@@ -1,0 +1,251 @@
+"""The harness of the chaos tests: commands that are ended or failed at one numbered call, and what must hold then.
+
+`Laboratory` runs `kept` commands through server.py, whose children carry the shim. `Operation` describes one thing that
+people do; `Laboratory.survey` counts its calls, and `Laboratory.try_point` runs it once more with a fault at one of them.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+HERE = Path(__file__).parent
+_VOLATILE = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?"  # moments
+    r'|(?<="id": )\d+|(?<="group_id": )"\w+"|(?<="undoes": )\d+'  # numbers of rows
+    r"|\d{8}T\d{6}|\d{8}_\d{6}_[0-9a-f]{6}|\b1[789]\d{8}(\.\d+)?\b"  # stamps, session ids, epoch seconds
+)
+"""What differs between two runs of the same command."""
+_LEFT_OVER = re.compile(r"\.kept-tmp-|/\.clone-|/\.kept-export-|/\.unfinished/|/\.quarantine/.|-journal$")
+"""Names of files that only a running command needs."""
+_DEFECT = re.compile(r"this is a bug|Traceback|UnicodeDecodeError")
+
+
+class Mode(IntEnum):
+    """How a point is hit; the same numbers are in shim.c."""
+
+    COUNT = 0
+    KILL = 1
+    TORN = 2
+    """Half of a write, then a kill."""
+    FULL_ONCE = 3
+    FULL = 4
+    BROKEN_ONCE = 5
+    BROKEN = 6
+    SHORT = 7
+    """Half of a write, then a full disk."""
+
+    @property
+    def is_deadly(self) -> bool:
+        return self in {Mode.KILL, Mode.TORN}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a command ended, what it printed, and which calls it made."""
+
+    code: int
+    out: str
+    err: str
+    count: int
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def is_defect(self) -> bool:
+        return self.code == 124 or _DEFECT.search(self.out + self.err) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that people do, with the commands that make it possible and those that show what it did."""
+
+    name: str
+    command: tuple[str, ...]
+    views: tuple[tuple[str, ...], ...]
+    """Commands whose output is the state; run after the fault, they are also the next ordinary commands."""
+    prepare: tuple[tuple[str, ...] | Callable[["Laboratory"], object], ...] = ()
+    given: str = ""
+    """Standard input of the command."""
+    constants: Mapping[str, object] = field(default_factory=dict)
+    """Constants of modules that are smaller here than in production, so that a short run has several steps."""
+    again: tuple[str, ...] | None = None
+    """The command that completes it; by default the same."""
+    is_between_allowed: bool = False
+    """Whether it works in steps that are each complete, so that a part of the change may be visible."""
+    repeats: bool = False
+    """Whether running it twice changes something twice, so that it is run again only from the old state."""
+    refuses_twice: bool = False
+    """Whether running it twice is refused, because the first run did everything."""
+    changes_nothing: bool = False
+    """Whether its views show the same before and after, because it changes derived data only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """An operation that ran once without faults: the state before and after, and the calls in between."""
+
+    operation: Operation
+    old: str
+    new: str
+    calls: list[tuple[str, str, str]]
+
+    def points(self, mode: Mode) -> list[int]:
+        """Return the numbers of the calls where this mode makes a difference."""
+        wanted = {Mode.TORN: "2", Mode.SHORT: "2", Mode.FULL: "12", Mode.FULL_ONCE: "12"}.get(mode, "012")
+        return [number for number, call in enumerate(self.calls, start=1) if call[1] in wanted]
+
+
+class Laboratory:
+    """A home that is put back before every fault, and the server that runs commands in it."""
+
+    def __init__(self, folder: Path, shim: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.files = folder / "files"
+        self.person = folder / "person"
+        self._template = folder / "template"
+        for path in (self.files, self.person):
+            path.mkdir(parents=True)
+        self._server = subprocess.Popen(
+            [sys.executable, str(HERE / "server.py"), str(shim)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**_plain_environment(), "LD_PRELOAD": str(shim)},
+        )
+
+    def close(self) -> None:
+        self._server.stdin.close()
+        self._server.wait(timeout=60)
+
+    def kept(
+        self, *words: str, mode: Mode = Mode.COUNT, point: int = 0, given: str = "", constants=None, with_calls=False
+    ) -> Answer:
+        """Run a command in the home; `{files}` and `{home}` in its words are replaced."""
+        task = {
+            "argv": [word.replace("{files}", str(self.files)).replace("{home}", str(self.home)) for word in words],
+            "root": str(self.home),
+            "env": {"KEPT_HOME": str(self.home), "HOME": str(self.person), "TZ": "UTC"},
+            "input": given,
+            "mode": mode,
+            "point": point,
+            "constants": dict(constants or {}),
+            "with_calls": with_calls,
+        }
+        self._server.stdin.write(json.dumps(task) + "\n")
+        self._server.stdin.flush()
+        answer = json.loads(self._server.stdout.readline())
+        return Answer(**{**answer, "calls": [tuple(call) for call in answer["calls"]]})
+
+    def perform(self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False) -> Answer:
+        return self.kept(
+            *operation.command,
+            mode=mode,
+            point=point,
+            given=operation.given,
+            constants=operation.constants,
+            with_calls=with_calls,
+        )
+
+    def view(self, operation: Operation) -> str:
+        """Return the state as ordinary commands show it, without what differs between two runs."""
+        shown = []
+        for words in operation.views:
+            answer = self.kept(*words)
+            assert not answer.is_defect, (words, answer)
+            shown.append(f"$ {' '.join(words)} -> {answer.code}\n{answer.out}")
+        return _VOLATILE.sub("*", "\n".join(shown).replace(str(self.folder), ""))
+
+    def survey(self, operation: Operation) -> Survey:
+        """Prepare the home of an operation, run it once without faults, and return what it changed."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        for step in operation.prepare:
+            if callable(step):
+                step(self)
+                continue
+            answer = self.kept(*step)
+            assert answer.code == 0, (step, answer)
+        shutil.rmtree(self._template, ignore_errors=True)
+        self.home.mkdir(exist_ok=True)
+        shutil.copytree(self.home, self._template, symlinks=True)
+        old = self.view(operation)
+        self.put_back()
+        answer = self.perform(operation, with_calls=True)
+        assert answer.code == 0, answer
+        new = self.view(operation)
+        assert operation.changes_nothing or old != new, f"{operation.name} changes nothing that its views show"
+        return Survey(operation, old, new, answer.calls)
+
+    def put_back(self) -> None:
+        shutil.rmtree(self.home)
+        shutil.copytree(self._template, self.home, symlinks=True)
+
+    def try_point(self, survey: Survey, mode: Mode, point: int) -> list[str]:
+        """Run the operation with a fault at one call, then the next commands; return what does not hold."""
+        operation = survey.operation
+        self.put_back()
+        answer = self.perform(operation, mode=mode, point=point)
+        wrong = _judge_answer(answer, mode)
+        seen = self.view(operation)
+        is_known = seen in {survey.old, survey.new}
+        if not is_known and not operation.is_between_allowed:
+            wrong.append(f"neither the old state nor the new:\n{_difference(survey.old, seen)}")
+        if answer.code == 0 and seen != survey.new:
+            wrong.append(f"said that it was done, and it is not:\n{_difference(survey.new, seen)}")
+        wrong += self._complete(survey, seen)
+        wrong += self._inspect()
+        return wrong
+
+    def _complete(self, survey: Survey, seen: str) -> list[str]:
+        """Run the operation again where that makes sense; afterwards the state is the new one."""
+        operation = survey.operation
+        if seen == survey.new and operation.repeats:
+            return []
+        if operation.again is not None:
+            again = self.kept(*operation.again, constants=operation.constants)
+        else:
+            again = self.perform(operation)
+        wrong = [f"the next run is a defect: {again}"] if again.is_defect else []
+        may_refuse = operation.refuses_twice and seen == survey.new
+        if again.code != 0 and not may_refuse:
+            wrong.append(f"the next run fails: {again.code} {again.err.strip()}")
+        after = self.view(operation)
+        if after != survey.new:
+            wrong.append(f"the next run does not complete it:\n{_difference(survey.new, after)}")
+        return wrong
+
+    def _inspect(self) -> list[str]:
+        doctor = self.kept("doctor", "--offline")
+        wrong = [] if doctor.code == 0 else [f"the doctor finds: {doctor.out} {doctor.err}"]
+        names = [f"/{path.relative_to(self.home)}" for path in self.home.rglob("*")]
+        left = [name for name in names if _LEFT_OVER.search(name)]
+        return [*wrong, f"left over: {left}"] if left else wrong
+
+
+def _judge_answer(answer: Answer, mode: Mode) -> list[str]:
+    if answer.is_defect:
+        return [f"a defect: {answer.code} {answer.out[-300:]} {answer.err[-1_500:]}"]
+    if mode.is_deadly:
+        return []  # a command whose threads make fewer calls this time ends by itself
+    if answer.code not in {0, 74, 1}:
+        return [f"the exit code {answer.code}, and {answer.err.strip()}"]
+    if answer.code != 0 and not answer.err.strip():
+        return [f"no error is shown, exit code {answer.code}: {answer.out}"]
+    return []
+
+
+def _difference(one: str, other: str) -> str:
+    import difflib
+
+    lines = difflib.unified_diff(one.splitlines(), other.splitlines(), "expected", "seen", lineterm="", n=0)
+    return "\n".join(line[:300] for line in list(lines)[:14])
+
+
+def _plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("KEPT_")}

@@ -1,0 +1,117 @@
+"""The table of operations that the chaos tests end and fail at every call."""
+
+import json
+
+from chaos_laboratory import Operation
+
+SKILL = "# {0}\n\n## Steps\n\n1. Do {0} carefully, and look at what it shows.\n"
+MESSAGES = ("sessions", "export")
+PAGES = ("memory", "show", "--json")
+EDITS = ("memory", "log", "--json")
+SKILLS = ("skills", "list", "--json")
+
+
+def write_skill_texts(laboratory):
+    for name in ("alpha", "beta", "gamma"):
+        (laboratory.files / f"{name}.md").write_text(SKILL.format(name))
+        (laboratory.files / f"{name}2.md").write_text(SKILL.format(f"the new {name}"))
+
+
+def write_conversations(laboratory):
+    """Write an export of three sessions, the second a compaction of the first, which carries its last messages."""
+    lines = [{"type": "session", "session_id": "one", "source": "cli", "started": 1_700_000_000.0, "title": "The one"}]
+    lines += [
+        {
+            "session_id": "one",
+            "id": number,
+            "role": "user" if number % 2 else "assistant",
+            "content": f"message {number} about herons",
+            "timestamp": 1_700_000_000.0 + number,
+            **({"state": "compacted"} if number <= 4 else {}),
+        }
+        for number in range(1, 7)
+    ]
+    lines.append({
+        "type": "session", "session_id": "two", "source": "cli", "started": 1_700_000_100.0, "parent_session_id": "one",
+        "link": "compression", "carried": [7, 5, 6], "context_from": 7,
+    })  # fmt: skip
+    lines += [
+        {"session_id": "two", "id": 7, "role": "user", "content": "summary of the herons", "origin": "synthetic", "timestamp": 1_700_000_100.0},
+        {"session_id": "two", "id": 8, "role": "user", "content": "what about owls", "timestamp": 1_700_000_101.0},
+        {"session_id": "two", "id": 9, "role": "assistant", "content": "owls are awake", "timestamp": 1_700_000_102.0},
+        # a session without a line of its own: its later messages give it an earlier start and a title
+        {"session_id": "three", "id": 10, "role": "user", "content": "late words", "timestamp": 1_700_000_300.0},
+        {"session_id": "three", "id": 11, "role": "assistant", "content": "early words", "timestamp": 1_700_000_200.0, "title": "The third"},
+    ]  # fmt: skip
+    (laboratory.files / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_package(laboratory):
+    folder = laboratory.files / "package" / "delta"
+    (folder / "references").mkdir(parents=True, exist_ok=True)
+    head = "---\nname: delta\ndescription: Does delta. Use when delta is asked for.\n---\n\n"
+    (folder / "SKILL.md").write_text(head + SKILL.format("delta"))
+    (folder / "references" / "notes.md").write_text("Notes on delta.\n")
+
+
+def keep_backup_name(laboratory):
+    """Change every skill after the backup, so that a rollback has several things to restore."""
+    for name in ("alpha", "beta", "gamma"):
+        content = (laboratory.home / "skills" / name / "SKILL.md").read_text()
+        answer = laboratory.kept(
+            "tool", "skill_manage", json.dumps({"action": "edit", "name": name, "content": content + "\nMore.\n"})
+        )
+        assert answer.code == 0, answer
+
+
+CREATE = tuple(
+    ("skills", "create", name, "--description", f"Does {name}. Use for {name}.", "--file", f"{{files}}/{name}.md")
+    for name in ("alpha", "beta", "gamma")
+)
+IMPORT = ("sessions", "import", "{files}/lines.jsonl")
+CONSTANTS = {"kept.sessions.sqlite.transfer.BATCH": 3, "kept.sessions.sqlite.index._REBUILD_BATCH": 4}
+IMPORTED = (write_conversations, IMPORT)
+
+TABLE = [
+    Operation("memory add", ("memory", "add", "a second fact"), (PAGES, EDITS),
+         prepare=(("memory", "add", "a first fact"),), repeats=True),
+    Operation("memory add in a new home", ("memory", "add", "a second fact"), (PAGES, EDITS), repeats=True),
+    Operation("memory replace", ("memory", "replace", "first", "a changed fact"), (PAGES, EDITS),
+         prepare=(("memory", "add", "a first fact"),), repeats=True),
+    Operation("memory undo", ("memory", "undo"), (PAGES, EDITS),
+         prepare=(("memory", "add", "a first fact"), ("memory", "add", "a second fact")), repeats=True),
+    Operation("memory reset", ("memory", "reset", "--yes"), (PAGES,),
+         prepare=(("memory", "add", "a first fact"), ("memory", "add", "Ann", "--target", "user")), is_between_allowed=True),
+    Operation("run", ("run", "Remember that the heron stands on port 5433."), (PAGES, MESSAGES), repeats=True, is_between_allowed=True,
+         prepare=(("memory", "add", "a first fact"), ("run", "Hello there."))),
+    Operation("sessions import", IMPORT, (MESSAGES, ("sessions", "list", "--json")), prepare=(write_conversations, ("run", "Hello there.")),
+         constants=CONSTANTS, is_between_allowed=True),
+    Operation("sessions import at once", IMPORT, (MESSAGES, ("sessions", "list", "--json")), prepare=(write_conversations, ("run", "Hello there."))),
+    Operation("sessions delete", ("sessions", "delete", "one", "--yes"), (MESSAGES, ("sessions", "list", "--json")), prepare=IMPORTED, refuses_twice=True),
+    Operation("sessions reindex", ("sessions", "reindex"), (("sessions", "search", "herons"), ("sessions", "stats", "--json")), prepare=IMPORTED,
+         constants=CONSTANTS, changes_nothing=True),
+    Operation("forget a session", ("forget", "--session", "one", "--yes"), (MESSAGES, ("sessions", "search", "herons")), prepare=IMPORTED,
+         is_between_allowed=True, refuses_twice=True),
+    Operation("forget words", ("forget", "--query", "herons", "--yes"), (MESSAGES, PAGES), refuses_twice=True, is_between_allowed=True,
+         prepare=(*IMPORTED, ("memory", "add", "she likes herons"))),
+    Operation("user forget", ("user", "forget", "ann", "--yes"), (("user", "list", "--json"), MESSAGES), refuses_twice=True, is_between_allowed=True,
+         prepare=(("user", "create", "ann"), ("--as", "ann", "memory", "add", "a fact of ann"), ("--as", "ann", "run", "Hello there."))),
+    Operation("skills create", CREATE[0], (SKILLS, ("skills", "log", "alpha")), prepare=(write_skill_texts,), refuses_twice=True),
+    Operation("skills delete", ("skills", "delete", "alpha", "--yes"), (SKILLS, ("skills", "log", "alpha")),
+         prepare=(write_skill_texts, *CREATE), refuses_twice=True),
+    Operation("skills undo", ("skills", "undo", "alpha"), (SKILLS, ("skills", "show", "alpha")),
+         prepare=(write_skill_texts, *CREATE, keep_backup_name), repeats=True),
+    Operation("skills install", ("skills", "install", "{files}/package", "--yes"), (SKILLS, ("skills", "audit", "--json")),
+         prepare=(write_package,), refuses_twice=True),
+    Operation("curator rollback", ("curator", "rollback", "--yes"), tuple(("skills", "show", name) for name in ("alpha", "beta", "gamma")),
+         prepare=(write_skill_texts, *CREATE, ("curator", "backup"), keep_backup_name), repeats=True),
+    Operation("profile clone", ("profile", "clone", "default", "copy"), (("profile", "list", "--json"),),
+         prepare=(("memory", "add", "a first fact"), *IMPORTED), refuses_twice=True),
+    Operation("profile rename", ("profile", "rename", "work", "job"), (("profile", "list", "--json"), PAGES), refuses_twice=True,
+         prepare=(("profile", "create", "work"), ("profile", "use", "work"), ("memory", "add", "a fact of work"))),
+    Operation("profile delete", ("profile", "delete", "work", "--yes"), (("profile", "list", "--json"), ("-p", "work", *PAGES), PAGES), refuses_twice=True,
+         prepare=(("profile", "create", "work"), ("profile", "use", "work"), ("memory", "add", "a fact of work"))),
+    Operation("config set", ("config", "set", "memory.overflow", "archive"), (("config", "show", "memory.overflow"),),
+         prepare=(("config", "set", "memory.user_profile_enabled", "true"),)),
+]  # fmt: skip
+OPERATIONS = {operation.name: operation for operation in TABLE}

@@ -1,0 +1,85 @@
+"""Leases end with their time, with their process, and after a clock was wrong."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from kept.core.clock import FixedClock, SystemClock
+from kept.core.errors import Busy
+from kept.core.events import ignore
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.sqlite import index, session_rows
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.leases import is_held, new_holder
+from kept.storage.sqlite import open_state
+
+NOW, SECONDS = 1_800_000_000.0, 120.0
+
+
+def dead_holder():
+    """Return the name of a holder whose process has ended."""
+    code = "from kept.storage.leases import new_holder; print(new_holder())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_living_holder_has_its_lease_until_its_time_is_over():
+    """Only the time ends the lease of a process that runs, here or on another machine."""
+    for holder in (new_holder(), "elsewhere:1:abcd", "7-abcd", "7", ""):
+        assert is_held(holder, NOW + SECONDS, now=NOW, seconds=SECONDS)
+        assert not is_held(holder, NOW, now=NOW, seconds=SECONDS)
+
+
+def test_the_lease_of_a_dead_process_of_this_machine_is_free():
+    """Nobody waits for a process that was killed."""
+    assert not is_held(dead_holder(), NOW + SECONDS, now=NOW, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=365), timedelta(days=36_500)])
+def test_a_clock_that_was_ahead_keeps_nobody_away(ahead):
+    """A lease that would last longer than leases last was taken with a wrong clock."""
+    assert not is_held("elsewhere:1:abcd", NOW + ahead.total_seconds() + SECONDS, now=NOW, seconds=SECONDS)
+
+
+def test_a_clock_that_is_set_back_a_little_ends_no_lease():
+    """Corrections of some seconds are ordinary."""
+    assert is_held("elsewhere:1:abcd", NOW + SECONDS, now=NOW - 5, seconds=SECONDS)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqliteSessionStore(open_state(tmp_path / "state.db"))
+    store.create(Session(SessionId("s"), "cli", NOW))
+    store.append(SessionId("s"), [NewMessage(Message(Role.USER, "herons"), NOW, Origin.PERSON)])
+    yield store
+    store.database.close()
+
+
+def leave_lease(store, holder, *, now):
+    with store.database.writing() as connection:
+        assert session_rows.take_lease(connection, index.LEASE, holder=holder, now=now, seconds=SECONDS)
+
+
+def test_reindexing_goes_on_after_a_killed_one(store):
+    """The lease of a killed process does not delay the next one."""
+    leave_lease(store, dead_holder(), now=SystemClock().now().timestamp())
+
+    assert index.rebuild(store.database, sink=ignore, clock=SystemClock()) == 1
+
+
+def test_reindexing_goes_on_after_a_clock_was_a_year_ahead(store):
+    """A lease of another machine whose clock was a year ahead does not last a year."""
+    clock = FixedClock()
+    leave_lease(store, "elsewhere:1:abcd", now=(clock.now() + timedelta(days=365)).timestamp())
+
+    assert index.rebuild(store.database, sink=ignore, clock=clock) == 1
+
+
+def test_reindexing_waits_for_a_living_one(store):
+    """Two processes never rebuild at once."""
+    leave_lease(store, new_holder(), now=SystemClock().now().timestamp())
+
+    with pytest.raises(Busy):
+        index.rebuild(store.database, sink=ignore, clock=SystemClock())
