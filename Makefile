@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-heavy test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
+.PHONY: help chat test test-heavy test-chaos test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(DEV_STAMP) ## Set up what is missing and run the tests
 
 test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by the thousand)
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 tests/faults
+
+test-chaos: $(DEV_STAMP) ## Kill and fail every operation at every system call; damages; secrets (hours; CHAOS=10 tries every tenth call)
+	KEPT_HEAVY=1 KEPT_CHAOS_STEP=$(or $(CHAOS),1) KEPT_DAMAGES=500 $(BIN)/pytest --timeout 14400 -n 2 $(wildcard tests/chaos tests/faults/test_damages.py tests/unit/security/test_secrets_corpus.py)
 
 test-speed: $(DEV_STAMP) ## Run the tests that measure time, on an idle machine
 	KEPT_SPEED=1 $(BIN)/pytest -m speed

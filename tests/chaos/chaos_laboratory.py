@@ -16,14 +16,16 @@ from enum import IntEnum
 from pathlib import Path
 
 HERE = Path(__file__).parent
+DOCTOR_STEP = 4
+"""The doctor takes as long as everything else together, so it looks at every fourth point."""
 _VOLATILE = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?"  # moments
     r'|(?<="id": )\d+|(?<="group_id": )"\w+"|(?<="undoes": )\d+'  # numbers of rows
     r"|\d{8}T\d{6}|\d{8}_\d{6}_[0-9a-f]{6}|\b1[789]\d{8}(\.\d+)?\b"  # stamps, session ids, epoch seconds
 )
 """What differs between two runs of the same command."""
-_LEFT_OVER = re.compile(r"\.kept-tmp-|/\.clone-|/\.kept-export-|/\.unfinished/|/\.quarantine/.|-journal$")
-"""Names of files that only a running command needs."""
+_LEFT_OVER = re.compile(r"/\.unfinished/|rollback\.json$|/quarantine/.|-journal$")
+"""Names of files that only a running command needs; a temporary file goes with the next write in its folder."""
 _DEFECT = re.compile(r"this is a bug|Traceback|UnicodeDecodeError")
 
 
@@ -80,6 +82,8 @@ class Operation:
     """Whether it works in steps that are each complete, so that a part of the change may be visible."""
     repeats: bool = False
     """Whether running it twice changes something twice, so that it is run again only from the old state."""
+    adds: bool = False
+    """Whether every run adds something of its own: the next one succeeds, and completes nothing."""
     refuses_twice: bool = False
     """Whether running it twice is refused, because the first run did everything."""
     changes_nothing: bool = False
@@ -101,18 +105,11 @@ class Survey:
         return [number for number, call in enumerate(self.calls, start=1) if call[1] in wanted]
 
 
-class Laboratory:
-    """A home that is put back before every fault, and the server that runs commands in it."""
+class Server:
+    """The process that runs commands in forked children."""
 
-    def __init__(self, folder: Path, shim: Path) -> None:
-        self.folder = folder
-        self.home = folder / "home"
-        self.files = folder / "files"
-        self.person = folder / "person"
-        self._template = folder / "template"
-        for path in (self.files, self.person):
-            path.mkdir(parents=True)
-        self._server = subprocess.Popen(
+    def __init__(self, shim: Path) -> None:
+        self._process = subprocess.Popen(
             [sys.executable, str(HERE / "server.py"), str(shim)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -120,9 +117,29 @@ class Laboratory:
             env={**_plain_environment(), "LD_PRELOAD": str(shim)},
         )
 
+    def run(self, task: Mapping[str, object]) -> Answer:
+        self._process.stdin.write(json.dumps(task) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return Answer(**{**answer, "calls": [tuple(call) for call in answer["calls"]]})
+
     def close(self) -> None:
-        self._server.stdin.close()
-        self._server.wait(timeout=60)
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+
+class Laboratory:
+    """A home that is put back before every fault, and the server that runs commands in it."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.files = folder / "files"
+        self.person = folder / "person"
+        self._template = folder / "template"
+        for path in (self.files, self.person):
+            path.mkdir(parents=True)
+        self._server = server
 
     def kept(
         self, *words: str, mode: Mode = Mode.COUNT, point: int = 0, given: str = "", constants=None, with_calls=False
@@ -138,10 +155,7 @@ class Laboratory:
             "constants": dict(constants or {}),
             "with_calls": with_calls,
         }
-        self._server.stdin.write(json.dumps(task) + "\n")
-        self._server.stdin.flush()
-        answer = json.loads(self._server.stdout.readline())
-        return Answer(**{**answer, "calls": [tuple(call) for call in answer["calls"]]})
+        return self._server.run(task)
 
     def perform(self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False) -> Answer:
         return self.kept(
@@ -199,7 +213,8 @@ class Laboratory:
         if answer.code == 0 and seen != survey.new:
             wrong.append(f"said that it was done, and it is not:\n{_difference(survey.new, seen)}")
         wrong += self._complete(survey, seen)
-        wrong += self._inspect()
+        if wrong or point % DOCTOR_STEP == 0:
+            wrong += self._inspect()
         return wrong
 
     def _complete(self, survey: Survey, seen: str) -> list[str]:
@@ -216,7 +231,7 @@ class Laboratory:
         if again.code != 0 and not may_refuse:
             wrong.append(f"the next run fails: {again.code} {again.err.strip()}")
         after = self.view(operation)
-        if after != survey.new:
+        if after != survey.new and not operation.adds:
             wrong.append(f"the next run does not complete it:\n{_difference(survey.new, after)}")
         return wrong
 
@@ -248,4 +263,5 @@ def _difference(one: str, other: str) -> str:
 
 
 def _plain_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("KEPT_")}
+    """Return the environment without settings and keys of the person: commands here must find no model."""
+    return {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH", "TMPDIR") if name in os.environ}

@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the harness and its table are modules beside the tests
 
-from chaos_laboratory import Laboratory  # noqa: E402
+from chaos_laboratory import Laboratory, Server  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +25,15 @@ def shim(tmp_path_factory) -> Path:
     return built
 
 
-@pytest.fixture
-def laboratory(tmp_path, shim) -> Iterator[Laboratory]:
-    """A laboratory with a home of its own."""
-    made = Laboratory(tmp_path / "laboratory", shim)
+@pytest.fixture(scope="session")
+def server(shim) -> Iterator[Server]:
+    """One server for all tests: its start takes longer than most of them."""
+    made = Server(shim)
     yield made
     made.close()
+
+
+@pytest.fixture
+def laboratory(tmp_path, server) -> Laboratory:
+    """A laboratory with a home of its own."""
+    return Laboratory(tmp_path / "laboratory", server)

@@ -131,8 +131,8 @@ def serve() -> None:
     sys.stdout.flush()
     for line in iter(sys.stdin.readline, ""):
         task = json.loads(line)
-        for name in streams:
-            streams[name].write_text(task.get("input", "") if name == "in" else "")
+        for name, file in streams.items():
+            file.write_text(task.get("input", "") if name == "in" else "")
         board.clear()
         pid = os.fork()
         if pid == 0:

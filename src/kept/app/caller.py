@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kept.core.ids import UserId
     from kept.core.ports import EventSink
     from kept.core.tools import Tool
+    from kept.curation.backup import RollbackResult
     from kept.memory.approval import Approvals
     from kept.memory.store import MemoryStore
     from kept.providers.audit import Audit
@@ -106,6 +107,8 @@ class UserSpace:
         self.user = user
         self.home = app.home.for_user(user)
         self.listeners = Listeners(user)
+        self.finished_rollback: RollbackResult | None = None
+        """A rollback of the skills that had been interrupted and was completed when they were opened."""
 
     @cached_property
     def memory(self) -> MemoryStore:
@@ -169,7 +172,26 @@ class UserSpace:
         library = SkillLibrary(
             self.home.skills, roots=roots, settings=app.settings.skills, clock=app.clock, environ=app.environ
         )
-        return SkillTools(library, pending=self.home.pending / "skills")
+        tools = SkillTools(library, pending=self.home.pending / "skills")
+        self._finish_rollback(tools)
+        return tools
+
+    def _finish_rollback(self, tools: SkillTools) -> None:
+        """Complete a rollback of the skills that was killed, before anything reads a half of it."""
+        from kept.skills.paths import ROLLBACK_JOURNAL
+
+        if not (self.home.skills / ROLLBACK_JOURNAL).exists():
+            return
+        from kept.curation.curator import Curator
+
+        try:
+            done = Curator(tools.editor, self.app.settings.curator).finish_rollback()
+        except StorageError as error:
+            self.listeners(Warned(f"a rollback of the skills is not finished: {error.message}", error.remedy))
+            return
+        self.finished_rollback = done
+        if done is not None:
+            self.listeners(Warned(f"completed the rollback to {done.backup}, which had been interrupted"))
 
     @cached_property
     def outbox(self) -> Outbox:

@@ -185,14 +185,28 @@ def check_profile_name(name: str) -> str:
 
 def active_profile(root: Path) -> str:
     """Return the profile that `kept profile use` chose."""
-    text = (read_bytes(root / "active_profile") or b"").decode("utf-8", "replace").strip()
-    return text if _PROFILE_NAME.fullmatch(text) else DEFAULT_PROFILE
+    names = _chosen_profiles(root)
+    return next((name for name in names if Home(root, name).path.is_dir()), names[0])
 
 
-def choose_profile(root: Path, name: str) -> None:
-    """Make `name` the profile that commands use when none is named."""
+def choose_profile(root: Path, *names: str) -> None:
+    """Make the first of `names` that exists the profile that commands use when none is named.
+
+    With two names, moving a folder changes the active profile in the same instant.
+    """
     make_folder(root)
-    write_atomically(root / "active_profile", f"{name}\n".encode())
+    write_atomically(root / "active_profile", "".join(f"{name}\n" for name in names).encode())
+
+
+def settle_active_profile(root: Path) -> None:
+    """Reduce the choice to the profile that is active now, so that a new folder does not change it."""
+    if len(_chosen_profiles(root)) > 1:
+        choose_profile(root, active_profile(root))
+
+
+def _chosen_profiles(root: Path) -> list[str]:
+    words = (read_bytes(root / "active_profile") or b"").decode("utf-8", "replace").split()
+    return words if words and all(map(_PROFILE_NAME.fullmatch, words)) else [DEFAULT_PROFILE]
 
 
 def user_folder(user: UserId) -> str:

@@ -1,10 +1,11 @@
 """Backups of one user's skills: taken before the curator moves anything, restored as a whole."""
 
 import io
+import json
 import shutil
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kept.core.errors import NotFound, Unreadable
@@ -13,7 +14,7 @@ from kept.core.text import JSON
 from kept.skills.changes import Author
 from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from kept.skills.forgetting import rewrite
-from kept.skills.paths import files_of, read_regular
+from kept.skills.paths import ROLLBACK_JOURNAL, files_of, read_regular
 from kept.skills.usage import USAGE_FILE, parse_usage
 from kept.skills.versions import state_of
 from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
@@ -37,6 +38,14 @@ class RollbackResult:
         return {"success": True, "backup": self.backup, "restored": [*self.restored]}
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A rollback that has begun: the backup to restore, and the one that holds the state before."""
+
+    backup: str
+    before: str
+
+
 class Backups:
     """The newest backups, one archive each."""
 
@@ -46,8 +55,11 @@ class Backups:
         self._clock = clock
         self._kept = kept
 
-    def take(self) -> str:
-        """Back up the user's skills and the usage file, and return the backup's name."""
+    def take(self, *, name: str = "", spare: str = "") -> str:
+        """Back up the user's skills and the usage file, and return the backup's name.
+
+        The oldest backups over the limit are removed, except `spare`.
+        """
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w:gz") as archive:
             for path, data, mode in self._read_files():
@@ -55,10 +67,11 @@ class Backups:
                 entry.size, entry.mode = len(data), mode
                 archive.addfile(entry, io.BytesIO(data))
         make_folder(self._folder)
-        name = self._free_name()
+        name = name or self._free_name()
         write_atomically(self._folder / name, stream.getvalue())
         for old in self.names()[: -self._kept]:
-            (self._folder / old).unlink(missing_ok=True)
+            if old != spare:
+                (self._folder / old).unlink(missing_ok=True)
         return name
 
     def names(self) -> list[str]:
@@ -84,28 +97,55 @@ class Backups:
         return found
 
     def roll_back(self, name: str | None = None) -> RollbackResult:
-        """Restore every skill of a backup, byte for byte.
+        """Restore every skill of a backup, byte for byte; without a name the newest, or the one that was begun.
 
         The present state is backed up first. Newer skills stay, and every change is a version that
-        can be undone.
+        can be undone. A rollback that was killed goes on where it ended.
         """
-        names = self.names()
-        chosen = name or (names[-1] if names else "")
-        if chosen not in names:
-            raise NotFound(f"there is no backup {chosen!r}", f"the backups are: {', '.join(names) or 'none'}")
-        held = _read(self._folder / chosen)
-        self.take()
+        begun = self.unfinished()
+        if begun is None or name not in {None, begun.backup}:
+            begun = self._begin(name)
+        held = _read(self._folder / begun.backup)
+        if begun.before not in self.names():
+            self.take(name=begun.before, spare=begun.backup)
+        before = _by_skill(_read(self._folder / begun.before))
         restored, unarchived = [], []
         for place, files in sorted(_by_skill(held).items()):
             skill = Path(place).name
-            if self._put_back(skill, place, files):
+            if self._put_back(skill, place, files) or before.get(place) != files:
                 restored.append(skill)
             if self._leave_archive(place, files):
                 unarchived.append(skill)
         usage = held.get(USAGE_FILE)
         if usage is not None:
             self._editor.library.usage.replace_all({**self._editor.library.usage.read(), **parse_usage(usage)})
-        return RollbackResult(chosen, tuple(restored), tuple(unarchived))
+        with explain_errors("remove", self._journal):
+            self._journal.unlink(missing_ok=True)
+        return RollbackResult(begun.backup, tuple(restored), tuple(unarchived))
+
+    @property
+    def _journal(self) -> Path:
+        return self._editor.home / ROLLBACK_JOURNAL
+
+    def _begin(self, name: str | None) -> Begun:
+        """Record what is going to be restored; from now on the rollback is completed, whatever happens."""
+        names = self.names()
+        chosen = name or (names[-1] if names else "")
+        if chosen not in names:
+            raise NotFound(f"there is no backup {chosen!r}", f"the backups are: {', '.join(names) or 'none'}")
+        _read(self._folder / chosen)  # raises before anything changes
+        begun = Begun(chosen, self._free_name())
+        write_atomically(self._journal, json.dumps(asdict(begun)).encode())
+        return begun
+
+    def unfinished(self) -> Begun | None:
+        """Return the rollback that was begun and not finished."""
+        raw = read_bytes(self._journal)
+        try:
+            begun = None if raw is None else Begun(**json.loads(raw))
+        except (ValueError, TypeError):
+            return None
+        return begun if begun is not None and begun.backup in self.names() else None
 
     def _put_back(self, name: str, place: str, files: Mapping[str, bytes]) -> bool:
         editor = self._editor

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kept.core.clock import iso
-from kept.core.errors import Refused
+from kept.core.errors import Busy, Refused
 from kept.curation.backup import CURATOR_FOLDER, Backups, RollbackResult
 from kept.skills.changes import Author, Changed
 from kept.skills.editor import SkillEditor
@@ -255,6 +255,16 @@ class Curator:
         """Restore all skills from a backup, by default the newest."""
         with hold_lock(self._folder / "run.lock"):
             return self.backups.roll_back(backup)
+
+    def finish_rollback(self) -> RollbackResult | None:
+        """Complete a rollback that was killed; None when there is none, or while another process is at it."""
+        if self.backups.unfinished() is None:
+            return None
+        try:
+            with hold_lock(self._folder / "run.lock", timeout_seconds=0):
+                return None if self.backups.unfinished() is None else self.backups.roll_back()
+        except Busy:
+            return None
 
     def report(self) -> Report | None:
         """Return the newest report."""

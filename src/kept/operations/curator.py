@@ -135,8 +135,14 @@ def back_up(caller: Caller) -> str:
 
 
 def roll_back(caller: Caller, backup: str | None = None) -> RollbackResult:
-    """Restore all skills from a backup, by default the newest; the present state is backed up first."""
-    return _writable(caller).roll_back(backup)
+    """Restore all skills from a backup, by default the newest; the present state is backed up first.
+
+    If the same rollback was interrupted before, opening the skills has just completed it; going back once more would
+    undo it.
+    """
+    curator = _writable(caller)
+    finished, caller.space.finished_rollback = caller.space.finished_rollback, None
+    return finished if finished is not None and backup in {None, finished.backup} else curator.roll_back(backup)
 
 
 def read_report(caller: Caller) -> Report | Refused:

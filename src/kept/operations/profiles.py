@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kept.config.home import DEFAULT_PROFILE, Home, active_profile, check_profile_name, choose_profile
-from kept.core.errors import NotFound, UsageError
-from kept.storage.files import explain_errors, make_folder
+from kept.config.home import (
+    DEFAULT_PROFILE,
+    Home,
+    active_profile,
+    check_profile_name,
+    choose_profile,
+    settle_active_profile,
+)
+from kept.core.errors import NotFound, StorageError, UsageError
+from kept.storage.files import explain_errors, make_folder, remove_stale_temps, sync_folder, temporary_name
 from kept.storage.maintenance import copy_file
+from kept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kept.app.caller import Caller
     from kept.core.text import JSON
 
 
-_LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.(clone|kept-export)-|\.kept-tmp-")
+_LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.clone-|\.kept-tmp-")
 """Secrets, locks and temporary files, which no copy contains."""
 
 
@@ -65,8 +73,8 @@ def clone_profile(root: Path, source: str, name: str) -> Profile:
     """Copy a profile without its secrets."""
     origin, home = find_profile(root, source), _new_home(root, name)
     make_folder(home.path.parent)
-    with explain_errors("copy to", home.path), tempfile.TemporaryDirectory(prefix=".clone-", dir=root) as folder:
-        _copy(origin.path, Path(folder) / name).rename(home.path)
+    with explain_errors("copy to", home.path), open_scratch(root) as folder:
+        _move(_copy(origin.path, folder / name), home.path)
     return Profile(name, home.path, f"cloned from {source}")
 
 
@@ -75,10 +83,8 @@ def rename_profile(root: Path, old: str, new: str) -> Profile:
     if old == DEFAULT_PROFILE:
         raise UsageError("the default profile is the home itself and keeps its name", "clone it instead")
     origin, home = find_profile(root, old), _new_home(root, new)
-    with explain_errors("rename", origin.path):
-        origin.path.rename(home.path)
-    if active_profile(root) == old:
-        choose_profile(root, new)
+    with _keep_active(root, old, instead=new), explain_errors("rename", origin.path):
+        _move(origin.path, home.path)
     return Profile(new, home.path, f"renamed from {old}")
 
 
@@ -89,23 +95,29 @@ def export_profile(root: Path, name: str, file: Path) -> Profile:
     home = find_profile(root, name)
     if file.exists():
         raise UsageError(f"{str(file)!r} exists already", "choose another file")
-    with explain_errors("write", file), tempfile.TemporaryDirectory(prefix=".kept-export-", dir=file.parent) as folder:
-        copy, packed = _copy(home.path, Path(folder) / "profile"), Path(folder) / "profile.zip"
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            for path in sorted(path for path in copy.rglob("*") if path.is_file()):
-                archive.write(path, str(path.relative_to(copy)))
-        packed.chmod(0o600)
-        packed.rename(file)
+    remove_unfinished(root)
+    remove_stale_temps(file)
+    packed = temporary_name(file)
+    with explain_errors("write", file), open_scratch(root) as folder:
+        copy = _copy(home.path, folder / "profile")
+        try:
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+                packed.chmod(0o600)
+                for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+                    archive.write(path, str(path.relative_to(copy)))
+            packed.rename(file)
+        finally:
+            packed.unlink(missing_ok=True)
     return Profile(name, home.path, f"exported to {file}")
 
 
 def delete_profile(root: Path, name: str) -> Profile:
     """Delete a profile with everything in it."""
+    remove_unfinished(root)
     home = find_deletable(root, name)
-    if active_profile(root) == name:
-        choose_profile(root, DEFAULT_PROFILE)
-    with explain_errors("delete", home.path):
-        shutil.rmtree(home.path)
+    keep_active = _keep_active(root, name, instead=DEFAULT_PROFILE)
+    with explain_errors("delete", home.path), open_scratch(root) as folder, keep_active:
+        _move(home.path, folder / name)
     return Profile(name, home.path, "deleted")
 
 
@@ -124,7 +136,27 @@ def find_deletable(root: Path, name: str) -> Home:
     return find_profile(root, name)
 
 
+@contextmanager
+def _keep_active(root: Path, name: str, *, instead: str) -> Iterator[None]:
+    """Make `instead` active, if `name` is, in the instant in which the folder of `name` is moved."""
+    if active_profile(root) == name:
+        choose_profile(root, *((instead, name) if instead != DEFAULT_PROFILE else (name, instead)))
+    try:
+        yield
+    finally:
+        with suppress(StorageError):  # both names together mean the same; the next profile command shortens them
+            settle_active_profile(root)
+
+
+def _move(source: Path, target: Path) -> None:
+    source.rename(target)
+    for folder in {source.parent, target.parent}:
+        sync_folder(folder)
+
+
 def _new_home(root: Path, name: str) -> Home:
+    remove_unfinished(root)
+    settle_active_profile(root)
     home = Home(root, check_profile_name(name))
     if name == DEFAULT_PROFILE or home.path.exists():
         raise UsageError(f"the profile {name!r} exists already", "choose another name, or delete it first")
@@ -136,7 +168,7 @@ def _copy(source: Path, target: Path) -> Path:
 
     def find_left_out(folder: str, names: list[str]) -> set[str]:
         own = {name for name in names if _LEFT_OUT.search(name)}
-        return own | ({"profiles", "active_profile"} & set(names) if Path(folder) == source else set())
+        return own | ({"profiles", "active_profile", SCRATCH_FOLDER} & set(names) if Path(folder) == source else set())
 
     shutil.copytree(source, target, ignore=find_left_out, copy_function=copy_file, ignore_dangling_symlinks=True)
     return target

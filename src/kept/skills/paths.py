@@ -10,6 +10,8 @@ from kept.core.errors import Reason, Refused, UsageError
 
 SUPPORT_FOLDERS = ("references", "templates", "scripts", "assets")
 MAIN = "SKILL.md"
+ROLLBACK_JOURNAL = ".curator/rollback.json"
+"""Exists while a rollback of all skills runs; here so that looking for it does not load the curator."""
 MOST_FILE_BYTES = 1_048_576
 MOST_FILES = 50
 MOST_DEPTH = 6

@@ -1,7 +1,6 @@
 """Files that are replaced atomically and durably, and OS errors that say what to do next."""
 
 import errno
-import glob
 import logging
 import os
 import stat
@@ -81,7 +80,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         target = resolve_link(path)
         if target.is_dir():
             raise StorageError(f"cannot write {str(path)!r}: there is a folder in its place", _REMEDIES[errno.EISDIR])
-        temp = target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{random_hex(4)}")
+        remove_stale_temps(target)
+        temp = temporary_name(target)
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(target.stat().st_mode)
         try:
@@ -90,6 +90,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         finally:
             temp.unlink(missing_ok=True)
         sync_folder(target.parent)
+
+
+def temporary_name(target: Path) -> Path:
+    """Return a new name beside `target`; `remove_stale_temps` recognises it when this process was killed."""
+    return target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{random_hex(4)}")
 
 
 def resolve_link(path: Path) -> Path:
@@ -138,13 +143,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_stale_temps(path: Path) -> None:
-    """Remove temporary files of writers of `path` that were killed."""
+    """Remove the temporary files that killed writers left beside `path`, its own and those of its neighbours."""
     with suppress(OSError):
         target = resolve_link(path)
-        for temp in target.parent.glob(f".{glob.escape(target.name)}{_TEMP_MARK}*"):
-            pid = temp.name.rpartition(_TEMP_MARK)[2].partition("-")[0]
+        with os.scandir(target.parent) as entries:
+            temps = [entry.name for entry in entries if _TEMP_MARK in entry.name]
+        for name in temps:
+            pid = name.rpartition(_TEMP_MARK)[2].partition("-")[0]
             if not (pid.isdecimal() and is_alive(int(pid))):
-                temp.unlink(missing_ok=True)
+                target.with_name(name).unlink(missing_ok=True)
 
 
 def is_alive(pid: int) -> bool:

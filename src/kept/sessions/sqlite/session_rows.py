@@ -230,7 +230,7 @@ def read_note(connection: Connection, session_id: SessionId, key: str) -> JSON:
 def take_lease(connection: Connection, name: str, *, holder: str, now: float, seconds: float) -> bool:
     """Take or renew a lease in the open write transaction; False when another holder has it."""
     for other, until in connection.execute(SQL.held_lease, (name,)).fetchall():
-        if other != holder and is_held(str(other), float(until), now=now, seconds=seconds):
+        if other != holder and is_held(str(other), float(str(until)), now=now, seconds=seconds):
             return False
     connection.execute(SQL.lease, (name, holder, now + seconds))
     return True

@@ -179,10 +179,12 @@ class Hub:
                 )
             place = folder or self._editor.home.joinpath(*filter(None, (category, name)))
             author = Author("hub", reason=f"from {prepared.source} at {prepared.revision[:80]}")
+            row = self._row(prepared, place)
+            self.lock.announce(name, row)
             changed = self._editor.place_files(
                 name, place, files=prepared.package.files, author=author, action="update" if installed else "install"
             )
-            self.lock.put(name, self._row(prepared, place))
+            self.lock.put(name, row)
         return changed
 
     def _row(self, prepared: Prepared, place: Path) -> Installed:
@@ -233,8 +235,12 @@ class Hub:
             return Refused(
                 Reason.NO_MATCH, f"{name!r} was not installed from a source", "`kept skills delete` is for your own"
             )
+        if self._library.home_folder(name) is None:  # removed by hand, or by a process that was killed before the end
+            self.lock.drop(name)
+            return Changed(name, "archive", 0, "", f"Skill {name!r} was gone already; its source is forgotten.")
         changed = self._editor.archive(name, Author("hub"))
-        self.lock.drop(name)
+        if isinstance(changed, Changed):
+            self.lock.drop(name)
         return changed
 
     def audit(self) -> list[AuditResult]:

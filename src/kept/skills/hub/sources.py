@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from kept.core.errors import Reason, Refused, Unreadable
+from kept.skills.paths import MAIN, read_regular
+from kept.skills.versions import digest
 from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 _GITHUB_SHORT = re.compile(r"(?:github:)?([\w.-]{1,39})/([\w.-]{1,100})((?:/[\w.-]+)*)(?:@([\w./-]{1,100}))?")
@@ -193,35 +195,63 @@ class Installed:
     rules: tuple[str, ...] = ()
 
 
+_Rows: TypeAlias = Mapping[str, Installed]
+
+
 class LockFile:
     """`skills/.hub/lock.json`; audits depend on it, so one that cannot be read is an error."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self._file = home / HUB_FOLDER / "lock.json"
 
     def read(self) -> dict[str, Installed]:
-        """Return what is installed, by name."""
+        """Return what is installed, by name; an announced installation counts from the moment its SKILL.md is there."""
+        rows, announced = self._read_rows()
+        return {**rows, **{name: row for name, row in announced.items() if self._is_placed(row)}}
+
+    def _read_rows(self) -> tuple[dict[str, Installed], dict[str, Installed]]:
         raw = read_bytes(self._file)
         if raw is None:
-            return {}
+            return {}, {}
         try:
-            rows = json.loads(raw)["skills"]
-            return {name: Installed(**{**row, "rules": tuple(row["rules"])}) for name, row in rows.items()}
+            held = json.loads(raw)
+            return _rows(held["skills"]), _rows(held.get("announced", {}))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             remedy = "restore it from a backup, or move it away and install the skills again"
             raise Unreadable(f"{str(self._file)!r} is damaged", remedy) from error
 
+    def _is_placed(self, row: Installed) -> bool:
+        present = read_regular(self._home / row.place / MAIN)
+        return present is not None and digest(present) == row.files.get(MAIN)
+
+    def announce(self, name: str, installed: Installed) -> None:
+        """Record an installation before its files are placed, so that a kill in between leaves no unknown skill."""
+        self._change(lambda rows, announced: (rows, {**announced, name: installed}))
+
     def put(self, name: str, installed: Installed) -> None:
         """Record an installation."""
-        self._change({name: installed})
+        self._change(lambda rows, announced: ({**rows, name: installed}, _without(announced, name)))
 
     def drop(self, name: str) -> None:
         """Drop an installation."""
-        self._change({name: None})
+        self._change(lambda rows, announced: (_without(rows, name), _without(announced, name)))
 
-    def _change(self, edits: Mapping[str, Installed | None]) -> None:
+    def _change(self, edit: Callable[[_Rows, _Rows], tuple[_Rows, _Rows]]) -> None:
         make_folder(self._file.parent)
         with hold_lock(self._file.with_name("lock.json.lock")):
-            rows = {name: row for name, row in {**self.read(), **edits}.items() if row is not None}
-            held = {"version": 1, "skills": {name: asdict(row) for name, row in sorted(rows.items())}}
+            rows, announced = edit(*self._read_rows())
+            held = {"version": 1, "skills": _as_json(rows)} | ({"announced": _as_json(announced)} if announced else {})
             write_atomically(self._file, (json.dumps(held, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _rows(held: Mapping[str, Any]) -> dict[str, Installed]:
+    return {name: Installed(**{**row, "rules": tuple(row["rules"])}) for name, row in held.items()}
+
+
+def _as_json(rows: _Rows) -> dict[str, dict[str, Any]]:
+    return {name: asdict(row) for name, row in sorted(rows.items())}
+
+
+def _without(rows: _Rows, name: str) -> dict[str, Installed]:
+    return {other: row for other, row in rows.items() if other != name}

@@ -1,0 +1,40 @@
+"""Temporary files and scratch folders that a killed process left."""
+
+import os
+import subprocess
+import sys
+
+from kept.storage.files import temporary_name, write_atomically
+from kept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
+
+
+def dead_pid():
+    return int(
+        subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout
+    )
+
+
+def test_a_write_removes_what_killed_writers_left_beside_it(tmp_path):
+    """Temporary files of dead processes go, whatever they were for; those of living ones stay."""
+    ours = temporary_name(tmp_path / "other")
+    theirs = ours.with_name(ours.name.replace(str(os.getpid()), str(dead_pid())))
+    ours.write_text("a")
+    theirs.write_text("b")
+
+    write_atomically(tmp_path / "file", b"text")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([ours.name, "file"])
+
+
+def test_scratch_folders_of_dead_processes_are_removed(tmp_path):
+    """A living process keeps its own; an empty parent goes too."""
+    left = tmp_path / SCRATCH_FOLDER / f"{dead_pid()}-abcd" / "profile"
+    left.mkdir(parents=True)
+    with open_scratch(tmp_path) as folder:
+        remove_unfinished(tmp_path)
+
+        assert list(folder.parent.iterdir()) == [folder]
+
+    assert not (tmp_path / SCRATCH_FOLDER).exists()
+    remove_unfinished(tmp_path)
+    assert list(tmp_path.iterdir()) == []
