@@ -112,7 +112,7 @@ PLACES: tuple[Place, ...] = (
     Place(".env", "keys of endpoints", _S, OnForget.NAME, shared=True, secrets=True),
     Place("@(config|kept).yaml*", "settings", _S, OnForget.NAME, shared=True, secrets=True),
     Place("*.json", "settings of a provider", _S, OnForget.NAME, shared=True, secrets=True),
-    Place(".unfinished/**", "a profile that is being copied or deleted", _O, OnForget.REMOVE_COPY, shared=True, backed_up=False),
+    Place(".unfinished/**", "a profile in the making or going", _O, OnForget.REMOVE_COPY, shared=True, backed_up=False),
     Place("plugins/**", "plugins", _S, OnForget.NAME, shared=True),
     Place("backups/**", "backups of the home", _O, OnForget.NAME, shared=True, backed_up=False, secrets=True),
     Place("active_profile", "the name of a profile", _S, OnForget.NAME, shared=True),

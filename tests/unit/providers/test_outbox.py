@@ -221,12 +221,14 @@ def test_a_lease_ends_by_its_own_holder_or_by_time(outbox, clock):
 
 
 @pytest.mark.parametrize(
-    "holder", ["elsewhere:4194304:dead", "odd", "a:b:c", f"{socket.gethostname()}:{os.getpid()}:x"]
+    "holder",
+    ["elsewhere:4194304:dead", "odd", "a:b:c", f"{socket.gethostname()}:{os.getpid()}:x"],
+    ids=["elsewhere", "odd", "letters", "alive"],
 )
 def test_a_lease_whose_end_is_not_known_is_respected(outbox, holder):
     """Whether a process of another machine lives cannot be told."""
     outbox.add("a", [write(1)])
-    outbox.take("a", holder=holder, seconds=600)
+    outbox.take("a", holder=holder, seconds=60)
 
     assert outbox.take("a", holder=new_holder(), seconds=60) is None
 
