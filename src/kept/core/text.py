@@ -1,6 +1,7 @@
 """Text: JSON, control characters, resources, quotations, words and stop words; shared by every part."""
 
 import json
+import marshal
 import re
 import sys
 import unicodedata
@@ -9,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Final, TypeAlias
+from zlib import crc32
 
 from kept.core.ids import MessageId, SessionId
 
@@ -24,6 +26,18 @@ _PAGE_SOURCE = re.compile(r"^  — (?:MEMORY|USER)\.md\b", re.MULTILINE)
 def dumps(value: JSON, *, indent: int | None = None) -> str:
     """Return `value` as JSON without ASCII escapes, keys in the given order."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def checksum(values: tuple[object, ...]) -> int:
+    """Return the checksum of a row of a database, with which damage on the disk is recognised.
+
+    The bytes are those of marshal's second format, which has not changed since Python 2.5 and is three times as fast
+    as joining texts; a test compares it with recorded numbers.
+    """
+    try:
+        return crc32(marshal.dumps(values, 2))
+    except ValueError:  # marshal takes no subclasses of str
+        return crc32(marshal.dumps(tuple(str(one) if isinstance(one, str) else one for one in values), 2))
 
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -176,10 +176,12 @@ class EditRecord:
     """Hash of the page after the write."""
     page_stamp: int | None
     """The page's stamp before the write; None in rows that were written before stamps existed."""
+    is_damaged: bool = False
+    """Whether the row was damaged on the disk. Its step then changes nothing and holds what can be read."""
 
     def was_never_applied(self, page: str, stamp: int) -> bool:
         """Whether the page with this hash and stamp is still the one from before this write."""
-        if page != self.page_before or page == self.page_after:
+        if self.is_damaged or page != self.page_before or page == self.page_after:
             return False
         return self.page_stamp is None or self.page_stamp == stamp
 
@@ -201,7 +203,20 @@ class EditRecord:
             "allowed": sorted(self.allowed),
             "undoes": self.undoes,
             "undone": is_undone,
+            **({"damaged": True} if self.is_damaged else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRepair:
+    """What became of damaged rows of the ledger: rebuilt as they were written, or marked as damaged."""
+
+    rebuilt: tuple[LedgerId, ...] = ()
+    marked: tuple[LedgerId, ...] = ()
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the ids, as `kept memory repair --json` prints them."""
+        return {"rebuilt": list(self.rebuilt), "marked": list(self.marked)}
 
 
 def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:

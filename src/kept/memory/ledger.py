@@ -2,18 +2,19 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
-from kept.memory.edits import Action, Author, Change, EditRecord, Step, Target
+from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Target
+from kept.memory.ledger_row import LedgerRow
 from kept.memory.page import page_hash
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database
+from kept.storage.sqlite import Connection, Database
 from kept.storage.texts import Texts
 
 SQL = statements("kept.memory", "ledger.sql")
@@ -69,10 +70,10 @@ class SqliteLedger:
         stamp: int | None = None,
     ) -> list[LedgerId]:
         """Append one write and return the ids of its rows, one per step."""
-        of_write = {
+        of_write: dict[str, Any] = {
             "group_id": author.group_id,
-            "time": now,
-            "target": target,
+            "time": float(now),
+            "target": target.value,
             "session_id": author.session_id,
             "user_id": self._user,
             "reason": author.reason,
@@ -84,8 +85,11 @@ class SqliteLedger:
         ids = []
         with self._db.writing() as connection:
             ((write_id,),) = connection.execute(SQL.next_write)
+            ((newest,),) = connection.execute(SQL.newest_id)
+            self._seal(connection, [number for (number,) in connection.execute(SQL.unchecked)])
             for number, (step, origin) in enumerate(change.with_origins(author)):
                 of_step = {
+                    "id": int(str(newest)) + number + 1,
                     "write_id": write_id,
                     "action": step.action,
                     "before": step.before,
@@ -94,9 +98,20 @@ class SqliteLedger:
                     "origin": origin,
                     "undoes": change.undoes[number] if change.undoes else None,
                 }
-                ((ledger_id,),) = connection.execute(SQL.insert, of_write | of_step)
-                ids.append(LedgerId(int(ledger_id)))
+                row = LedgerRow(**(of_write | of_step)).sealed()
+                connection.execute(SQL.insert, row._asdict())
+                ids.append(LedgerId(row.id))
         return ids
+
+    def _seal(self, connection: Connection, numbers: Iterable[int]) -> None:
+        """Compute the checksums of rows that were changed, or that an older version wrote."""
+        for number in numbers:
+            for values in connection.execute(SQL.one, (number,)).fetchall():
+                row = LedgerRow._make(values)
+                if not row.is_malformed:
+                    connection.execute(SQL.set_checksum, (row.sealed().checksum, number))
+                elif row.checksum is not None:  # it was damaged before it was blanked
+                    connection.execute(SQL.set_row, row.marked().sealed()._asdict())
 
     def void(self, write_id: int) -> None:
         """Remove a write that never reached its page."""
@@ -108,7 +123,7 @@ class SqliteLedger:
         if not self._exists:
             return None
         with self._db.reading() as connection:
-            return next((_Row(*row).record() for row in connection.execute(SQL.newest, (target,))), None)
+            return next((LedgerRow._make(row).record() for row in connection.execute(SQL.newest, (target,))), None)
 
     def rows(self, target: Target | None = None, *, after: int = 0, limit: int | None = None) -> list[EditRecord]:
         """Return the rows with an id greater than `after`, oldest first."""
@@ -117,7 +132,7 @@ class SqliteLedger:
         # SQLite reads a negative limit as none
         bindings = {"target": target, "after": after, "limit": -1 if limit is None else limit}
         with self._db.reading() as connection:
-            return [_Row(*row).record() for row in connection.execute(SQL.rows, bindings)]
+            return [LedgerRow._make(row).record() for row in connection.execute(SQL.rows, bindings)]
 
     def contains(self, target: Target, entry: str, *, outside: bool = True) -> bool:
         """Whether a row wrote this entry; with `outside=False`, whether a write through kept did."""
@@ -139,7 +154,9 @@ class SqliteLedger:
         if not self._exists:
             return []
         with self._db.writing() as connection:
-            return [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
+            held = [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
+            self._seal(connection, held)
+        return held
 
     def forget_entry(self, target: Target, entry: str) -> list[LedgerId]:
         """Blank this entry in every row of its page; return the rows."""
@@ -147,7 +164,9 @@ class SqliteLedger:
             return []
         with self._db.writing() as connection:
             rows = connection.execute(SQL.blank_entry, {"target": target, "entry": entry})
-            return [LedgerId(row) for (row,) in rows]
+            held = [LedgerId(row) for (row,) in rows]
+            self._seal(connection, held)
+        return held
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
@@ -162,7 +181,34 @@ class SqliteLedger:
                 if any(wanted.are_in(str(text)) for text in texts if text)
             ]
             connection.executemany(SQL.blank_row, [(number,) for number in held])
+            self._seal(connection, held)
         return held
+
+    def damaged(self) -> list[LedgerId]:
+        """Return the rows that are not as they were written."""
+        if not self._exists:
+            return []
+        with self._db.reading() as connection:
+            rows = [LedgerRow._make(row) for row in connection.execute(SQL.whole, (0,))]
+        return [LedgerId(row.id) for row in rows if row.is_damaged]
+
+    def repair(self, texts: Iterable[str]) -> LedgerRepair:
+        """Rebuild damaged rows where their checksum proves the text; mark the others as damaged for good.
+
+        `texts` may be what a row wrote: the entries that are on the pages now.
+        """
+        rebuilt, marked = list[LedgerId](), list[LedgerId]()
+        with self._db.writing() as connection:
+            rows = [LedgerRow._make(row) for row in connection.execute(SQL.whole, (0,))]
+            whole = [row for row in rows if not row.is_damaged]
+            known = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
+            for row in rows:
+                if row.is_damaged:
+                    ((before, after),) = connection.execute(SQL.raw_texts, (row.id,))
+                    again = row.rebuilt((before, after), list(known))
+                    connection.execute(SQL.set_row, (again or row.marked().sealed())._asdict())
+                    (marked if again is None else rebuilt).append(LedgerId(row.id))
+        return LedgerRepair(tuple(rebuilt), tuple(marked))
 
     def purge(self) -> bool:
         """Truncate the write-ahead log, which may still hold blanked text; False while a reader prevents it."""
@@ -171,45 +217,3 @@ class SqliteLedger:
         with self._db.reading() as connection:
             rows = connection.execute(SQL.truncate_log).fetchall()
         return all(row[0] == 0 for row in rows)
-
-
-class _Row(NamedTuple):
-    """The columns of the selects, in their order."""
-
-    id: int
-    write_id: int
-    group_id: str
-    time: float
-    target: str
-    action: Action
-    before: str | None
-    after: str | None
-    position: int
-    origin: str
-    session_id: str | None
-    user_id: str
-    reason: str | None
-    allowed: str | None
-    undoes: int | None
-    page_before: str
-    page_after: str
-    page_stamp: int | None
-
-    def record(self) -> EditRecord:
-        return EditRecord(
-            id=LedgerId(self.id),
-            write_id=self.write_id,
-            group_id=self.group_id,
-            time=self.time,
-            target=Target(self.target),
-            step=Step(self.action, self.before, self.after, self.position),
-            origin=self.origin,
-            session_id=SessionId(self.session_id) if self.session_id else None,
-            user_id=UserId(self.user_id),
-            reason=self.reason,
-            allowed=frozenset(json.loads(self.allowed)) if self.allowed else frozenset(),
-            undoes=LedgerId(self.undoes) if self.undoes else None,
-            page_before=self.page_before,
-            page_after=self.page_after,
-            page_stamp=self.page_stamp,
-        )

@@ -1,16 +1,20 @@
 -- name: insert
-INSERT INTO edits (write_id, group_id, time, target, action, before, after, position, origin,
-                   session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp)
-VALUES (:write_id, :group_id, :time, :target, :action, :before, :after, :position, :origin,
-        :session_id, :user_id, :reason, :allowed, :undoes, :page_before, :page_after, :page_stamp)
-RETURNING id;
+INSERT INTO edits (id, write_id, group_id, time, target, action, before, after, position, origin,
+                   session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum)
+VALUES (:id, :write_id, :group_id, :time, :target, :action, :before, :after, :position, :origin,
+        :session_id, :user_id, :reason, :allowed, :undoes, :page_before, :page_after, :page_stamp, :checksum);
 
 -- name: next_write
-SELECT coalesce(max(write_id), 0) + 1 FROM edits;
+-- a damaged number must not end the sequence
+SELECT coalesce(max(write_id), 0) + 1 FROM edits WHERE write_id < 1 << 62;
+
+-- name: newest_id
+SELECT max(coalesce((SELECT max(id) FROM edits), 0),
+           coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'edits' AND seq BETWEEN 0 AND 1 << 62), 0));
 
 -- name: newest
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
 FROM edits WHERE target = ? AND NOT voided ORDER BY id DESC LIMIT 1;
 
 -- name: void
@@ -18,7 +22,7 @@ UPDATE edits SET voided = 1 WHERE write_id = ?;
 
 -- name: rows
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
 FROM edits WHERE NOT voided AND id > :after AND (:target IS NULL OR target = :target) ORDER BY id LIMIT :limit;
 
 -- name: known_after
@@ -42,7 +46,7 @@ UPDATE edits SET before = CASE WHEN before = :entry THEN '' ELSE before END,
 WHERE target = :target AND (before = :entry OR after = :entry) RETURNING id;
 
 -- name: texts
-SELECT id, before, after, reason FROM edits;
+SELECT id, CAST(before AS TEXT), CAST(after AS TEXT), CAST(reason AS TEXT) FROM edits;
 
 -- name: blank_row
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
@@ -52,3 +56,29 @@ WHERE id = ?;
 
 -- name: truncate_log
 PRAGMA wal_checkpoint(TRUNCATE);
+
+-- name: whole
+SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
+FROM edits WHERE id > ? ORDER BY id;
+
+-- name: one
+SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
+FROM edits WHERE id = ?;
+
+-- name: raw_texts
+SELECT CAST(before AS BLOB), CAST(after AS BLOB) FROM edits WHERE id = ?;
+
+-- name: set_checksum
+UPDATE edits SET checksum = ? WHERE id = ?;
+
+-- name: set_row
+UPDATE edits SET write_id = :write_id, group_id = :group_id, time = :time, target = :target, action = :action,
+  before = :before, after = :after, position = :position, origin = :origin, session_id = :session_id, user_id = :user_id,
+  reason = :reason, allowed = :allowed, undoes = :undoes, page_before = :page_before, page_after = :page_after,
+  page_stamp = :page_stamp, checksum = :checksum
+WHERE id = :id;
+
+-- name: unchecked
+SELECT id FROM edits WHERE checksum IS NULL LIMIT 1000;

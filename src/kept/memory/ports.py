@@ -4,12 +4,12 @@
 that every implementation must pass. An object is built for one user and never returns another user's data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from kept.core.ids import LedgerId, SessionId
-from kept.memory.edits import Author, Change, EditRecord, Target
+from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Target
 from kept.memory.page import StoredPage
 
 
@@ -76,6 +76,12 @@ class Ledger(Protocol):
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
+
+    def damaged(self) -> list[LedgerId]:
+        """Return the rows that are not as they were written."""
+
+    def repair(self, texts: Iterable[str]) -> LedgerRepair:
+        """Rebuild damaged rows, as far as that can be proven, and mark the others; `texts` may be what they wrote."""
 
     def purge(self) -> bool:
         """Remove blanked text from logs and free pages as well; False while a reader prevents it."""

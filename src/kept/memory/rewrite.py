@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kept.core.errors import Reason, Refused, StorageError, UsageError
 from kept.core.ids import new_group_id
 from kept.core.text import JSON
-from kept.memory.edits import Add, Author, Change, Step, Target, steps_between
+from kept.memory.edits import Add, Author, Change, LedgerRepair, Step, Target, steps_between
 from kept.memory.history import PageEntries, targets
 from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse, preview
 from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
@@ -224,6 +224,21 @@ def repair_page(store: MemoryStore, target: Target, proposal: Proposal) -> Repai
 
     outcome = store.write(target, decide, Author(origin="repair"), repair=True)
     return outcome if isinstance(outcome, Refused) else Repaired(outcome, proposal.archived)
+
+
+def repair_ledger(store: MemoryStore) -> LedgerRepair:
+    """Rebuild damaged rows of the ledger where that can be proven, and mark the others."""
+    if not store.ledger.damaged():
+        return LedgerRepair()
+    entries = [entry for page in targets(None) for entry in _readable_entries(store, page)]
+    return store.ledger.repair(entries)
+
+
+def _readable_entries(store: MemoryStore, target: Target) -> tuple[str, ...]:
+    try:
+        return store.page(target).entries
+    except StorageError:
+        return ()
 
 
 def _decode(raw: bytes) -> tuple[str, bool]:

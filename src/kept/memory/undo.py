@@ -48,7 +48,9 @@ def undo(
 ) -> Undone | Refused:
     """Undo one row, one group, or the newest group that is not undone yet.
 
-    Undoing an undo brings the edit back. Refused, with the reason, when the page has changed since.
+    Edits by hand are undone only by their id: kept promised to undo its own, and after a loss of the ledger the whole
+    page looks like one edit by hand. Undoing an undo brings the edit back. Refused, with the reason, when the page has
+    changed since.
     """
     _record_outside_edits(store, target)
     rows = _choose(store, ledger_id, group_id, target)
@@ -82,7 +84,7 @@ def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None)
 
 
 def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
-    """Record edits made by hand in the ledger, so that they count as the newest."""
+    """Record edits made by hand in the ledger, so that the log lists them with an id."""
     for page in targets(target):
         store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 
@@ -106,11 +108,25 @@ def _choose(
     open_rows = [
         row
         for row in rows
-        if row.undoes is None and row.id not in gone and row.step.action != "archive" and target in (None, row.target)
+        if row.undoes is None
+        and row.id not in gone
+        and (row.step.action != "archive" or row.is_damaged)
+        and row.origin != "outside"
+        and target in (None, row.target)
     ]
     if not open_rows:
-        return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
+        return _refuse_nothing_left(store, target)
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
+
+
+def _refuse_nothing_left(store: MemoryStore, target: Target | None) -> Refused:
+    if any(store.page(page).entries for page in targets(target)):
+        return Refused(
+            Reason.NO_MATCH,
+            "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
+            "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
+        )
+    return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
 
 
 def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:
@@ -126,6 +142,12 @@ def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:
 def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Change | Refused:
     entries, steps, undoes = page.entries, list[Step](), []
     for row in reversed(rows):
+        if row.is_damaged:
+            return Refused(
+                Reason.MOVED_ON,
+                f"Edit {row.id} cannot be undone, because its row in the ledger is damaged.",
+                "`kept memory repair` rebuilds or marks it; `kept memory undo ID` undoes another edit.",
+            )
         step = row.step.inverse()
         following = step.apply(entries)
         if following is None:

@@ -134,8 +134,19 @@ def check_pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
             continue
         if gap is not None:
             yield Check(f"ledger of {target.value}", Health.WARNING, gap, "the next edit records it; nothing to do")
+    yield from _damaged_edits(store)
     for path in unreadable_pending(pending):
         yield Check("pending writes", Health.WARNING, f"{path.name} cannot be read", f"look at {path} and remove it")
+
+
+def _damaged_edits(store: MemoryStore) -> Iterator[Check]:
+    try:
+        damaged = store.ledger.damaged()
+    except KeptError:
+        return  # reported with the page
+    if damaged:
+        said = f"edit{'s' if len(damaged) > 1 else ''} {', '.join(map(str, damaged))} of the ledger damaged on the disk"
+        yield Check("ledger", Health.ERROR, said, "run `kept memory repair`")
 
 
 def _page(store: MemoryStore, target: Target) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kept.core.errors import Refused
     from kept.core.text import JSON
     from kept.memory.approval import Pending, Rejected
-    from kept.memory.edits import Edit, EditRecord
+    from kept.memory.edits import Edit, EditRecord, LedgerRepair
     from kept.memory.history import ArchiveHits, EditLog, PageEntries, PageView
     from kept.memory.page import Page
     from kept.memory.rewrite import Imported, Proposal, Repaired, Reset
@@ -159,6 +159,13 @@ def repair_page(caller: Caller, target: Target, proposal: Proposal) -> Repaired 
     from kept.memory.rewrite import repair_page as repair
 
     return repair(_writable(caller), target, proposal)
+
+
+def repair_ledger(caller: Caller) -> LedgerRepair:
+    """Rebuild or mark damaged rows of the ledger."""
+    from kept.memory.rewrite import repair_ledger as repair
+
+    return repair(_writable(caller))
 
 
 def read_page(caller: Caller, target: Target) -> Page:

@@ -89,12 +89,15 @@ def test_undo_refuses_when_the_page_moved_on(store):
     assert texts(store) == ["two"]
 
 
-def test_an_edit_by_hand_is_the_newest_and_is_taken_back_first(store, folder):
-    """Even where nothing was written through the store since."""
+def test_an_edit_by_hand_is_undone_by_its_id_only(store, folder):
+    """`undo` alone undoes what kept wrote; where a later edit by hand is in the way, it says so."""
     store.apply("memory", Add("one"))
     (folder / "MEMORY.md").write_text("one, better", encoding="utf-8")
 
-    assert not isinstance(undo(store), Refused)
+    assert undo(store).reason is Reason.MOVED_ON
+    assert texts(store) == ["one, better"]
+    for row in [row for row in reversed(History(store).rows()) if row.origin == "outside"]:
+        assert not isinstance(undo(store, ledger_id=row.id), Refused)
     assert texts(store) == ["one"]
     assert not isinstance(undo(store), Refused)
     assert texts(store) == []

@@ -150,15 +150,22 @@ def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonF
 
 @app.command()
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """Repair an unreadable page, or one that another program changed."""
+    """Repair an unreadable page, one that another program changed, and damaged rows of the ledger."""
     from kept.memory.history import targets
 
     with open_caller() as caller:
         done: dict[str, JSON] = {
             page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in targets(target)
         }
+        ledger = pages.repair_ledger(caller)
+    if ledger.rebuilt or ledger.marked:
+        done["ledger"] = ledger.as_json()
     if as_json:
         print_json(done)
+        return
+    for ids, what in ((ledger.rebuilt, "rebuilt"), (ledger.marked, "cannot be rebuilt, and marked as damaged")):
+        if ids:
+            say(f"ledger: {count_noun(len(ids), 'edit', 'edits')} {what}: {', '.join(map(str, ids))}")
 
 
 def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
