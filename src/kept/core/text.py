@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from kept.core.ids import MessageId, SessionId
@@ -28,7 +28,7 @@ def dumps(value: JSON, *, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def checksum(values: tuple[object, ...]) -> int:
+def checksum(values: tuple[Any, ...]) -> int:
     """Return the checksum of a row of a database, with which damage on the disk is recognised.
 
     The bytes are those of marshal's second format, which has not changed since Python 2.5 and is three times as fast
