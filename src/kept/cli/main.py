@@ -32,6 +32,7 @@ COMMANDS = {
     "providers": "External memories: set up, status, outbox.",
     "connect": "Give other agents this memory: Claude Code, Codex and more.",
     "disconnect": "Take everything out of an agent that connect wrote.",
+    "import": "Bring along conversations of other agents on this machine.",
     "context": "The engine that keeps a conversation within the window.",
     "model": "Choose and test models.",
     "profile": "Separate homes, for example for work.",
@@ -52,6 +53,7 @@ _MODULES = {
     "run": "chat.command",
     **dict.fromkeys(("user", "export", "forget"), "commands.users"),
     **dict.fromkeys(("connect", "disconnect"), "commands.connect"),
+    "import": "commands.imports",
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
     **dict.fromkeys(("doctor", "scan", "tool", "usage", "version"), "commands.diagnostics"),
 }

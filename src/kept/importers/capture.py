@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kept.core.ids import MessageId
+from kept.core.ids import MessageId, SessionId
 from kept.core.messages import NewMessage, Origin, Role
 from kept.importers.captures import Captures, Known, mark_of, words_mark
 from kept.importers.conversations import EVENT_PREFIX, Conversations
 from kept.importers.port import Conversation, Item, Left, Position, Said, Spent, Withdrawn
+from kept.importers.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kept.core.ids import SessionId
     from kept.core.ports import Clock, Database, UnitOfWork
     from kept.importers.port import Reading
     from kept.sessions.ports import Sessions
 
 BATCH_MESSAGES = 200
+"""A batch is one transaction; with a deadline it is small, so that the deadline is kept."""
+LARGE_BATCH_MESSAGES = 1_000
 BATCH_CHARS = 1_000_000
-"""A batch is one transaction; small enough that other writers and deadlines do not wait long."""
 _SAME_MOMENT_SECONDS = 2.0
 _SAME_TURN_SECONDS = 600.0
 _LAST_MESSAGES = 100
 """How many messages of a session are compared with the prompt of an event."""
 _TELLING_CHARS = 40
 """Shorter texts ("continue") are said more than once, so only the moment tells whether two are the same."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a capture did so far."""
-
-    sessions: dict[SessionId, None] = field(default_factory=dict)
-    """The sessions that the transcripts belong to, the newest last."""
-    created: set[SessionId] = field(default_factory=set)
-    added: int = 0
-    replaced: int = 0
-    known: int = 0
-    left: dict[str, int] = field(default_factory=dict)
-    """How many rows were left out, by reason."""
-    roles: dict[str, int] = field(default_factory=dict)
-    """How many messages were added, by role."""
-    waiting_bytes: int = 0
-
-    def leave(self, why: str, count: int = 1) -> None:
-        """Count something that was left out."""
-        if count:
-            self.left[why] = self.left.get(why, 0) + count
 
 
 class Capture:
@@ -86,12 +64,13 @@ class Capture:
         self._conversations.begin_file()
         batch: list[Item] = []
         size = 0
+        most = LARGE_BATCH_MESSAGES if deadline is None else BATCH_MESSAGES
         for item in reading:
             if self._leave_excluded(item):
                 continue
             batch.append(item)
             size += len(item.message.text) if isinstance(item, Said) else 100
-            if len(batch) >= BATCH_MESSAGES or size >= BATCH_CHARS:
+            if len(batch) >= most or size >= BATCH_CHARS:
                 self._store_batch(batch, reading, path)
                 batch, size = [], 0
                 if deadline is not None and time.monotonic() >= deadline:
@@ -156,7 +135,7 @@ class Capture:
                 self.captures.save_position(unit, path, position, waiting=waiting, now=now)
 
     def _take(self, unit: UnitOfWork, batch: Sequence[Item]) -> None:
-        known = self.captures.find_known(unit, [key for item in batch for key in self._keys(item)])
+        known = self.captures.find_known(unit, [key for item in batch for key in self.keys_of(item)])
         for item in batch:
             if isinstance(item, Left):
                 self.tally.leave(item.why)
@@ -185,7 +164,8 @@ class Capture:
             else:
                 self._append(unit, conversation, [item for item in part if isinstance(item, Said)], known)
 
-    def _keys(self, item: Item) -> list[bytes]:
+    def keys_of(self, item: Item) -> list[bytes]:
+        """Return the key under which an item is remembered; facts have none."""
         match item:
             case Said():
                 return [self.captures.key(item.external_id)]
@@ -217,6 +197,7 @@ class Capture:
         self.tally.sessions.pop(opened.session_id, None)
         self.tally.sessions[opened.session_id] = None
         if fresh:
+            self.tally.grown.add(opened.session_id)
             self._replace_event_turns(unit, external, fresh)
             self._insert(unit, opened.session_id, fresh, known)
             self.captures.touch_session(unit, external, now=self._clock.now().timestamp())
@@ -235,6 +216,7 @@ class Capture:
                 self.tally.added -= 1
             else:
                 self.tally.known += 1
+                self.tally.conflicts += stored[1] != mark_of(item.message)
                 self._conversations.shared(item.conversation, stored[0])
         return list(fresh.values())
 
@@ -268,9 +250,7 @@ class Capture:
             key, mark = self.captures.key(item.external_id), mark_of(item.message)
             self.captures.remember(unit, key, number, mark)
             known[key] = (number, mark)
-            self.tally.added += 1
-            role = item.message.role.value
-            self.tally.roles[role] = self.tally.roles.get(role, 0) + 1
+            self.tally.count(item)
             if item.turn is not None and item.origin is Origin.PERSON:
                 prompt = words_mark(item.message.text)
                 self.captures.write_turn(unit, item.conversation, item.turn, prompt=prompt, messages=())

@@ -142,6 +142,10 @@ class Captures:
         row = _first(unit.execute(SQL.position, self._scope(path=path)))
         return START if row is None else Position(row[0], row[1], json.loads(row[2]))
 
+    def read_times(self, unit: UnitOfWork) -> dict[str, float]:
+        """Return when each transcript was last read."""
+        return {str(path): float(str(moment)) for path, moment in unit.execute(SQL.read_times, self._scope())}
+
     def save_position(self, unit: UnitOfWork, path: str, position: Position, *, waiting: int, now: float) -> None:
         """Store where reading of a transcript stopped, and how many bytes wait."""
         bindings = self._scope(

@@ -38,6 +38,9 @@ ON CONFLICT (user_id, client, external_id, turn) DO UPDATE SET messages = exclud
 -- name: position
 SELECT position, check_bytes, state FROM transcripts WHERE user_id = :user AND client = :client AND path = :path;
 
+-- name: read_times
+SELECT path, read_at FROM transcripts WHERE user_id = :user AND client = :client;
+
 -- name: save_position
 INSERT INTO transcripts (user_id, client, path, position, check_bytes, state, waiting_bytes, read_at)
 VALUES (:user, :client, :path, :position, :check, :state, :waiting, :now)
@@ -53,11 +56,6 @@ WHERE c.user_id = :user GROUP BY c.client ORDER BY c.client;
 -- name: waiting
 SELECT client, sum(waiting_bytes), max(read_at) FROM transcripts WHERE user_id = :user GROUP BY client;
 
--- name: sessions_of
-SELECT c.session_id FROM captured_sessions AS c JOIN sessions AS s ON s.id = c.session_id
-WHERE c.user_id = :user AND c.client = :client AND (:project IS NULL OR s.project = :project) AND s.trashed IS NULL
-ORDER BY s.started;
-
 -- name: oldest
 SELECT s.id, coalesce(s.last_active, s.started),
   (SELECT coalesce(sum(octet_length(m.content) + coalesce(octet_length(m.tool_calls), 0)
@@ -66,14 +64,14 @@ FROM captured_sessions AS c JOIN sessions AS s ON s.id = c.session_id AND s.user
 WHERE c.user_id = :user AND s.trashed IS NULL
 ORDER BY coalesce(s.last_active, s.started);
 
--- name: forget_user
-DELETE FROM captured_sessions WHERE user_id = :user;
+-- name: release
+DELETE FROM captured_sessions WHERE user_id = :user AND session_id = :session;
 
--- name: forget_turns
-DELETE FROM captured_turns WHERE user_id = :user;
+-- name: pruned
+SELECT value FROM state_meta WHERE key = :key;
 
--- name: forget_transcripts
-DELETE FROM transcripts WHERE user_id = :user;
+-- name: write_pruned
+INSERT INTO state_meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: clients
 SELECT DISTINCT client FROM transcripts WHERE user_id = ? ORDER BY client;

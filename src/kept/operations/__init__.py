@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kept.operations import (
         capture,
+        capture_limits,
         connect,
         connect_status,
         conversations,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         doctor,
         forget,
         hooks,
+        imports,
         models,
         pages,
         profiles,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "capture",
+    "capture_limits",
     "connect",
     "connect_status",
     "conversations",
@@ -46,6 +49,7 @@ __all__ = [
     "doctor",
     "forget",
     "hooks",
+    "imports",
     "models",
     "pages",
     "profiles",

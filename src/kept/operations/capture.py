@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.ids import SessionId
     from kept.core.text import JSON
-    from kept.importers.capture import Capture, Tally
+    from kept.importers.capture import Capture
     from kept.importers.port import Reader
-    from kept.importers.spool import Spool, Waiting
+    from kept.importers.spool import Spool, Waiting, WaitingTurn
+    from kept.importers.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Captured:
     """What of the transcripts is not stored yet: a line that is still written, or what did not fit the deadline."""
     left: dict[str, int] = field(default_factory=dict)
     """How many rows were left out, by reason."""
+    is_complete: bool = True
+    """Whether the end of the transcripts was reached before the deadline."""
 
     @property
     def session_id(self) -> SessionId | None:
@@ -84,7 +87,19 @@ def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: flo
         return _spool_refused(caller, waiting, error)
     if not is_complete:
         _spool(caller).add(waiting)
-    return summarise(capture.tally)
+    elif capture.tally.grown and deadline is None:
+        _prune(caller)
+    return replace(summarise(capture.tally), is_complete=is_complete)
+
+
+def _prune(caller: Caller) -> None:
+    """Keep the limits of captured conversations; what fails now is done after a later capture."""
+    from kept.operations.capture_limits import prune_captures
+
+    try:
+        prune_captures(caller)
+    except StorageError as error:
+        log.warning("cannot prune captured conversations: %s", error)
 
 
 def _capture_files(capture: Capture, reader: Reader, path: Path, deadline: float | None) -> bool:
@@ -141,11 +156,9 @@ def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
         return _spool_refused(caller, waiting, error)
 
 
-def _store_turn(caller: Caller, waiting: Waiting) -> Captured:
+def _store_turn(caller: Caller, waiting: WaitingTurn) -> Captured:
     from kept.importers.event_turns import store_turn
-    from kept.importers.spool import WaitingTurn
 
-    assert isinstance(waiting, WaitingTurn)
     capture = open_capture(caller, waiting.client)
     store_turn(capture, waiting)
     return summarise(capture.tally)
@@ -163,49 +176,50 @@ def find_session(caller: Caller, client: str, external_session: str) -> SessionI
 
 
 def drain_spool(caller: Caller, *, deadline: float | None = None) -> Captured:
-    """Capture what waits in the spool, the oldest first, up to the deadline; what fails stays there."""
-    from kept.importers.spool import WaitingTurn
-
+    """Capture what waits in the spool, the oldest first, up to the deadline; what cannot be stored yet stays there."""
     caller.require(Scope.WRITE)
     total = Captured()
     spool = _spool(caller)
     for path, waiting in spool.entries():
         if deadline is not None and time.monotonic() >= deadline:
-            break
-        if isinstance(waiting, WaitingTurn):
-            try:
-                done: Captured | Refused = _store_turn(caller, waiting)
-            except StorageError:
-                break
-        else:
-            done = _capture_waiting(caller, waiting.client, waiting.path, deadline)
-        if isinstance(done, Refused):
-            if done.reason is Reason.UNAVAILABLE:
-                break
-            log.warning("a spooled transcript cannot be captured: %s", done.error)
-        else:
+            return total
+        done = _capture_waiting(caller, waiting, deadline)
+        if isinstance(done, Captured):
             total = add_up(total, done)
-            if isinstance(waiting, WaitingTurn) or not done.waiting_bytes:
-                spool.remove(path)
-            continue
-        spool.remove(path)
+            is_settled = done.is_complete
+        else:
+            if done.reason is Reason.UNAVAILABLE:
+                return total
+            log.warning("a spooled transcript cannot be captured: %s", done.error)
+            is_settled = True
+        if is_settled:
+            spool.remove(path)
+    _prune(caller)
     return total
 
 
-def _capture_waiting(caller: Caller, client: str, path: str, deadline: float | None) -> Captured | Refused:
+def _capture_waiting(caller: Caller, waiting: Waiting, deadline: float | None) -> Captured | Refused:
     from pathlib import Path
 
-    return capture_transcript(caller, client, Path(path), deadline=deadline)
+    from kept.importers.spool import WaitingTurn
+
+    if not isinstance(waiting, WaitingTurn):
+        return capture_transcript(caller, waiting.client, Path(waiting.path), deadline=deadline)
+    try:
+        return _store_turn(caller, waiting)
+    except StorageError as error:
+        return Refused(Reason.UNAVAILABLE, error.message, error.remedy)
 
 
-def open_capture(caller: Caller, client: str) -> Capture:
-    """Open a capture into the caller's sessions."""
+def open_capture(caller: Caller, client: str, *, is_preview: bool = False) -> Capture:
+    """Open a capture into the caller's sessions; a preview only counts."""
     from kept.importers.capture import Capture
     from kept.importers.exclusion import is_excluded
+    from kept.importers.preview import Preview
 
     patterns = caller.app.settings.connect.exclude
     home = caller.app.environ.get("HOME", "")
-    return Capture(
+    return (Preview if is_preview else Capture)(
         caller.space.sessions,
         caller.app.database,
         client,

@@ -46,5 +46,9 @@ class SessionSettings:
     """How long a deleted session can be restored."""
     receipt_days: Annotated[int, Between(0, 36_500)] = 90
     """How long it is recorded what models were shown (`kept receipts`); 0 records nothing."""
+    capture_days: Annotated[int, Between(1)] | None = None
+    """After how many idle days a conversation captured from another program goes to the trash; null keeps all."""
+    capture_bytes: Annotated[int, Between(1_000_000)] | None = None
+    """How many bytes of text captured conversations may take; the oldest go to the trash first; null is no limit."""
     embeddings: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     """Semantic search; off unless a provider is named."""

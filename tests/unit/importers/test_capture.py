@@ -12,8 +12,10 @@ import pytest
 from kept import operations
 from kept.app import open_app
 from kept.core.errors import Refused
-from kept.core.ids import UserId
+from kept.core.ids import SessionId, UserId
+from kept.core.messages import Session
 from kept.operations.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
+from kept.operations.capture_limits import prune_captures, report_captures
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4
 
@@ -389,3 +391,52 @@ def test_a_store_that_cannot_be_used_loses_nothing(home, rows):
     assert locked.detail["spooled"] is True
     assert drained.added == 1
     holder.close()
+
+
+def limited(home, **limits):
+    home.mkdir(exist_ok=True)
+    lines = "".join(f"  {name}: {value}\n" for name, value in limits.items())
+    (home / "config.yaml").write_text(f"sessions:\n{lines}")
+    return open_app(str(home), None)
+
+
+def test_old_captured_conversations_are_pruned(home, make_rows):
+    """Idle for longer than the limit, they go to the trash; one that goes on is captured again."""
+    old, new = make_rows("old.jsonl", session="old"), make_rows("new.jsonl", session="new")
+    old.user("Long ago")
+    new.path.write_text(json.dumps(new.user("Now") | {"timestamp": time.time()}) + "\n")
+    app = limited(home, capture_days=3)
+    caller = app.caller()
+    caller.space.sessions.create(Session(SessionId("mine"), "cli", 5.0))
+    capture(caller, old.path)
+    capture(caller, new.path)
+    gone = prune_captures(caller, is_due=False)
+    again = prune_captures(caller)
+    old.user("And on it goes")
+    continued = capture(caller, old.path)
+    status = report_captures(caller)
+
+    assert (len(gone), again, continued.added) == (1, (), 1)
+    assert texts(caller) == ["And on it goes", "Now"]
+    assert caller.space.sessions.session(SessionId("mine")) is not None
+    assert status.pruned_sessions == 1
+    assert "moved to the trash" in status.note
+    assert status.as_json()["clients"][0]["client"] == "claude-code"
+    app.close()
+
+
+def test_captured_text_stays_within_its_bytes(home, make_rows):
+    """The oldest go first, the newest stays even where it is too large alone."""
+    app = limited(home, capture_bytes=1_000_000)
+    caller = app.caller()
+    for number in range(4):
+        rows = make_rows(f"{number}.jsonl", session=f"s{number}")
+        rows.second = number * 60
+        for part in range(6):
+            rows.user(f"{number} {part} " + "x" * 90_000)
+        capture(caller, rows.path)
+    prune_captures(caller, is_due=False)
+    left = {text[0] for text in texts(caller)}
+
+    assert left == {"3"}
+    app.close()
