@@ -128,11 +128,17 @@ def _pass_on(words: list[str]) -> None:
 
 def _start(command: list[str]) -> None:
     """Start a command that this process does not wait for and that outlives it."""
-    import subprocess
+    if sys.platform == "win32":
+        import subprocess
 
-    nowhere = subprocess.DEVNULL
-    with suppress(OSError):
-        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        nowhere = subprocess.DEVNULL
+        with suppress(OSError):
+            subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+        return
+    # not by subprocess, whose import takes 10 ms of each session start
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    with suppress(OSError, NotImplementedError):
+        os.posix_spawnp(command[0], command, os.environ, file_actions=quiet, setsid=True)
 
 
 def _seconds(app: "App", event: "HookEvent") -> float:

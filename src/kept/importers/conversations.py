@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.core.clock import from_epoch
 from kept.core.ids import SessionId
 from kept.core.messages import Link, NewMessage, Origin, Session
 from kept.importers.captures import Known, mark_of
+from kept.importers.exclusion import find_project
 from kept.importers.port import Conversation, Kind
 
 if TYPE_CHECKING:
@@ -186,14 +186,3 @@ class Conversations:
         from kept.sessions.redaction import Redaction  # loads all shapes of credentials
 
         return Redaction().message(NewMessage(message, 0.0, Origin.SYNTHETIC)).message
-
-
-def find_project(folder: str | None) -> str | None:
-    """Return the repository that a working folder is in, or the folder itself."""
-    if folder is None:
-        return None
-    path = Path(folder)
-    try:
-        return str(next((one for one in (path, *path.parents) if (one / ".git").exists()), path))
-    except (OSError, ValueError):
-        return folder

@@ -107,7 +107,7 @@ def note_error(caller: Caller, client: str, message: str) -> None:
 
 
 def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
-    from kept.importers.conversations import find_project
+    from kept.importers.exclusion import find_project
     from kept.operations.capture import find_session
     from kept.operations.recall import build_start_block
     from kept.operations.receipts import record_receipt
@@ -152,12 +152,13 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
     from kept.importers.connect.prompts import keep_prompt
-    from kept.importers.conversations import find_project
+    from kept.importers.exclusion import find_project
+    from kept.importers.readers import CLIENTS as READABLE
     from kept.operations.recall import Recipient, recall_for_prompt
     from kept.operations.receipts import record_receipt
     from kept.sessions.receipts import ShownMessage
 
-    if mode.capture and event.transcript is None:
+    if mode.capture and (event.transcript is None or event.client not in READABLE):
         keep_prompt(caller.space.home.connections, event)
     if mode.recall != "sure" or not event.is_of_a_person:
         return None
@@ -200,9 +201,9 @@ def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:
     """Store the new part of the transcript, or the texts of the event where there is none; then what has waited."""
     from kept.operations.capture import capture_transcript, drain_spool
 
-    if event.kind is Kind.ANSWER and event.transcript is not None:
-        return
-    path = event.transcript or find_transcript(caller, event)
+    path = find_transcript(caller, event)
+    if event.kind is Kind.ANSWER and path is not None:
+        return  # the event that ends the turn follows
     done: Captured | Refused | None
     if path is not None:
         done = capture_transcript(caller, event.client, path, deadline=deadline)
@@ -243,12 +244,12 @@ def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | Non
 
 
 def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
-    """Return the transcript of an event that does not name it: a file with the session in its name, or a database."""
+    """Return the transcript that an event names; else a file with the session in its name, or a database."""
     from kept.importers.readers import find_reader
 
     reader = find_reader(event.client)
-    if reader is None or not event.session:
-        return None
+    if reader is None or event.transcript is not None or not event.session:
+        return event.transcript if reader is not None else None
     for root in reader.find_roots(caller.app.environ):
         found = reader.list_transcripts(root) if root.exists() else []
         named = next((path for path in reversed(found) if event.session in path.name or path.suffix == ".db"), None)

@@ -37,6 +37,8 @@ QUERY_CHARS = 1_000
 _TITLE_CHARS = 80
 _LEAST_WORDS = 2
 _COMMAND = re.compile(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
+_SYNTAX = re.compile(r'["*]|\b(?:AND|OR|NOT)\b')
+"""What the search reads as a condition; in a prompt it is plain text."""
 _PRIVATE = re.compile(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
@@ -90,11 +92,10 @@ def _mark(parts: Sequence[str]) -> str:
 
 def _read_pages(caller: Caller, project: str | None) -> tuple[dict[str, str], int]:
     """Return the pages as a session of this project freezes them, by name, and the number of their entries."""
-    from kept.operations.pages import count_entries, render_snapshot
-
     del project
-    blocks = {page.value: block for page, block in render_snapshot(caller).blocks.items() if block is not None}
-    return blocks, count_entries(caller)
+    store = caller.space.memory
+    blocks = {page.value: block for page, block in store.load().items() if block is not None}
+    return blocks, sum(len(store.entries(name)) for name in blocks)
 
 
 def _count_stored(caller: Caller) -> tuple[int, int]:
@@ -212,7 +213,7 @@ def read_question(prompt: str) -> str | None:
     text = _PRIVATE.sub(" ", prompt).strip()
     if _COMMAND.match(text):
         return None
-    query = text[:QUERY_CHARS]
+    query = _SYNTAX.sub(lambda found: found[0].lower() if found[0].isalpha() else " ", text[:QUERY_CHARS]).strip()
     words = split_words(UNSPACED.sub(" ", query))
     known = stop_words(words)
     telling = {word for word in words if word not in known and len(word) > 1}

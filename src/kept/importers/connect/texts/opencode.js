@@ -2,7 +2,8 @@
 import { spawn } from "node:child_process"
 
 const COMMAND = @COMMAND@
-const LIMIT_MS = { SessionStart: 4000, UserPromptSubmit: 2000 }
+// kept ends by itself long before; this is for a process that cannot even start
+const LIMIT_MS = 10_000
 
 // Run `kept hook opencode`; resolve with its answer, or with nothing: kept must never be in the way.
 function ask(event) {
@@ -18,7 +19,7 @@ function ask(event) {
       timer = setTimeout(() => {
         child.kill()
         finish("")
-      }, LIMIT_MS[event.hook_event_name] ?? 3000)
+      }, LIMIT_MS)
       child.on("error", () => finish(""))
       child.stdin.on("error", () => {})
       child.stdout.on("data", (data) => (text += data))
