@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Watchdog:
         spent = time.monotonic() - self.started
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} WARNING kept.cli.hook {self.what}: not done after {spent:.1f} s\n"
         with suppress(OSError):
+            Path(self.log_file).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # not through logging: the thread that hangs may hold its lock
             descriptor = os.open(self.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
             os.write(descriptor, line.encode("utf-8", "replace"))

@@ -1,0 +1,364 @@
+"""`kept hook CLIENT`: recorded events and broken ones, on sound stores and on broken ones; never in the way."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kept import operations
+from kept.app import open_app
+
+CORPUS = Path(__file__).parent.parent / "corpora" / "hooks"
+RECORDED = sorted(CORPUS.glob("*/*.json"))
+KEPT = (sys.executable, "-m", "kept")
+PROMPT = "The staging server of the billing team is called heron-42"
+
+
+@pytest.fixture
+def world(tmp_path, home, monkeypatch):
+    """A project and a transcript of Claude Code; deadlines that a loaded machine keeps."""
+    for name in ("START", "PROMPT", "STOP"):
+        monkeypatch.setenv(f"KEPT_CONNECT__{name}_SECONDS", "30")
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    return tmp_path
+
+
+def hook(client, event, *, words=(), **environment):
+    """Run the hook as a client does; it must end with 0 and print nothing to stderr."""
+    text = event if isinstance(event, bytes) else json.dumps(event).encode()
+    done = subprocess.run(
+        [*KEPT, "hook", client, *words], input=text, capture_output=True, env={**os.environ, **environment}, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+    return json.loads(done.stdout) if done.stdout else None
+
+
+def event(world, name, session="s1", **more):
+    return {
+        "session_id": session,
+        "transcript_path": str(world / f"{session}.jsonl"),
+        "cwd": str(world / "project"),
+        "hook_event_name": name,
+        **more,
+    }
+
+
+def row(session, number, role, text):
+    content = text if role == "user" else [{"type": "text", "text": text}]
+    message = {"role": role, "content": content, **({"id": f"m{number}", "model": "x"} if role == "assistant" else {})}
+    return {
+        "type": role,
+        "uuid": f"{session}-{number}",
+        "sessionId": session,
+        "cwd": "/p",
+        "timestamp": f"2026-11-17T03:00:{number:02d}.000Z",
+        "message": message,
+    }
+
+
+def write_turn(world, session="s1", start=0, prompt=PROMPT, answer="I noted heron-42."):
+    with (world / f"{session}.jsonl").open("a") as file:
+        for number, (role, text) in enumerate((("user", prompt), ("assistant", answer)), start=start):
+            file.write(json.dumps(row(session, number, role, text)) + "\n")
+
+
+def log_of(home):
+    path = home / "logs" / "kept.log"
+    return path.read_text() if path.exists() else ""
+
+
+def set_paused(*, paused):
+    app = open_app()
+    operations.connect.set_paused(app.caller(), paused=paused)
+    app.close()
+
+
+def stored(home):
+    app = open_app()
+    lines = [line for line in app.owner.sessions.transfer.export() if "role" in line]
+    app.close()
+    return [line["content"] for line in lines]
+
+
+@pytest.fixture
+def handle(world, home, monkeypatch):
+    """Handle an event as the hook does, in this process: a process of its own takes half a second."""
+    from kept.cli import hook as module
+
+    printed = []
+    watchdog = type(
+        "Quiet", (), {"print": printed.append, "allow": lambda *_: None, "deadline": time.monotonic() + 60}
+    )()
+
+    def handle(client, event, *words, **environment):
+        printed.clear()
+        text = event if isinstance(event, bytes) else json.dumps(event).encode()
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(module, "_read_input", lambda: text)
+        monkeypatch.setattr(module, "_start", lambda _command: None)
+        monkeypatch.setattr(sys, "argv", ["kept", "hook", client])
+        module._handle({}, [client, *words], watchdog)
+        for name in environment:
+            monkeypatch.delenv(name)
+        return json.loads(printed[0]) if printed else None
+
+    return handle
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_recorded_event_ends_well_on_an_empty_home(path, handle, home):
+    """Nothing is known yet and no transcript is there: no output, and no error but the missing transcript."""
+    words = (path.read_text(),) if path.parent.name == "codex-notify" else ()
+
+    assert handle(path.parent.name, path.read_bytes(), *words) is None
+    assert "Traceback" not in log_of(home)
+
+
+def test_a_turn_is_stored_once_and_given_to_another_session(world, home, handle):
+    """Stop prints nothing; the next session is given the passage once, and a repeated event stores nothing twice."""
+    write_turn(world)
+    for _ in range(2):
+        assert handle("claude-code", event(world, "Stop", last_assistant_message="I noted heron-42.")) is None
+    question = event(world, "UserPromptSubmit", "s2", prompt="How is the staging server of the billing team called?")
+    first, second = handle("claude-code", question), handle("claude-code", question)
+
+    assert stored(home) == [PROMPT, "I noted heron-42."]
+    assert first["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
+    assert "heron-42" in first["hookSpecificOutput"]["additionalContext"]
+    assert second is None or PROMPT not in second["hookSpecificOutput"]["additionalContext"]
+    assert handle("claude-code", {**question, "session_id": "s3", "source": "system"}) is None
+    assert handle("claude-code", {**question, "session_id": "s1"}) is None
+    start = handle("claude-code", event(world, "SessionStart", "s4", source="startup"))
+    assert "2 messages of 1 past sessions" in start["hookSpecificOutput"]["additionalContext"]
+    assert start["systemMessage"] == "kept: 0 entries, 0 past sessions of this project"
+
+
+def test_a_resumed_session_is_given_the_same_block_once(world, home, handle):
+    """Not again while the transcript holds it; again after a compaction, and after a clear."""
+    write_turn(world)
+    handle("claude-code", event(world, "Stop"))
+    start = event(world, "SessionStart", "s2", source="startup")
+    block = handle("claude-code", start)["hookSpecificOutput"]["additionalContext"]
+    transcript = world / "s2.jsonl"
+    transcript.write_text(json.dumps({"type": "attachment", "attachment": {"content": block}}) + "\n")
+
+    assert handle("claude-code", {**start, "source": "resume"}) is None
+    assert handle("claude-code", {**start, "source": "compact"}) is not None
+    assert handle("claude-code", {**start, "source": "clear"}) is not None
+    with transcript.open("a") as file:
+        file.write(json.dumps({"type": "system", "subtype": "compact_boundary"}) + "\n")
+    assert handle("claude-code", {**start, "source": "resume"}) is not None
+
+
+def test_off_paused_and_excluded_leave_the_agent_alone(world, home, handle):
+    """Nothing is given and nothing is stored."""
+    write_turn(world)
+    stop = event(world, "Stop")
+    hook("claude-code", stop, KEPT_OFF="1")
+    set_paused(paused=True)
+    handle("claude-code", stop)
+    set_paused(paused=False)
+    handle("claude-code", stop, KEPT_CONNECT__EXCLUDE=json.dumps([str(world / "project")]))
+    handle("claude-code", stop, KEPT_CONNECT__CAPTURE="false")
+
+    assert stored(home) == []
+    handle("claude-code", stop)
+    assert stored(home) == [PROMPT, "I noted heron-42."]
+    start = event(world, "SessionStart", "s2", source="startup")
+    assert handle("claude-code", start, KEPT_CONNECT__RECALL="off") is None
+    assert handle("claude-code", start, KEPT_CONNECT__EXCLUDE=json.dumps(["project"])) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"x"',
+        b"\xff\xfe\x00",
+        b'{"hook_event_name": 5}',
+        b'{"session_id": "s"}',
+        b"[" * 90_000,
+    ],
+)
+def test_garbage_is_noted_and_nothing_else(text, world, home):
+    """Exit 0, no output, a line in the log, and an error in the status."""
+    assert hook("claude-code", text) is None
+    assert "hook claude-code" in log_of(home)
+
+
+def test_unknown_events_and_clients_do_nothing(world, home):
+    """A later version of a client may send more than we know."""
+    assert hook("claude-code", event(world, "Meteor")) is None
+    assert hook("emacs", event(world, "Stop")) is None
+    assert (
+        hook("claude-code", {"hook_event_name": "Stop", "session_id": 5, "transcript_path": ["x"], "cwd": {}}) is None
+    )
+
+
+def test_a_codex_turn_without_a_transcript_is_stored_from_its_events(world, home):
+    """The prompt waits for the answer; what is private is left out."""
+    prompt = event(world, "UserPromptSubmit", "c1", turn_id="t1", prompt=f"{PROMPT} <private>pin 1234</private>")
+    stop = event(world, "Stop", "c1", turn_id="t1", last_assistant_message="Noted.")
+    for one in (prompt, stop, stop):
+        hook("codex", {**one, "transcript_path": None})
+
+    assert [text.strip() for text in stored(home)] == [PROMPT, "Noted."]
+    assert not list((home / "connect" / "prompts").iterdir())
+
+
+def test_the_old_notify_command_still_runs(world, home):
+    """The command that was there before gets the same argument."""
+    seen = world / "seen"
+    script = world / "old.sh"
+    script.write_text(f'#!/bin/sh\nprintf %s "$2" > {seen}.part && mv {seen}.part {seen}\n')
+    script.chmod(0o700)
+    payload = (CORPUS / "codex-notify" / "agent-turn-complete.json").read_text()
+    hook("codex-notify", b"", words=(str(script), "--flag", payload))
+    deadline = time.monotonic() + 20
+    while not seen.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert seen.read_text() == payload
+    assert len(stored(home)) == 2
+
+
+def _lock(home):
+    """Hold the write lock of the store in another process; return what ends it."""
+    code = (
+        "import sqlite3, sys, time\n"
+        f"c = sqlite3.connect({str(home / 'state.db')!r}, isolation_level=None)\n"
+        "c.execute('BEGIN EXCLUSIVE')\nprint('locked', flush=True)\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"locked\n"
+    return process
+
+
+def break_newer(home):
+    with sqlite3.connect(home / "state.db") as file:
+        file.execute("PRAGMA user_version = 9999")
+
+    def release():
+        with sqlite3.connect(home / "state.db") as file:
+            file.execute(f"PRAGMA user_version = {_version()}")
+
+    return release
+
+
+def _version():
+    from kept.storage.connections import sql_migrations
+
+    return sql_migrations("kept.storage")[-1].version
+
+
+def break_locked(home):
+    process = _lock(home)
+
+    def release():
+        process.kill()
+        process.communicate()
+
+    return release
+
+
+def break_corrupt(home):
+    path = home / "state.db"
+    data = path.read_bytes()
+    path.write_bytes(b"\0" * 4_096 + data[4_096:])
+    return lambda: path.write_bytes(data)
+
+
+def break_fifo(home):
+    path = home / "state.db"
+    path.rename(home / "aside.db")
+    os.mkfifo(path)
+
+    def release():
+        path.unlink()
+        (home / "aside.db").rename(path)
+
+    return release
+
+
+@pytest.mark.parametrize("damage", [break_newer, break_locked, break_corrupt, break_fifo])
+def test_a_store_that_cannot_be_used_is_never_in_the_way(damage, world, home):
+    """Exit 0 and no output within the deadline, a line in the log, and the turn is stored once it can be."""
+    write_turn(world, "s0", prompt="an earlier turn about falcons", answer="Noted.")
+    hook("claude-code", event(world, "Stop", "s0"))
+    with sqlite3.connect(home / "state.db") as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    release = damage(home)
+    write_turn(world)
+    limits = {f"KEPT_CONNECT__{name}_SECONDS": "3" for name in ("START", "PROMPT", "STOP")}
+    begun = time.monotonic()
+    prompt = hook(
+        "claude-code", event(world, "UserPromptSubmit", "s2", prompt="Which falcons turn was earlier?"), **limits
+    )
+    stop = hook("claude-code", event(world, "Stop"), **limits)
+    spent = time.monotonic() - begun
+    release()
+
+    assert (prompt is None or damage is break_locked, stop) == (True, None)
+    assert spent < 20
+    assert "hook" in log_of(home)
+    write_turn(world, start=2, prompt="one more thing", answer="Yes.")
+    hook("claude-code", event(world, "Stop"))
+    assert stored(home)[2:] == [PROMPT, "I noted heron-42.", "one more thing", "Yes."]
+
+
+def test_a_hook_that_is_killed_loses_nothing(world, home):
+    """The next session start of the client finds the turn in its transcripts."""
+    folder = world / "person" / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    subprocess.run([*KEPT, "connect", "claude-code", "--yes"], check=True, capture_output=True)
+    write_turn(world)
+    (world / "s1.jsonl").rename(folder / "s1.jsonl")
+    process = subprocess.Popen([*KEPT, "hook", "claude-code"], stdin=subprocess.PIPE)
+    process.kill()
+    process.communicate()
+    hook("claude-code", event(world, "SessionStart", "s2", source="startup"))
+    deadline = time.monotonic() + 30
+    while not (home / "state.db").exists() or not (found := stored(home)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+    assert found == [PROMPT, "I noted heron-42."]
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "no permission", "sparse", "cut"])
+def test_odd_transcripts_are_said_in_the_log_and_the_status(kind, world, home):
+    """Exit 0, no output; what is complete of a transcript that was cut in a character is stored."""
+    path = world / "s1.jsonl"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "no permission":
+        write_turn(world)
+        path.chmod(0)
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(500_000_000)
+    elif kind == "cut":
+        write_turn(world)
+        with path.open("ab") as file:
+            file.write('{"type": "user", "message": {"content": "ä'.encode()[:-1])
+    answer = hook("claude-code", event(world, "Stop"), KEPT_CONNECT__STOP_SECONDS="5")
+
+    assert answer is None
+    if kind in {"missing", "folder"}:
+        assert "s1.jsonl" in log_of(home)
+        status = subprocess.run(
+            [*KEPT, "connect", "status", "--json"], capture_output=True, text=True, check=True
+        ).stdout
+        assert "s1.jsonl" in json.loads(status)[0]["errors"][-1]
+    if kind == "cut":
+        assert stored(home) == [PROMPT, "I noted heron-42."]
