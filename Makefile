@@ -72,6 +72,9 @@ bench-scale: $(DEV_STAMP) ## Measure search by scale (minutes)
 bench-recall: $(DEV_STAMP) ## Measure recall; give DATA=path/to/locomo.json
 	$(BIN)/python benchmarks/recall.py $(DATA)
 
+test-providers: $(DEV_STAMP) ## Run the provider adapters against their real back ends, in environments of their own; PROVIDERS="mem0" for some
+	$(BIN)/python tests/providers/run_real.py $(PROVIDERS)
+
 mutants: $(DEV_STAMP) ## Measure how many small changes of a package its tests notice; give PACKAGE=memory (45 minutes)
 	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]' >&2
 	nice -n 15 $(BIN)/python benchmarks/mutants.py $(PACKAGE)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kept.providers.outbox import Item, Lane
     from kept.providers.plugins import Found, OfferedCommand
     from kept.providers.status import ChosenStatus, Status
+    from kept.providers.trial import Trial
 
 BUILT_IN = "builtin"
 """The name for no external memory."""
@@ -76,6 +77,18 @@ def try_provider(caller: Caller, provider: MemoryProvider) -> Refused | None:
 
     context = StartContext(kept_home=str(caller.app.home.path), agent_context="flush", user_id=caller.user)
     return start_and_stop(provider, context)
+
+
+def make_round_trip(caller: Caller, name: str) -> Trial:
+    """Store a sentence with the provider, recall it and remove it again, for a user that exists only for this test."""
+    from kept.core.ids import random_hex
+    from kept.providers.base import StartContext
+    from kept.providers.trial import run_trial
+
+    caller.require(Scope.WRITE)
+    home = caller.app.home
+    context = StartContext(kept_home=str(home.path), agent_identity=home.profile, user_id=f"kept-test-{random_hex(4)}")
+    return run_trial(open_provider(caller, name), context)
 
 
 def switch_on(caller: Caller, name: str) -> None:

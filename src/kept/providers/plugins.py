@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 ENTRY_POINTS = "kept.memory_providers"
 Kind = Literal["bundled", "entry point", "folder"]
 
-_BUNDLED = {"holographic": "kept.providers.holographic:HolographicProvider"}
+_BUNDLED = {
+    "holographic": "kept.providers.holographic:HolographicProvider",
+    "mem0": "kept.providers.mem0:Mem0Provider",
+}
 _MARKS = re.compile(r"register_memory_provider|MemoryProvider")
 _FOLDER_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 _MAX_SCANNED_BYTES = 200_000

@@ -358,3 +358,41 @@ def test_blank_words_ask_for_all_facts(run):
     run("providers", "setup", "holographic")
 
     assert run("providers", "do", "facts", " ").out.strip() == "no facts"
+
+
+def test_a_round_trip_stores_recalls_and_removes(run):
+    """It says what it did, and leaves nothing behind."""
+    done = run("providers", "test", "holographic", "--json")
+    answer = json.loads(done.out)
+
+    assert done.code == 0
+    assert (answer["provider"], answer["ok"]) == ("holographic", True)
+    assert [step["step"] for step in answer["steps"]] == [
+        "available", "start", "store", "recall", "remove", "gone", "stop",
+    ]  # fmt: skip
+    assert all(step["ok"] and step["ms"] >= 0 for step in answer["steps"])
+    assert "kestrel" not in run("providers", "do", "facts", "kestrel").out
+
+
+def test_a_round_trip_that_fails_says_where(run, home, monkeypatch):
+    """The exit code is that of a failed memory; nothing else is tried after a start that failed."""
+    monkeypatch.setattr("kept.providers.trial.RECALL_SECONDS", 0.1)
+    folder = home / "plugins" / "deaf"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(
+        "from kept.providers.base import MemoryProvider\n"
+        "class Deaf(MemoryProvider):\n"
+        "    name = 'deaf'\n"
+        "    def is_available(self): return True\n"
+        "    def initialize(self, session_id, **context): pass\n"
+        "    def get_tool_schemas(self): return []\n"
+        "    def handle_tool_call(self, name, args, **context): return '{}'\n"
+        "    def on_memory_write(self, action, target, content, metadata=None): pass\n"
+        "    def prefetch(self, query, *, session_id=''): return 'nothing'\n"
+    )
+    done = run("providers", "test", "deaf")
+
+    assert done.code == 69
+    assert "FAIL recall" in done.out
+    assert "ok   remove" in done.out
+    assert run("providers", "test", "nobody").code == 2

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from kept.providers.status import ChosenStatus
 
 
+UNAVAILABLE = 69
+"""The exit code of an external memory that failed."""
+
 app = typer.Typer(no_args_is_help=True, help="External memories in addition to the two pages.", rich_markup_mode=None)
 shared = typer.Typer()
 """The commands that `kept memory` has too."""
@@ -74,6 +77,23 @@ def setup(
             say(f"{provider.name} answers")
         operations.providers.switch_on(caller, chosen)
     say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
+
+
+@app.command("test")
+def run_test(
+    name: Annotated[str, typer.Argument(help="The provider.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Store a sentence with a provider, recall it, and remove it again."""
+    with open_caller() as caller:
+        found = operations.providers.make_round_trip(caller, name)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for step in found.steps:
+            say(f"{'ok  ' if step.ok else 'FAIL'} {step.step:10} {step.ms:8.0f} ms  {step.detail}".rstrip())
+    if not found.ok:
+        raise typer.Exit(UNAVAILABLE)
 
 
 @shared.command()

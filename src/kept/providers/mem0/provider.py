@@ -1,0 +1,249 @@
+"""The Mem0 provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from kept.core.errors import ProviderError
+from kept.core.settings import Between
+from kept.providers.http import HttpClient
+from kept.providers.mem0.backends import Backend, EmbeddedBackend, PlatformBackend, ServerBackend
+from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, text_of
+
+if TYPE_CHECKING:
+    from kept.core.text import JSON
+    from kept.providers.base import MemoryAction, Messages
+
+PLATFORM_URL = "https://api.mem0.ai"
+_MIRROR = "kept_page"
+"""The metadata key that marks a memory as the copy of a page entry."""
+_RECALL_CHARS = 6_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mem0Settings:
+    """The settings in `mem0.json`."""
+
+    mode: Literal["platform", "self-hosted", "oss"] = "platform"
+    """Mem0's platform, a server of your own, or the library inside this process."""
+    base_url: str = ""
+    """The address of the server; empty for the platform's own."""
+    user_id: str = ""
+    """The user at Mem0; empty for one that is made of profile and user."""
+    agent_id: str = "kept"
+    """The agent at Mem0."""
+    rerank: bool = True
+    """Whether the platform sorts results by a second model."""
+    infer: bool = True
+    """Whether Mem0 extracts facts from turns with its model; otherwise they are stored as said."""
+    top_k: Annotated[int, Between(1, 50)] = 8
+    """How many memories a recall takes."""
+    timeout_seconds: Annotated[float, Between(0.5, 60)] = 8.0
+    """How long a request may take."""
+    model: str = ""
+    """Embedded mode: the chat model that extracts facts."""
+    model_base_url: str = ""
+    """Embedded mode: the address of an OpenAI-compatible server."""
+    embedding_model: str = ""
+    """Embedded mode: the embedding model of that server."""
+    embedding_dims: Annotated[int, Between(8, 8192)] = 1536
+    """Embedded mode: the length of its vectors."""
+
+
+class Mem0Provider(RemoteProvider[Mem0Settings]):
+    """Turns go to Mem0, which extracts what is worth keeping; page entries are mirrored as they are."""
+
+    NAME = "mem0"
+    SETTINGS = Mem0Settings
+    KEY = "MEM0_API_KEY"
+    KEY_URL = "https://app.mem0.ai"
+    QUESTIONS: ClassVar[Mapping[str, str]] = {
+        "mode": "Where Mem0 runs",
+        "base_url": "Address of the server, empty for the platform's own",
+        "user_id": "User at Mem0, empty for one of profile and user",
+        "agent_id": "Agent at Mem0",
+        "rerank": "Sort results by a second model (platform)",
+        "infer": "Extract facts with Mem0's model",
+        "model": "Embedded mode: model that extracts facts",
+        "model_base_url": "Embedded mode: address of an OpenAI-compatible server",
+        "embedding_model": "Embedded mode: embedding model",
+        "embedding_dims": "Embedded mode: length of its vectors",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._backend: Backend | None = None
+
+    def needs_key(self) -> bool:
+        """Return whether it is the platform, which always wants a key."""
+        return self.settings.mode == "platform"
+
+    @property
+    def scope(self) -> str:
+        """Return the user at Mem0."""
+        return self.settings.user_id or super().scope
+
+    def open_client(self) -> HttpClient:
+        """Return a client with the header that the chosen server expects."""
+        settings = self.settings
+        if settings.mode == "platform":
+            header = {"Authorization": f"Token {self.key}"}
+            return HttpClient(
+                "mem0", settings.base_url or PLATFORM_URL, headers=header, seconds=settings.timeout_seconds
+            )
+        if not settings.base_url:
+            raise ProviderError("mem0: base_url is not set", "run: kept providers setup mem0 --set base_url=http://…")
+        keyed = {"X-API-Key": self.key} if self.key else {}
+        return HttpClient("mem0", settings.base_url, headers=keyed, seconds=settings.timeout_seconds)
+
+    @property
+    def backend(self) -> Backend:
+        """Return the back end of the chosen mode."""
+        if self._backend is None:
+            match self.settings.mode:
+                case "platform":
+                    self._backend = PlatformBackend(self.client, rerank=self.settings.rerank)
+                case "self-hosted":
+                    self._backend = ServerBackend(self.client)
+                case "oss":
+                    self._backend = EmbeddedBackend(self.home / "mem0", self.settings, key=self.key)
+        assert self._backend is not None
+        return self._backend
+
+    def shutdown(self) -> None:
+        """Close the connections."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+        super().shutdown()
+
+    def remote_tools(self) -> Sequence[RemoteTool]:
+        """Return the six tools."""
+        query: dict[str, JSON] = {"query": {"type": "string", "description": "What to look for, in plain words."}}
+        content: dict[str, JSON] = {"content": {"type": "string", "description": "One fact, in a full sentence."}}
+        identity: dict[str, JSON] = {"id": {"type": "string", "description": "The id of the memory."}}
+        limit: dict[str, JSON] = {"limit": {"type": "integer", "description": "How many at most (default 8)."}}
+        return (
+            RemoteTool("mem0_profile", "List what Mem0 knows about the person.", limit, (), self._profile),
+            RemoteTool(
+                "mem0_search", "Search Mem0's memories by meaning.", {**query, **limit}, ("query",), self._search
+            ),
+            RemoteTool("mem0_add", "Store a fact as it is.", content, ("content",), self._add, writes=True),
+            RemoteTool(
+                "mem0_update",
+                "Replace the text of a memory.",
+                {**identity, **content},
+                ("id", "content"),
+                self._update,
+                writes=True,
+            ),
+            RemoteTool("mem0_delete", "Delete a memory.", identity, ("id",), self._delete, writes=True),
+            RemoteTool(
+                "mem0_conclude",
+                "Store a conclusion about the person that you drew from the conversation.",
+                content,
+                ("content",),
+                self._conclude,
+                writes=True,
+            ),
+        )
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - memories of all sessions are searched
+        """Return the memories that are nearest to the message."""
+        found = self.backend.search(self.scope, clean(query)[:1_000], top_k=self.settings.top_k)
+        return bullet_list([text_of(each, "memory", "text") for each in found], most_chars=_RECALL_CHARS)
+
+    def sync_turn(
+        self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
+    ) -> None:
+        """Send the exchange; Mem0 extracts what is worth keeping."""
+        del messages
+        if not self.is_writable:
+            return
+        turn = [{"role": "user", "content": clean(user)}, {"role": "assistant", "content": clean(assistant)}]
+        metadata: dict[str, JSON] = {"session_id": session_id, "idempotency_key": idempotency_key}
+        self.backend.add(
+            self.scope, turn, agent_id=self.settings.agent_id, infer=self.settings.infer, metadata=metadata
+        )
+
+    def on_memory_write(
+        self, action: MemoryAction, target: str, content: str, metadata: Mapping[str, JSON] | None = None
+    ) -> None:
+        """Mirror a write to the pages, as it is; the old text is found by its copy at Mem0."""
+        if not self.is_new_write(metadata):
+            return
+        before = (metadata or {}).get("before")
+        old = content if action == "remove" else before if isinstance(before, str) else ""
+        if action != "add" and old:
+            for each in self._copies(target, clean(old)):
+                self.backend.delete(text_of(each, "id"))
+        if action != "remove" and not self._copies(target, clean(content)):
+            self.backend.add(
+                self.scope,
+                [{"role": "user", "content": clean(content)}],
+                agent_id=self.settings.agent_id,
+                infer=False,
+                metadata={_MIRROR: target},
+            )
+        self.mark_mirrored(metadata)
+
+    def check_health(self) -> Mapping[str, JSON]:
+        """Ask the back end for this user's memories."""
+        return {"mode": self.settings.mode, "user": self.scope, **self.backend.ping(self.scope)}
+
+    def backup_paths(self) -> Sequence[str]:
+        """Return nothing: the embedded store is inside the home."""
+        return ()
+
+    def _copies(self, target: str, text: str) -> list[Mapping[str, JSON]]:
+        """Return the memories that are the copy of one page entry."""
+        found = self.backend.search(self.scope, text[:1_000], top_k=20)
+        return [each for each in found if text_of(each, "memory", "text") == text and _is_mirror(each, target)]
+
+    def _profile(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        return {"memories": [_shown(each) for each in self.backend.list(self.scope)[: args.get("limit") or 50]]}
+
+    def _search(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        found = self.backend.search(self.scope, args["query"], top_k=args.get("limit") or self.settings.top_k)
+        return {"results": [_shown(each) for each in found]}
+
+    def _add(self, args: Mapping[str, Any], **metadata: JSON) -> Mapping[str, JSON]:
+        made = self.backend.add(
+            self.scope,
+            [{"role": "user", "content": clean(args["content"])}],
+            agent_id=self.settings.agent_id,
+            infer=False,
+            metadata={"session_id": self.session_id, **metadata},
+        )
+        return {"stored": [_shown(each) for each in made]}
+
+    def _conclude(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        return self._add(args, kind="conclusion")
+
+    def _update(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        self._require_own(args["id"])
+        self.backend.update(args["id"], clean(args["content"]))
+        return {"updated": args["id"]}
+
+    def _delete(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        self._require_own(args["id"])
+        self.backend.delete(args["id"])
+        return {"deleted": args["id"]}
+
+    def _require_own(self, identity: str) -> None:
+        """Raise unless the memory is this user's: ids of others must not work."""
+        if not any(text_of(each, "id") == identity for each in self.backend.list(self.scope)):
+            raise ProviderError(f"there is no memory {identity!r}", "mem0_search shows the ids")
+
+
+def _is_mirror(item: Mapping[str, JSON], target: str) -> bool:
+    metadata = item.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get(_MIRROR) == target
+
+
+def _shown(item: Mapping[str, JSON]) -> dict[str, JSON]:
+    score = item.get("score")
+    shown: dict[str, JSON] = {"id": text_of(item, "id"), "memory": text_of(item, "memory", "text")}
+    return {**shown, "score": round(score, 3)} if isinstance(score, float) else shown

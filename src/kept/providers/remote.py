@@ -1,0 +1,319 @@
+"""The base class of bundled providers with a back end elsewhere: settings, key, scope, tools and status."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from kept.core.errors import KeptError, ProviderError
+from kept.core.ids import OWNER
+from kept.core.text import JSON, dumps
+from kept.providers.base import MemoryProvider
+from kept.providers.config import load_settings, questions
+from kept.providers.http import HttpClient
+from kept.security.fence import sanitize_context
+from kept.security.secrets import redact
+from kept.storage.files import make_folder, read_bytes, write_atomically
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+TRIAL = "trial"
+"""The origin of the writes of `kept providers test`."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """One tool of a provider: what models see, and the method that runs it."""
+
+    name: str
+    description: str
+    properties: Mapping[str, JSON]
+    required: tuple[str, ...]
+    run: Callable[[Mapping[str, JSON]], Mapping[str, JSON]]
+    writes: bool = False
+    """Whether it changes the memory; refused outside primary contexts."""
+
+    def schema(self) -> Mapping[str, JSON]:
+        """Return what a model is shown."""
+        parameters: dict[str, JSON] = {
+            "type": "object",
+            "properties": dict(self.properties),
+            "required": list(self.required),
+        }
+        return {"name": self.name, "description": self.description, "parameters": parameters}
+
+
+class RemoteProvider(MemoryProvider, Generic[S]):
+    """Settings in `<home>/<name>.json`, the key in a variable, data scoped by profile and user.
+
+    A subclass names its settings and questions and implements the hooks with `self.client` and `self.scope`.
+    """
+
+    NAME: ClassVar[str]
+    SETTINGS: ClassVar[type]
+    QUESTIONS: ClassVar[Mapping[str, str]]
+    KEY: ClassVar[str] = ""
+    """The variable with the key; empty if none is needed."""
+    KEY_URL: ClassVar[str] = ""
+    """Where a person gets the key."""
+
+    settings: S
+
+    def __init__(self) -> None:
+        self.settings = self.SETTINGS()
+        self.home = Path()
+        self.user = str(OWNER)
+        self.profile = "default"
+        self.workspace = ""
+        self.platform = "cli"
+        self.session_id = ""
+        self.is_writable = True
+        self._client: HttpClient | None = None
+        self._guard = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Return the name that the configuration uses."""
+        return self.NAME
+
+    @property
+    def key(self) -> str:
+        """Return the key, empty if none is set."""
+        return os.environ.get(self.KEY, "").strip() if self.KEY else ""
+
+    @property
+    def scope(self) -> str:
+        """Return the name under which the back end keeps this user's data, different for each profile and user."""
+        return safe_name("kept", self.profile, self.user)
+
+    def is_available(self) -> bool:
+        """Return whether the key is set, where one is needed."""
+        return not self.needs_key() or bool(self.key)
+
+    def needs_key(self) -> bool:
+        """Return whether the back end in use asks for a key."""
+        return bool(self.KEY)
+
+    def initialize(self, session_id: str, **context: Any) -> None:
+        """Load the settings and remember whose memory this is; the first request opens the connection."""
+        self.session_id = session_id
+        self.home = Path(context["kept_home"])
+        self.settings = load_settings(self.SETTINGS, self.home, self.NAME)
+        self.user = str(context.get("user_id") or OWNER)
+        self.profile = str(context.get("agent_identity") or "default")
+        self.workspace = str(context.get("agent_workspace") or "")
+        self.platform = str(context.get("platform") or "cli")
+        self.is_writable = context.get("agent_context", "primary") == "primary"
+        self.connect()
+
+    def connect(self) -> None:
+        """Create what the scope needs on the back end; called once by `initialize`."""
+
+    def open_client(self) -> HttpClient:
+        """Return a client for the address and key in the settings."""
+        raise NotImplementedError
+
+    @property
+    def client(self) -> HttpClient:
+        """Return the client of the back end."""
+        if self._client is None:
+            self._client = self.open_client()
+        return self._client
+
+    def remote_tools(self) -> Sequence[RemoteTool]:
+        """Return its tools."""
+        return ()
+
+    def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
+        """Return the schemas of its tools."""
+        return [tool.schema() for tool in self.remote_tools()]
+
+    def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
+        """Run one of its tools; whatever goes wrong is an answer."""
+        del context
+        tool = next((each for each in self.remote_tools() if each.name == name), None)
+        if tool is None:
+            return dumps({"success": False, "error": f"{self.NAME} has no tool {name!r}"})
+        if tool.writes and not self.is_writable:
+            return dumps({"success": False, "error": "nothing is written in this context"})
+        wrong = wrong_argument(tool, args)
+        if wrong:
+            return dumps({"success": False, "error": wrong})
+        try:
+            return dumps({"success": True, **tool.run(args)})
+        except KeptError as error:
+            return dumps({"success": False, "error": error.message, "remedy": error.remedy})
+
+    def is_new_write(self, metadata: Mapping[str, JSON] | None) -> bool:
+        """Whether a write to the pages is to be mirrored: not in other contexts, and not one that was mirrored before.
+
+        After a crash the outbox delivers its last write again. Writes arrive in the order of the ledger, so the
+        highest id of a scope that was mirrored is enough to tell; `mark_mirrored` stores it.
+        """
+        ledger_id = (metadata or {}).get("ledger_id")
+        if not self.is_writable:
+            return False
+        return not isinstance(ledger_id, int) or ledger_id > self._mirrored().get(self.scope, 0)
+
+    def mark_mirrored(self, metadata: Mapping[str, JSON] | None) -> None:
+        """Store that a write to the pages was mirrored."""
+        known = metadata or {}
+        ledger_id = known.get("ledger_id")
+        if not isinstance(ledger_id, int) or known.get("origin") == TRIAL:
+            return
+        with self._guard:
+            mirrored = self._mirrored()
+            if ledger_id > mirrored.get(self.scope, 0):
+                make_folder(self.home)
+                write_atomically(self._mirrored_path, dumps({**mirrored, self.scope: ledger_id}).encode())
+
+    @property
+    def _mirrored_path(self) -> Path:
+        return self.home / f"{self.NAME}.mirrored.json"
+
+    def _mirrored(self) -> dict[str, int]:
+        try:
+            values = json.loads(read_bytes(self._mirrored_path) or b"{}")
+        except ValueError:  # lost: entries are found by their text, so that nothing is stored twice
+            return {}
+        return (
+            {key: value for key, value in values.items() if isinstance(value, int)} if isinstance(values, dict) else {}
+        )
+
+    def on_session_switch(self, new_id: str, **_context: Any) -> None:
+        """Continue under the new session."""
+        self.session_id = new_id
+
+    def get_config_schema(self) -> Sequence[Mapping[str, JSON]]:
+        """Return the questions: the key first, then the settings."""
+        asked = list(questions(self.SETTINGS, self.QUESTIONS))
+        if not self.KEY:
+            return asked
+        key: dict[str, JSON] = {
+            "key": "api_key",
+            "description": f"Key of {self.NAME}",
+            "secret": True,
+            "env_var": self.KEY,
+            "url": self.KEY_URL,
+            "required": self.needs_key(),
+        }
+        return [*asked, key]
+
+    def check_health(self) -> Mapping[str, JSON]:
+        """Ask the back end whether it works, and return facts about it; raises if it does not."""
+        raise NotImplementedError
+
+    def get_status(self, *, kept_home: str = "", user_id: str = "") -> Mapping[str, JSON]:
+        """Return what a real call to the back end says; the arguments are needed only before `initialize`."""
+        if kept_home and self.home == Path():
+            self.home = Path(kept_home)
+            self.settings = load_settings(self.SETTINGS, self.home, self.NAME)
+            self.user = user_id or self.user
+        try:
+            return {"reachable": True, **self.check_health()}
+        except KeptError as error:
+            return {"reachable": False, "error": error.message}
+
+    def shutdown(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def clean(text: str) -> str:
+    """Return text as it may leave the machine: no recalled memory, no secrets."""
+    return redact(sanitize_context(text)).strip()
+
+
+def safe_name(*parts: str) -> str:
+    """Return one name of letters, digits, `_` and `-` for several parts; different parts give different names."""
+    plain = "-".join(parts)
+    safe = _UNSAFE.sub("_", plain)[:80]
+    if safe == plain and not any("-" in part for part in parts):
+        return safe
+    return f"{safe}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:8]}"
+
+
+def wrong_argument(tool: RemoteTool, args: Mapping[str, JSON]) -> str:
+    """Return what is wrong with the arguments of a tool call, in one line; empty if nothing is."""
+    for name in tool.required:
+        value = args.get(name)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return f"give `{name}`"
+    for name, value in args.items():
+        declared = tool.properties.get(name)
+        if not isinstance(declared, Mapping):
+            return f"there is no argument `{name}`; there are: {', '.join(tool.properties) or 'none'}"
+        if not _fits(value, declared.get("type")):
+            return f"`{name}` must be of type {declared.get('type')}"
+        choices = declared.get("enum")
+        if isinstance(choices, list) and value not in choices:
+            return f"`{name}` must be one of {', '.join(map(str, choices))}"
+    return ""
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _fits(value: JSON, kind: JSON) -> bool:
+    accepted = _TYPES.get(str(kind))
+    if value is None or accepted is None:
+        return True
+    return isinstance(value, accepted) and (not isinstance(value, bool) or kind == "boolean")
+
+
+def objects(value: JSON, *path: str) -> list[Mapping[str, JSON]]:
+    """Return the objects of a list inside an answer, found by its keys; anything else is left out.
+
+    Answers of a back end are untrusted: a shape that is not the documented one gives fewer results, never a crash.
+    """
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def text_of(item: Mapping[str, JSON], *keys: str) -> str:
+    """Return the first text under one of the keys, empty if there is none."""
+    for key in keys:
+        value = item.get(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
+
+
+def bullet_list(texts: Sequence[str], *, most_chars: int) -> str:
+    """Return recalled texts as a list without duplicates, within a number of characters."""
+    lines: list[str] = []
+    size = 0
+    for text in dict.fromkeys(" ".join(each.split()) for each in texts):
+        line = f"- {text}"
+        if not text or size + len(line) + 1 > most_chars:
+            continue
+        lines.append(line)
+        size += len(line) + 1
+    return "\n".join(lines)
+
+
+def require_text(value: JSON, what: str) -> str:
+    """Return a text from an answer; raise if the back end did not give it."""
+    if not isinstance(value, str) or not value:
+        raise ProviderError(f"the back end gave no {what}", "check its version")
+    return value
