@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-heavy test-chaos test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
+.PHONY: help chat test test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kept.core.errors import ProviderError
-from kept.providers.base import StartContext
+from kept.providers.base import ForgetRequest, StartContext
 from kept.providers.mem0 import Mem0Provider
 from kept.providers.trial import run_trial
 from kept.testing.http_double import Fault, HttpDouble
@@ -279,3 +279,23 @@ def test_settings_that_make_no_sense_are_refused(tmp_path, double):
     provider = start(tmp_path, double, "self-hosted", settings={"base_url": "localhost:80"})
     with pytest.raises(ProviderError, match="not the address of a server"):
         provider.prefetch("hello there")
+
+
+def test_what_is_forgotten_is_gone_for_this_user_only(tmp_path, double, mode):
+    """By text, by session, and everything."""
+    mine, other = start(tmp_path, double, mode), start(tmp_path, double, mode, user_id="anna")
+    for provider in (mine, other):
+        provider.sync_turn("the code is HERON", "ok", session_id="s1")
+        provider.sync_turn("tea at four", "ok", session_id="s2")
+        provider.sync_turn("plain words", "ok", session_id="s3")
+    words, session = ForgetRequest(texts=("heron",)), ForgetRequest(session_ids=("s2",))
+
+    assert mine.holds_content(words)
+    assert mine.forget_content(words) == 1
+    assert not mine.holds_content(words)
+    assert mine.forget_content(session) >= 1
+    assert "plain words" in mine.prefetch("plain words")
+    assert mine.forget_content(ForgetRequest(everything=True)) >= 1
+    assert not mine.holds_content(ForgetRequest(everything=True))
+    assert other.holds_content(words)
+    assert other.holds_content(session)

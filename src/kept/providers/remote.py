@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from kept.core.errors import KeptError, ProviderError
 from kept.core.ids import OWNER
 from kept.core.text import JSON, dumps
-from kept.providers.base import MemoryProvider
+from kept.providers.base import ForgetRequest, MemoryProvider
 from kept.providers.config import load_settings, questions
 from kept.providers.http import HttpClient
 from kept.security.fence import sanitize_context
@@ -297,6 +297,16 @@ def text_of(item: Mapping[str, JSON], *keys: str) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip()
     return ""
+
+
+def is_selected(item: Mapping[str, JSON], request: ForgetRequest, *keys: str) -> bool:
+    """Whether a request to forget selects an item: by its text under `keys`, or by the session in its metadata."""
+    if request.everything:
+        return True
+    text = text_of(item, *keys).casefold()
+    metadata = item.get("metadata")
+    session = metadata.get("session_id") if isinstance(metadata, Mapping) else None
+    return session in request.session_ids or any(each.casefold() in text for each in request.texts if each)
 
 
 def bullet_list(texts: Sequence[str], *, most_chars: int) -> str:

@@ -10,11 +10,11 @@ from kept.core.errors import ProviderError
 from kept.core.settings import Between
 from kept.providers.http import HttpClient
 from kept.providers.mem0.backends import Backend, EmbeddedBackend, PlatformBackend, ServerBackend
-from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, text_of
+from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
-    from kept.providers.base import MemoryAction, Messages
+    from kept.providers.base import ForgetRequest, MemoryAction, Messages
 
 PLATFORM_URL = "https://api.mem0.ai"
 _MIRROR = "kept_page"
@@ -188,6 +188,20 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
                 metadata={_MIRROR: target},
             )
         self.mark_mirrored(metadata)
+
+    def forget_content(self, request: ForgetRequest) -> int:
+        """Delete the memories of this user that the request selects."""
+        found = self._selected(request)
+        for each in found:
+            self.backend.delete(text_of(each, "id"))
+        return len(found)
+
+    def holds_content(self, request: ForgetRequest) -> bool:
+        """Return whether Mem0 still has a memory that the request selects."""
+        return bool(self._selected(request))
+
+    def _selected(self, request: ForgetRequest) -> list[Mapping[str, JSON]]:
+        return [each for each in self.backend.list(self.scope) if is_selected(each, request, "memory", "text")]
 
     def check_health(self) -> Mapping[str, JSON]:
         """Ask the back end for this user's memories."""
