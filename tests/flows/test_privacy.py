@@ -1,5 +1,6 @@
 """Privacy: after `forget`, no byte of a marker is in any file of the home, at any provider or in any later prompt."""
 
+import base64
 import gzip
 import json
 import secrets
@@ -10,7 +11,7 @@ import pytest
 from kept.app import open_app
 from kept.app.places import find_place
 from kept.core.ids import SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
+from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
 from kept.llm.scripted import Says, call
 from kept.memory.edits import Add, Author, Target
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -69,6 +70,13 @@ def talk_with_everything(home, marker):
             NewMessage(Message(Role.USER, "hello"), 5.0, Origin.PERSON, api_content=f"hello <memory>{marker}"),
         ],
     )
+    picture = base64.b64encode(b"\x89PNG" + bytes(3_000) + marker.encode() + bytes(3_000)).decode()
+    drawn = Message(Role.USER, (TextPart("look"), ImagePart("image/png", picture)))
+    summary = NewMessage(Message(Role.USER, f"Summary: met {marker}"), 7.0, Origin.SYNTHETIC)
+    numbers = sessions.append(name, [NewMessage(drawn, 6.0, Origin.PERSON), summary])
+    sessions.add_node(name, depth=0, text=f"they met {marker}", children=numbers)
+    sessions.note(name, "todo", f"call {marker}")
+    app.owner.approvals.stage(Target.USER, [Add(f"Trusts {marker}")], Author(), why=f"said {marker}")
     app.close()
 
 
@@ -120,7 +128,8 @@ def damage_and_copies(home, marker):
     (home / "state.db.salvaged-20260101").write_bytes(b"\0" * 100 + marker.encode())
     (home / "memories" / "MEMORY.md.bak.7").write_text(f"Likes {marker}", encoding="utf-16")
     (home / "memories" / ".MEMORY.md.kept-tmp-1-ab").write_text(marker)
-    (home / "pending" / "memory").mkdir(parents=True, exist_ok=True)
+    (home / "memories" / "projects").mkdir()
+    (home / "memories" / "projects" / "kept.md").write_text(f"Uses make\n§\nOwned by\n{marker}\n§\nHas tests")
     (home / "pending" / "skills" / "rejected").mkdir(parents=True)
     (home / "pending" / "skills" / "rejected" / "00000000.json").write_text(json.dumps({"change": marker}))
     (home / "chat_history").write_text(f"\n# 2026-01-01\n+about {marker}\n")
@@ -146,9 +155,11 @@ def test_no_byte_of_a_forgotten_marker_is_left(kept, full_home, marker):
         "memories/MEMORY.md.bak.7", "skills/brew-tea/SKILL.md", "skills/brew-tea/references/notes.md",
         "skills/.archive/old-steps/SKILL.md", "skills/.cache.json", "skills/.curator/plans/p1.json",
         "skills/.hub/quarantine/x/SKILL.md", "pending/skills/rejected/00000000.json",
+        "memories/projects/kept.md",
     }  # fmt: skip
     assert expected <= {name.removesuffix("-wal") for name in before}
     assert any(name.startswith("skills/.versions/") for name in before)
+    assert any(name.startswith("pending/memory/") for name in before)
     assert any(name.startswith("skills/.curator/backups/") for name in before)
 
     ran = kept("forget", "--query", marker.upper(), "--yes", "--json")
@@ -158,6 +169,7 @@ def test_no_byte_of_a_forgotten_marker_is_left(kept, full_home, marker):
     assert marker.casefold() not in (ran.out + ran.err).casefold()
     assert holding(full_home, marker) == []
     assert (full_home / "spool" / "2.json").exists()
+    assert (full_home / "memories" / "projects" / "kept.md").read_text() == "Uses make\n§\nHas tests"
     assert "before\n" in (full_home / "logs" / "kept.log").read_text()
     assert "1. Boil water" in (full_home / "skills" / "brew-tea" / "SKILL.md").read_text()
     with LoopbackOpenAI([Says("I do not know.")]) as model:

@@ -80,9 +80,9 @@ PLACES: tuple[Place, ...] = (
     Place("spool/*.json", "captured turns that were not stored yet", _C, OnForget.REMOVE),
     Place("chat_history", "what was typed in chats", _C, OnForget.REMOVE),
     # curated memory
-    Place("memories/ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, backed_up=False),
-    Place("memories/ledger.db", "the history of the pages", _C, OnForget.ROWS),
-    Place("memories/ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),
+    Place("memories/**ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, backed_up=False),
+    Place("memories/**ledger.db", "the history of the pages", _C, OnForget.ROWS),
+    Place("memories/**ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),
     Place("memories/**.md.bak.*", "a page before a repair", _O, OnForget.REMOVE),
     Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
     Place("pending/**.json", "writes that wait for approval", _C, OnForget.REMOVE),

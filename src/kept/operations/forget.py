@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,8 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
         reports = caller.app.home.forget_reports  # the user's folder is gone
     _write_report(caller, outcome, reports)
     note.remove()
+    with suppress(OSError):  # commands look for this folder; another user's note may be in it
+        note.path.parent.rmdir()
     return outcome
 
 

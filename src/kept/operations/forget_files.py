@@ -187,9 +187,8 @@ def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
             _overwrite_lines(file.path, texts)
         case OnForget.LINES:
             _remove_lines(file.path, texts)
-        case OnForget.ENTRIES:  # entries that the memory store could not remove
-            with hold_lock(file.path.with_name(f"{file.path.name}.lock")):
-                _remove_lines(file.path, texts)
+        case OnForget.ENTRIES:
+            _remove_entries(file.path, texts)
         case OnForget.MEMBERS:
             from kept.curation.backup import forget_in_backup
 
@@ -207,6 +206,17 @@ def _remove_lines(path: Path, texts: Texts) -> None:
     data = read_bytes(path) or b""
     text = data.decode("utf-8", "surrogateescape")
     write_atomically(path, texts.without_lines(text)[0].encode("utf-8", "surrogateescape"))
+
+
+def _remove_entries(path: Path, texts: Texts) -> None:
+    """Remove entries that the memory store could not remove: of a page that it refuses to write, or does not know."""
+    from kept.memory.page import ENTRY_DELIMITER, parse
+
+    with hold_lock(path.with_name(f"{path.name}.lock")):
+        data = read_bytes(path) or b""
+        entries = parse(data.decode("utf-8", "surrogateescape"))
+        rest = ENTRY_DELIMITER.join(entry for entry in entries if not texts.are_in(entry))
+        write_atomically(path, rest.encode("utf-8", "surrogateescape"))
 
 
 def _overwrite_lines(path: Path, texts: Texts) -> None:

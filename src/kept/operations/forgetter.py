@@ -226,7 +226,8 @@ class Forgetter:
         if plan.source is not None:
             queued += drop_spooled(self._caller, plan.source, plan.project)
         files = self._treat_files(plan)
-        searched, files_left = self._search(texts, by_bytes=self._has_one_user and report.bytes_gone)
+        by_bytes = self._has_one_user and report.bytes_gone and _are_telling(texts)
+        searched, files_left = self._search(plan, by_bytes=by_bytes)
         return FullForgetReport(
             sessions=report,
             memory_entries=len(plan.entries) - left,
@@ -242,7 +243,7 @@ class Forgetter:
             rows_left=self._count_rows(texts),
             files_left=files_left,
             files_searched=searched,
-            databases_by_row=not self._has_one_user,
+            databases_by_row=not by_bytes,
         )
 
     def _unqueue(self, plan: FullForgetPlan) -> int:
@@ -285,28 +286,27 @@ class Forgetter:
 
     def _count_rows(self, texts: Texts) -> int:
         home, user = self._caller.space.home, self._caller.user
-        return sum(
-            count_holding(path, columns, texts, user=user)
-            for path, columns in (
-                (home.database, STATE_COLUMNS),
-                (home.memories / "ledger.db", LEDGER_COLUMNS),
-                (home.path / "holographic.db", FACT_COLUMNS),
-            )
-        )
+        databases = [(home.database, STATE_COLUMNS), (home.path / "holographic.db", FACT_COLUMNS)]
+        databases += [(path, LEDGER_COLUMNS) for path in home.memories.rglob("ledger.db")]
+        return sum(count_holding(path, columns, texts, user=user) for path, columns in databases)
 
     @property
     def _has_one_user(self) -> bool:
         return set(self._sessions.users()) <= {self._caller.user} and not self._caller.app.home.users.is_dir()
 
-    def _search(self, texts: Texts, *, by_bytes: bool) -> tuple[int, tuple[HeldFile, ...]]:
-        """Return how many files were searched, and those that still hold the words."""
+    def _search(self, plan: FullForgetPlan, *, by_bytes: bool) -> tuple[int, tuple[HeldFile, ...]]:
+        """Return how many files were searched, and those that still hold the words or, as copies, a passage."""
         files = list(iterate_files(self._caller))
-        left = find_files(self._caller, texts, Texts([]))
+        left = find_files(self._caller, plan.texts, Texts(plan.passages))
         if by_bytes:
-            long = Texts(text for text in texts.folded if len(text.encode()) >= _TELLING_BYTES)
             databases = [file for file in files if file.place and file.place.on_forget is OnForget.ROWS]
-            left += [file for file in databases if long.may_be_in_file(file.path)]
+            left += [file for file in databases if plan.texts.may_be_in_file(file.path)]
         return len(files), tuple(left)
+
+
+def _are_telling(texts: Texts) -> bool:
+    """Whether the texts are long enough to be looked for in the bytes of a database."""
+    return bool(texts) and all(len(text.encode()) >= _TELLING_BYTES for text in texts.folded)
 
 
 def _text(waiting: Pending) -> str:

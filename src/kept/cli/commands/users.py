@@ -233,7 +233,5 @@ def _show_report(outcome: "ForgetOutcome") -> None:
     for copy in outcome.copies_not_touched:
         say(f"not touched: {copy}")
     if outcome.is_complete:
-        how = (
-            "rows; other users share them, so their bytes say nothing" if report.databases_by_row else "rows and bytes"
-        )
-        say(f"verified: {count_noun(report.files_searched, 'file')} of the home searched, databases by {how}")
+        how = "rows" if report.databases_by_row else "rows and bytes"
+        say(f"verified: {count_noun(report.files_searched, 'file')} of the home searched, databases by their {how}")
