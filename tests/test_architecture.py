@@ -19,7 +19,9 @@ BROAD_CATCHES = {
     "agent/mcp_tools.py",
     # tool call
     "agent/toolbox.py",
+    "mcp_server/tools.py",
     # background task
+    "mcp_server/server.py",
     "agent/review.py",
     "providers/delivery.py",
     "sessions/embedding/backfill.py",

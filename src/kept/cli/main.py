@@ -42,6 +42,7 @@ COMMANDS = {
     "forget": "Remove a conversation, a topic or a user for good.",
     "usage": "Tokens and cost by day, model and session.",
     "scan": "Check a text for threats, as every memory write is checked.",
+    "mcp": "Serve this memory to other agents (MCP).",
     "tool": "Run any tool of the agent, exactly as the agent would.",
     "doctor": "Check the whole installation by running the real paths.",
     "version": "Print the version.",

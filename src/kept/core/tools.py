@@ -1,11 +1,13 @@
 """Tools that an agent can call, and the context of a call."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.settings import Toolset
-from kept.core.text import JSON
+from kept.core.text import JSON, resource_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,29 @@ class ToolSchema:
     description: str
     parameters: Mapping[str, JSON]
     toolset: Toolset
+
+
+@cache
+def read_schema(name: str, toolset: Toolset, package: str, *path: str) -> ToolSchema:
+    """Read a schema from a file that ships in `package`: the description, then the parameters as a block of JSON."""
+    description, _, parameters = resource_text(package, *path).partition("```json\n")
+    return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), toolset)
+
+
+def memory_schema() -> ToolSchema:
+    """Return the schema of the `memory` tool; reading it loads no tier, because servers list tools at their start."""
+    return read_schema("memory", "memory", "kept.memory", "tool.md")
+
+
+def search_schema() -> ToolSchema:
+    """Return the schema of the `session_search` tool."""
+    return read_schema("session_search", "session_search", "kept.sessions", "prompts", "session_search.md")
+
+
+def skill_schemas() -> tuple[ToolSchema, ...]:
+    """Return the schemas of the skill tools, in the order in which models see them."""
+    names = ("skills_list", "skill_view", "skill_manage")
+    return tuple(read_schema(name, "skills", "kept.skills", "texts", f"{name}.md") for name in names)
 
 
 @dataclass(frozen=True, slots=True)

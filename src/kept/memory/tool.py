@@ -1,14 +1,14 @@
 """The `memory` tool: how a model reads and writes the pages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import new_group_id
-from kept.core.text import JSON, resource_text
-from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.text import JSON
+from kept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
 from kept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.history import search_archive
@@ -241,44 +241,10 @@ def _final_refusal(error: str) -> Mapping[str, JSON]:
 
 @cache
 def schema(*, may_read: bool) -> ToolSchema:
-    """Return the tool's schema; its description is a resource file and never changes."""
-    actions = ["add", "replace", "remove", *(["read", "search"] if may_read else [])]
-    action: JSON = {"type": "string", "enum": list(actions), "description": "What to do with the page."}
-    content: JSON = {"type": "string", "description": "The entry, for add and replace."}
-    old_text: JSON = {
-        "type": "string",
-        "description": "A part of the one entry that is meant, for replace and remove.",
-    }
-    operation: JSON = {
-        "type": "object",
-        "properties": {
-            "action": {"type": "string", "enum": ["add", "replace", "remove"]},
-            "content": content,
-            "old_text": old_text,
-        },
-        "required": ["action"],
-    }
-    return ToolSchema(
-        "memory",
-        resource_text("kept.memory", "tool.md").strip(),
-        {
-            "type": "object",
-            "properties": {
-                "action": action,
-                "target": {
-                    "type": "string",
-                    "enum": ["memory", "user"],
-                    "description": "'memory' for your own notes, 'user' for who the user is.",
-                },
-                "content": content,
-                "old_text": old_text,
-                "operations": {
-                    "type": "array",
-                    "items": operation,
-                    "description": "Several edits of this page, all or nothing; wins over the single action.",
-                },
-            },
-            "required": ["target"],
-        },
-        "memory",
-    )
+    """Return the tool's schema, with the actions `read` and `search` where the settings allow them."""
+    plain = memory_schema()
+    if not may_read:
+        return plain
+    properties = cast("Mapping[str, Mapping[str, JSON]]", plain.parameters["properties"])
+    action = {**properties["action"], "enum": [*ACTIONS, *READ_ACTIONS]}
+    return replace(plain, parameters={**plain.parameters, "properties": {**properties, "action": action}})

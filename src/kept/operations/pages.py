@@ -88,6 +88,38 @@ def read_log(
     return read(caller.space.memory, target=target, since=since, group_id=group_id)
 
 
+@dataclass(frozen=True, slots=True)
+class MaskedLog:
+    """Edits as a model may see them: a text that holds a threat is replaced by a marker."""
+
+    rows: tuple[Mapping[str, JSON], ...]
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per edit, newest first."""
+        return list(self.rows)
+
+
+def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
+    """Return the newest edits of both pages for a model to read."""
+    from kept.core.clock import from_epoch, iso
+
+    store = caller.space.memory
+    log = read_log(caller)
+    rows: list[Mapping[str, JSON]] = []
+    for record in log.records[:limit]:
+        shown: dict[str, JSON] = {
+            name: next(iter(store.mask(record.target, [text])), None)
+            for name, text in (("before", record.step.before), ("after", record.step.after))
+            if text
+        }
+        about: dict[str, JSON] = {"id": record.id, "time": iso(from_epoch(record.time)), "page": record.target.value}
+        how: dict[str, JSON] = {
+            "action": record.step.action, "origin": record.origin, "session_id": record.session_id,
+        }  # fmt: skip
+        rows.append({**about, **how, **shown, "undone": record.id in log.undone})
+    return MaskedLog(tuple(rows))
+
+
 def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> EditRecord:
     """Return one edit; raises NotFound for an unknown id, UsageError if it is on another page."""
     from kept.memory.history import History

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kept.app.caller import Scope
 from kept.config.settings import nearest
-from kept.core.errors import UsageError
-from kept.core.tools import ToolContext
+from kept.core.errors import Reason, Refused, UsageError
+from kept.core.tools import ToolContext, memory_schema, search_schema, skill_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.core.tools import ToolSchema
+
+SHARED = ("memory", "session_search", "skills_list", "skill_view", "skill_manage")
+"""The tools over this home's memory that other agents are given too, in the order in which models see them."""
+_WRITING = frozenset({"memory", "skill_manage"})
 
 
 def list_tools(caller: Caller) -> list[ToolSchema]:
@@ -27,3 +32,24 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
     if name not in tools:
         raise UsageError(f"there is no tool {name!r}{nearest(name, tools)}", f"known: {', '.join(tools)}")
     return tools[name].call(arguments, ToolContext(session_id=caller.session_id, user_id=caller.user))
+
+
+def list_shared_tools() -> list[ToolSchema]:
+    """Return the schemas of `SHARED`; they are the same in every home, so none has to be open."""
+    return [memory_schema(), search_schema(), *skill_schemas()]
+
+
+def run_shared_tool(
+    caller: Caller, name: str, arguments: Mapping[str, JSON], *, client: str
+) -> Mapping[str, JSON] | Refused:
+    """Run one of `SHARED` for an agent in another program, under the same rules as kept's own agent.
+
+    Each call is a turn of its own: only kept's own agent has turns in which failed attempts add up.
+    """
+    if name in _WRITING:
+        caller.require(Scope.WRITE)
+    tools = {tool.schema.name: tool for tool in caller.space.core_tools()}
+    if name not in tools:
+        return Refused(Reason.DISABLED, f"{name} is switched off in this home", "work without it")
+    context = ToolContext(session_id=caller.session_id, user_id=caller.user, platform=client)
+    return tools[name].call(arguments, context)

@@ -12,9 +12,9 @@ from kept.core.ids import MessageId
 from kept.core.messages import StoredMessage
 from kept.core.ports import Clock, Completes
 from kept.core.text import JSON, dumps, resource_text
-from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.tools import Tool, ToolContext, search_schema
 from kept.sessions import reading
-from kept.sessions.arguments import MOST_LIMIT, MOST_WINDOW, ROLES, Asked, Asker, read
+from kept.sessions.arguments import Asked, Asker, read
 from kept.sessions.ports import Readable
 from kept.sessions.recall import Answered, said, tokens, unavailable, when
 from kept.sessions.receipts import NewReceipt, shown_in
@@ -22,15 +22,6 @@ from kept.sessions.settings import SessionSettings
 
 if TYPE_CHECKING:
     from kept.sessions.search.discovery import Conversations
-
-NAME = "session_search"
-
-
-@cache
-def schema() -> ToolSchema:
-    """Return the tool's schema; its text never changes within a session."""
-    text = resource_text("kept.sessions", "prompts/session_search.md").strip()
-    return ToolSchema(NAME, text, _PARAMETERS, "session_search")
 
 
 def session_search(
@@ -68,7 +59,7 @@ def session_search(
             record(_receipt(asked, context, value, found=answer.found, seconds=perf_counter() - began))
         return value
 
-    return Tool(schema(), call)
+    return Tool(search_schema(), call)
 
 
 def _summarize(
@@ -114,44 +105,6 @@ def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answ
     else:
         value = reading.browse(store, asked, budget=budget)
     return value if isinstance(value, Refused) else Answered(value)
-
-
-_PARAMETERS: Mapping[str, JSON] = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "description": "A plain question, or words to find."},
-        "session_id": {"type": "string", "description": "The session to read, scroll or search inside."},
-        "around_message_id": {"type": "integer", "description": "The message to scroll around."},
-        "window": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MOST_WINDOW,
-            "description": "Messages on each side of the match or anchor (default 5).",
-        },
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MOST_LIMIT,
-            "description": "How many sessions (default 3).",
-        },
-        "sort": {"type": "string", "enum": ["newest", "oldest"], "description": "By time instead of by rank."},
-        "detail": {
-            "type": "string",
-            "enum": ["index", "window", "full"],
-            "description": "index: ids, dates and snippets only. full: messages shortened only where they must be.",
-        },
-        "role_filter": {
-            "type": "array",
-            "items": {"type": "string", "enum": list(ROLES)},
-            "description": "Only matches by these roles.",
-        },
-        "source": {"type": "string", "description": "Only sessions from this source, e.g. cli or telegram."},
-        "project": {"type": "string", "description": "Only sessions of this project folder."},
-        "after": {"type": "string", "description": "Only messages since then: 2026-03-01, last week, 3 days ago."},
-        "before": {"type": "string", "description": "Only messages before then."},
-        "summarize": {"type": "boolean", "description": "Also summarise each session with the auxiliary model."},
-    },
-}
 
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,13 @@
 """The three skill tools of the agent, and the parsing of their arguments."""
 
-import json
 import logging
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 from kept.core.errors import Reason, Refused, StorageError
-from kept.core.text import JSON, is_encodable, resource_text
-from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.text import JSON, is_encodable
+from kept.core.tools import Tool, ToolContext, skill_schemas
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
@@ -124,10 +122,11 @@ class SkillTools:
 
     def tools(self) -> list[Tool]:
         """Return the tools in a fixed order."""
+        listing, viewing, managing = skill_schemas()
         return [
-            Tool(_schema("skills_list"), self._list),
-            Tool(_schema("skill_view"), self._view),
-            Tool(_schema("skill_manage"), self._manage, parallel=False),
+            Tool(listing, self._list),
+            Tool(viewing, self._view),
+            Tool(managing, self._manage, parallel=False),
         ]
 
     def catalogue(self, tools: frozenset[str] | None = None) -> str:
@@ -325,11 +324,3 @@ def _categories(skills: list[Skill]) -> dict[str, JSON]:
     for name in sorted(skill.category or "general" for skill in skills):
         counts[name] = int(str(counts.get(name, 0))) + 1
     return counts
-
-
-@cache
-def _schema(name: str) -> ToolSchema:
-    """Read a tool's schema from its resource: the description, then the parameters as JSON."""
-    text = resource_text("kept.skills", "texts", f"{name}.md")
-    description, _, parameters = text.partition("```json\n")
-    return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), "skills")

@@ -2,7 +2,8 @@
 
 import hashlib
 
-from kept.sessions.tool import instructions, schema, transcript
+from kept.core.tools import search_schema
+from kept.sessions.tool import instructions, transcript
 from kept.testing.session_store_contract import START, said, session
 
 
@@ -12,7 +13,7 @@ def digest(text):
 
 def test_the_texts_change_only_on_purpose():
     """The tool's description and the summary's instructions are part of every prompt's prefix: a change is a decision."""
-    assert (digest(schema().description), digest(instructions())) == ("a0eb545634e1469c", "18a6a9bc0157afad")
+    assert (digest(search_schema().description), digest(instructions())) == ("a0eb545634e1469c", "18a6a9bc0157afad")
 
 
 def test_a_transcript_is_centred_on_the_match(store):

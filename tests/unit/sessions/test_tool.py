@@ -11,11 +11,11 @@ from kept.core.clock import SystemClock
 from kept.core.errors import ModelBusy, StorageError
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
-from kept.core.tools import ToolContext
+from kept.core.tools import ToolContext, search_schema
 from kept.sessions.recall import tokens
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.tool import schema, session_search
+from kept.sessions.tool import session_search
 from kept.storage.sqlite import open_state
 from kept.testing.session_store_contract import Summarised
 
@@ -411,9 +411,9 @@ def test_the_schema_is_complete():
         "query session_id around_message_id window limit sort detail role_filter source project after before summarize"
     )
 
-    assert set(schema().parameters["properties"]) == set(names.split())
-    assert schema().toolset == "session_search"
-    assert "around_message_id" in schema().description
+    assert set(search_schema().parameters["properties"]) == set(names.split())
+    assert search_schema().toolset == "session_search"
+    assert "around_message_id" in search_schema().description
 
 
 @pytest.fixture
