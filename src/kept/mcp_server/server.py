@@ -128,8 +128,9 @@ class Server:
 
     def _notice(self, message: Message) -> None:
         number = message.params.get("requestId")
-        is_known = isinstance(number, int | str) and number in self._running
-        if message.method == "notifications/cancelled" and is_known:
+        if message.method != "notifications/cancelled" or not isinstance(number, int | str):
+            return
+        if number in self._running:
             self._running[number] = False
 
     def _work(self) -> None:
