@@ -14,6 +14,7 @@ from kept.app import open_app
 from kept.core.errors import Refused
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Session
+from kept.core.search import SearchRequest
 from kept.operations.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
 from kept.operations.capture_limits import prune_captures, report_captures
 
@@ -440,3 +441,29 @@ def test_captured_text_stays_within_its_bytes(home, make_rows):
 
     assert left == {"3"}
     app.close()
+
+
+def test_sub_agents_are_forgotten_with_their_parent(caller, rows, make_rows):
+    """`kept forget --source` removes all that came from a client."""
+    rows.user("Delegate")
+    agent = make_rows(f"{rows.session}/subagents/agent-7.jsonl", session=rows.session, isSidechain=True, agentId="7")
+    agent.user("Look around")
+    done = capture(caller, rows.path)
+    plan = caller.space.sessions.forgetting.plan_source("claude-code", project="/home/sam/project")
+
+    assert set(plan.sessions) == set(done.sessions)
+    assert len(done.sessions) == 2
+
+
+def test_people_rank_before_programs(caller, make_rows):
+    """Of two conversations with the same words, the one that a person led comes first."""
+    person = make_rows("a.jsonl", session="a")
+    program = make_rows("b.jsonl", session="b", entrypoint="sdk-cli")
+    for rows in (person, program):
+        rows.user("The heron cluster has seven nodes")
+        capture(caller, rows.path)
+    found = caller.space.sessions.search(SearchRequest("how many nodes has the heron cluster", limit=5))
+    first = caller.space.sessions.session(found.sessions[0].session_id)
+
+    assert first.metadata["external_id"] == "a"
+    assert found.sessions[0].score > found.sessions[1].score

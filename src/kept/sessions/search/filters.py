@@ -146,7 +146,10 @@ class Filters:
 
     def source_factor(self, session_id: str) -> float:
         """Return the factor of a session's scores that its source sets."""
-        return WEIGHTS.cron if self.sessions[session_id].source == "cron" else 1.0
+        session = self.sessions[session_id]
+        if session.source == "cron":
+            return WEIGHTS.cron
+        return WEIGHTS.headless if session.is_headless else 1.0
 
     def role_factor(self, role: str) -> float:
         """Return the factor of a message's score that its role sets."""

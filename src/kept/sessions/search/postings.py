@@ -142,6 +142,8 @@ class SessionHead(NamedTuple):
     started: float
     last_active: float
     message_count: int
+    is_headless: bool = False
+    """Whether a program led the conversation instead of a person."""
 
 
 class SessionFilter(NamedTuple):

@@ -74,6 +74,8 @@ class Weights:
     """Factor of the score of a tool's output."""
     cron: float = 0.6
     """Factor of the score of a scheduled conversation."""
+    headless: float = 0.9
+    """Factor of the score of a conversation that a program led (`claude -p`, `codex exec`): people's own come first."""
     abstain: float = 0.35
     """Share of the question's weight that the best message must reach by words; below it the search abstains."""
 

@@ -2,8 +2,14 @@
 SELECT id FROM sessions WHERE user_id = ?;
 
 -- name: of_source
-SELECT id FROM sessions
-WHERE user_id = :user AND source = :source AND (:project IS NULL OR project = :project);
+-- sub-agents have a source of their own, and belong to the conversation that started them
+WITH RECURSIVE chosen (id) AS (
+  SELECT id FROM sessions WHERE user_id = :user AND source = :source AND (:project IS NULL OR project = :project)
+  UNION
+  SELECT s.id FROM sessions AS s JOIN chosen ON s.parent_session_id = chosen.id
+  WHERE s.user_id = :user AND s.link = 'delegate'
+)
+SELECT id FROM chosen;
 
 -- name: is_own
 SELECT 1 FROM sessions WHERE id = ? AND user_id = ?;

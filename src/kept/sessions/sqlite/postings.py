@@ -233,8 +233,8 @@ class SqliteCatalog:
         """Return the user's sessions among these."""
         rows = self._connection.execute(SQL.sessions, {"ids": json.dumps(list(session_ids)), "user": self._user})
         return {
-            name: SessionHead(source, project, started or 0.0, last_active or 0.0, count or 0)
-            for name, source, project, started, last_active, count in rows
+            name: SessionHead(source, project, started or 0.0, last_active or 0.0, count or 0, bool(is_headless))
+            for name, source, project, started, last_active, count, is_headless in rows
         }
 
     def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:

@@ -46,7 +46,8 @@ ORDER BY id DESC LIMIT ?;
 
 -- name: sessions
 SELECT id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), CAST(coalesce(last_active, started) AS REAL),
-  CAST(message_count AS INTEGER)
+  -- compared as text: damaged metadata must not end a search
+  CAST(message_count AS INTEGER), instr(coalesce(metadata, ''), '"headless": true') > 0
 FROM sessions
 WHERE id IN (SELECT value FROM json_each(:ids)) AND user_id = :user AND trashed IS NULL;
 
