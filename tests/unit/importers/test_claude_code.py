@@ -63,6 +63,25 @@ def test_a_real_sub_agent_hangs_under_its_parent(corpus):
     assert prompt.origin is Origin.SYNTHETIC
 
 
+def test_a_real_interactive_session_keeps_what_was_typed(corpus):
+    """Prompts, a shell command, a prompt sent while the agent worked, after an interruption; and the given name."""
+    (path,) = (corpus / "claude-code-interactive").glob("*.jsonl")
+    items = read(path)
+    facts = [item for item in items if isinstance(item, Conversation)]
+
+    assert [text for role, text in said(path) if role == "user"] == [
+        "My cat is called Biscuit.",
+        "RUNTOOL now",
+        "! echo hi",
+        "And the parrot is called Quill.",
+        "RUNSLOW please",
+        "Use tabs instead of spaces.",
+        "RUNSLOW again",
+        "Thanks, that is all.",
+    ]
+    assert (facts[-1].title, facts[-1].kind) == ("holiday plan", Kind.PERSON)
+
+
 def test_headless_sessions_are_marked(corpus):
     """`claude -p` is led by a program."""
     (path,) = corpus.glob("claude-code/projects/*/5d380dff*.jsonl")
