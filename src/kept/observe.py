@@ -7,6 +7,7 @@ logs of all open apps, because it is better to have it twice than not at all.
 
 import contextlib
 import logging
+import os
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
@@ -40,7 +41,7 @@ class RotatingFile(logging.Handler):
         with contextlib.suppress(OSError):
             if self._file is None:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = self._path.open("a", encoding="utf-8", errors="backslashreplace")
+                self._file = self._open()
             if self._file.tell() + len(line) > MAX_BYTES:
                 self._rotate()
             self._file.write(line)
@@ -53,7 +54,13 @@ class RotatingFile(logging.Handler):
             older = self._path if number == 1 else self._path.with_name(f"{self._path.name}.{number - 1}")
             if older.exists():
                 older.replace(self._path.with_name(f"{self._path.name}.{number}"))
-        self._file = self._path.open("a", encoding="utf-8", errors="backslashreplace")
+        self._file = self._open()
+
+    def _open(self) -> TextIO:
+        # without O_NONBLOCK a pipe in the place of the log would wait for a reader
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(self._path, flags, 0o600)
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
     def close(self) -> None:
         """Close the file, if a record was written."""

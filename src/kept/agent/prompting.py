@@ -1,5 +1,6 @@
 """The prompt of a session: frozen snapshots, project files, and notices of later page changes."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,9 @@ from kept.agent.parts import Parts
 from kept.agent.workspace import project_root
 from kept.core.clock import from_epoch
 from kept.core.errors import StorageError, Unreadable
+from kept.core.events import Warned
 from kept.core.ids import SessionId
+from kept.core.ports import EventSink
 from kept.core.text import JSON
 from kept.memory.edits import Target
 from kept.memory.history import History
@@ -36,7 +39,7 @@ def build_session_prompt(
             skill_catalogue=parts.catalogue() if "skills_list" in parts.toolbox.tools else None,
             platform_hint=_platform_hint(platform),
             system_message=system_message,
-            project_files=project_files(parts.folder, context_length=window),
+            project_files=project_files(parts.folder, context_length=window, sink=parts.sink),
             memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
             user_block=memory.render_snapshot(Target.USER) if memory is not None else None,
             provider_block=parts.providers.system_prompt_block() if parts.providers is not None else None,
@@ -48,11 +51,8 @@ def build_session_prompt(
 
 
 def _identity(parts: Parts) -> str:
-    try:
-        own = (read_bytes(parts.home / "SOUL.md") or b"").decode("utf-8", "replace").strip()
-    except StorageError:
-        own = ""
-    return own or guidance("identity")
+    own = _read_text(parts.home / "SOUL.md")
+    return guidance("identity") if own is None else mask_unsafe("SOUL.md", own, parts.sink)
 
 
 def _platform_hint(platform: str) -> str:
@@ -136,34 +136,54 @@ WINDOW_SHARE = 0.06
 CHARS_PER_TOKEN = 4
 
 
-def project_files(folder: Path, *, context_length: int) -> list[tuple[str, str]]:
-    """Return name and text of the project file, blocked when unsafe and truncated when too long."""
+def project_files(folder: Path, *, context_length: int, sink: EventSink) -> list[tuple[str, str]]:
+    """Return name and text of the project file, unsafe parts masked, truncated when too long."""
     for kind in KINDS:
         for place in dict.fromkeys((folder, project_root(folder))):
             text = _read_text(place / kind)
             if text is not None:
-                return [
-                    (kind, _truncate(_block_unsafe(kind, text), int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN))
-                ]
+                most = int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN
+                return [(kind, _truncate(mask_unsafe(kind, text, sink), most))]
     return []
 
 
 def _read_text(path: Path) -> str | None:
     try:
-        raw = read_bytes(path) if path.is_file() else None
+        raw = read_bytes(path)
     except StorageError:
         return None
     text = raw.decode("utf-8", "replace").strip() if raw else ""
     return text or None
 
 
-def _block_unsafe(kind: str, text: str) -> str:
+_PARAGRAPHS = re.compile(r"(\n[ \t]*\n)")
+
+
+def mask_unsafe(name: str, text: str, sink: EventSink) -> str:
+    """Return a context file with its dangerous paragraphs masked, and tell the person about them.
+
+    Where no single paragraph is dangerous but the whole is, all of it is masked.
+    """
     from kept.security.scan import Scope, scan  # slow to import, and most folders have no such file
 
     verdict = scan(text, scope=Scope.CONTEXT)
     if not verdict.blocked:
         return text
-    return f"[BLOCKED: {kind} matches {', '.join(verdict.rules)}; the user can look at the file]"
+    parts = _PARAGRAPHS.split(text)
+    for place in range(0, len(parts), 2):
+        found = scan(parts[place], scope=Scope.CONTEXT)
+        if found.blocked:
+            parts[place] = _mask(name, found.rules)
+    masked = "".join(parts)
+    if scan(masked, scope=Scope.CONTEXT).blocked:
+        masked = _mask(name, verdict.rules)
+    rules = ", ".join(verdict.rules)
+    sink(Warned(f"a part of {name} is kept from the model: it matches {rules}", "read it, and rewrite that part"))
+    return masked
+
+
+def _mask(name: str, rules: tuple[str, ...]) -> str:
+    return f"[BLOCKED: {name} matches {', '.join(rules)}; the user can look at the file]"
 
 
 def _truncate(text: str, most: int) -> str:

@@ -1,35 +1,43 @@
 """The workspace tools: files and shell commands in the user's folder, and when they need approval."""
 
-import fnmatch
 import json
 import os
 import re
 import select
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
 
+from kept.agent import file_search
+from kept.agent.file_search import find_files
 from kept.agent.settings import Approvals
-from kept.core.text import JSON, resource_text
+from kept.core.errors import KeptError
+from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
-from kept.storage.files import write_atomically
+from kept.storage.files import read_bytes, write_atomically
 
 MAX_READ_CHARS = 60_000
 MAX_HITS = 200
 TERMINAL_SECONDS = 110.0
 """Below the limit of a tool call (120 s), so that the output so far is still returned."""
-_SKIPPED = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
+SEARCH_SECONDS = 30.0
+MAX_EXPRESSION_CHARS = 2_000
+"""Longer expressions are no search, and would not fit the arguments of a process."""
 _DANGEROUS = re.compile(
     r"\brm\s+-(?:\w*[rf]|-(?:recursive|force))|\bfind\b.*\s-delete\b|\bgit\s+(?:reset\s+--hard|clean\s+-\w*[fdx])|"
     r"\bsudo\b|\bmkfs|\bdd\s+if=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
     r"\bcurl\b.*\|\s*(?:ba|z)?sh|\bwget\b.*\|\s*(?:ba|z)?sh|\bgit\s+push\b.*\s(?:--force|-f\b|\+)|\bkill(?:all)?\s+-9",
     re.IGNORECASE,
 )
+
+_Call: TypeAlias = Callable[[Mapping[str, JSON], ToolContext], Mapping[str, JSON]]
 
 
 def project_root(folder: Path) -> Path:
@@ -60,7 +68,7 @@ class Workspace:
         return [
             Tool(
                 ToolSchema(row["name"], row["description"], row["parameters"], row["toolset"]),
-                calls[row["name"]],
+                _answer_errors(calls[row["name"]]),
                 parallel=row["name"] in {"read_file", "list_files", "search_files"},
                 asks=row["name"] in {"write_file", "edit_file", "terminal"},
             )
@@ -76,10 +84,10 @@ class Workspace:
     def read(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Read a file, or some of its lines."""
         path = self._path(arguments)
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        except OSError as error:
-            return _fail(f"cannot read {path}: {error.strerror}")
+        data = read_bytes(path)
+        if data is None:
+            return _fail(f"there is no file {str(path)!r}")
+        lines = data.decode("utf-8", "replace").splitlines(keepends=True)
         first = max(1, _integer(arguments.get("start_line"), 1))
         count = max(1, _integer(arguments.get("lines"), len(lines) or 1))
         text = "".join(lines[first - 1 : first - 1 + count])
@@ -97,17 +105,18 @@ class Workspace:
         """Write a file, atomically."""
         path = self._path(arguments)
         content = str(arguments.get("content", ""))
+        data = content.encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content.encode(), mode=0o644)
+        write_atomically(path, data, mode=0o644)
         return {"success": True, "path": str(path), "chars": len(content)}
 
     def edit(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Replace one passage of a file."""
         path, old = self._path(arguments), str(arguments.get("old_text", ""))
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            return _fail(f"cannot read {path}: {error}")
+        data = read_bytes(path)
+        if data is None:
+            return _fail(f"there is no file {str(path)!r}")
+        text = data.decode()
         found = text.count(old) if old else 0
         if found != 1:
             return _fail(f"old_text occurs {found} times in {path}", "quote a passage that occurs exactly once")
@@ -118,28 +127,34 @@ class Workspace:
     def list(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """List files below a folder."""
         pattern = str(arguments.get("pattern") or "*")
-        found = sorted(self._files(self._path(arguments), pattern), key=_modified_time, reverse=True)
+        files = map(Path, find_files(str(self._path(arguments)), pattern))
+        found = sorted(files, key=_modified_time, reverse=True)
         shown: list[JSON] = [
-            str(file.relative_to(self.folder) if self._inside(str(file)) else file) for file in found[:MAX_HITS]
+            _name(file.relative_to(self.folder) if self._inside(str(file)) else file) for file in found[:MAX_HITS]
         ]
         return {"success": True, "files": shown, "count": len(found)}
 
     def search(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Search the contents of files."""
+        expression = str(arguments.get("pattern", ""))
+        if len(expression) > MAX_EXPRESSION_CHARS:
+            return _fail(f"the expression has {len(expression):,} characters", "search for less at once")
         try:
-            pattern = re.compile(str(arguments.get("pattern", "")))
-        except re.error as error:
-            return _fail(f"not a regular expression: {error}")
-        hits: list[JSON] = []
-        for file in self._files(self._path(arguments), str(arguments.get("files") or "*")):
-            try:
-                lines = file.read_text(encoding="utf-8").splitlines()
-            except (OSError, UnicodeDecodeError):
-                continue
-            hits += [f"{file}:{number}: {line[:300]}" for number, line in enumerate(lines, 1) if pattern.search(line)]
-            if len(hits) >= MAX_HITS:
-                break
-        return {"success": True, "hits": hits[:MAX_HITS], "count": len(hits)}
+            re.compile(expression)
+        except (re.error, RecursionError, OverflowError) as error:
+            return _fail(f"not a regular expression: {error}", "correct it and try again")
+        asked = {"expression": expression, "place": str(self._path(arguments)), "most": MAX_HITS + 1}
+        asked["files"] = str(arguments.get("files") or "*")
+        program = [sys.executable, "-I", "-S", file_search.__file__, json.dumps(asked)]
+        done = run_process(program, folder=self.folder, seconds=SEARCH_SECONDS, max_bytes=_SEARCH_BYTES)
+        hits: list[JSON] = [_encodable(json.loads(line)) for line in done.output.splitlines() if line.endswith('"')]
+        answer: dict[str, JSON] = {"success": True, "hits": hits[:MAX_HITS], "count": len(hits)}
+        if done.exit_code is None:
+            late = f"the search was stopped after at most {SEARCH_SECONDS:g} s"
+            return {**_fail(late, "use a simpler expression, or fewer files"), "hits": hits[:MAX_HITS]}
+        if done.exit_code != 0:
+            return _fail("the search failed", "use a simpler expression")
+        return answer
 
     def terminal(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Run a shell command."""
@@ -158,19 +173,37 @@ class Workspace:
         return (self.folder / Path(str(arguments.get("path") or ".")).expanduser()).resolve()
 
     def _inside(self, path: str) -> bool:
-        return (self.folder / Path(path).expanduser()).resolve().is_relative_to(self.folder.resolve())
+        try:
+            return (self.folder / Path(path).expanduser()).resolve().is_relative_to(self.folder.resolve())
+        except (OSError, ValueError, RuntimeError):  # no such path can exist: asking does no harm
+            return False
 
-    @staticmethod
-    def _files(place: Path, pattern: str) -> Iterator[Path]:
-        if place.is_file():
-            yield place
-            return
-        for folder, names, inside in os.walk(place):
-            names[:] = sorted(name for name in names if name not in _SKIPPED)
-            for file in sorted(inside):
-                inner = Path(folder, file)
-                if fnmatch.fnmatch(file, pattern) or fnmatch.fnmatch(str(inner.relative_to(place)), pattern):
-                    yield inner
+
+def _answer_errors(call: _Call) -> _Call:
+    """Return `call` with an answer in place of the errors that a path or a disk can cause."""
+
+    def answer(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        try:
+            return call(arguments, context)
+        except KeptError as error:
+            return _fail(error.message, error.remedy)
+        except OSError as error:
+            return _fail(f"the system refused: {error.strerror or error}")
+        except UnicodeError as error:
+            return _fail(f"not UTF-8 text: {error.reason if isinstance(error, UnicodeEncodeError) else error}")
+        except (ValueError, RuntimeError) as error:  # a zero byte in a path, an unknown user after "~"
+            return _fail(f"not a path: {error}")
+
+    return answer
+
+
+def _name(path: Path) -> str:
+    return _encodable(str(path))
+
+
+def _encodable(text: str) -> str:
+    """Return `text` without lone surrogates, which stand for bytes of a file name that are not UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if not is_encodable(text) else text
 
 
 def _fail(error: str, remedy: str = "check the path and try again") -> Mapping[str, JSON]:
@@ -191,6 +224,8 @@ def _modified_time(path: Path) -> float:
 _POLL_SECONDS = 0.2
 """How often to check for the time limit and for an interrupt."""
 _CHUNK_BYTES = 65_536
+_SEARCH_BYTES = 4_000_000
+"""More than all hits of a search take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,26 +237,35 @@ class CommandResult:
 
 
 def run_command(command: str, *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
-    """Run `command` and return the end of its output; raise OSError when there is no shell.
+    """Run `command` and return the end of its output; raise OSError when there is no shell."""
+    return run_process(["/bin/sh", "-c", command], folder=folder, seconds=seconds, max_bytes=max_bytes)
+
+
+def run_process(program: Sequence[str], *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
+    """Run a program and return the end of its output.
 
     It gets its own process group, so that its child processes are killed with it.
     """
     from kept.agent.offload import is_cancelled  # loads the event loop, which `kept tool` does not need otherwise
 
     process = subprocess.Popen(
-        ["/bin/sh", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        program, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     output_bytes = bytearray()
     deadline = time.monotonic() + seconds
-    with process.stdout as pipe:
-        while _read_output(process, pipe.fileno(), output_bytes):
-            del output_bytes[:-max_bytes]
-            if time.monotonic() >= deadline or is_cancelled():
-                _kill(process)
-                return CommandResult(_text(output_bytes), None)
-    return CommandResult(_text(output_bytes), process.wait())
+    try:
+        with process.stdout as pipe:
+            while _read_output(process, pipe.fileno(), output_bytes):
+                del output_bytes[:-max_bytes]
+                if time.monotonic() >= deadline or is_cancelled():
+                    _kill(process)
+                    return CommandResult(_text(output_bytes), None)
+        return CommandResult(_text(output_bytes), process.wait())
+    except KeyboardInterrupt:  # a process group of its own does not receive Ctrl-C
+        _kill(process)
+        raise
 
 
 def _read_output(process: "subprocess.Popen[bytes]", pipe: int, output_bytes: bytearray) -> bool:

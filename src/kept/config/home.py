@@ -9,7 +9,7 @@ from pathlib import Path
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.text import is_encodable
-from kept.storage.files import APPLICATION_MARK, make_folder, read_bytes, write_atomically
+from kept.storage.files import APPLICATION_MARK, make_folder, open_regular, read_bytes, write_atomically
 
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -144,7 +144,7 @@ class Home:
 def _is_foreign(database: Path) -> bool:
     """Whether an SQLite file has content but not our application id; reads the header without opening the database."""
     try:
-        with database.open("rb") as file:
+        with open_regular(database) as file:
             header = file.read(100)
     except OSError:
         return False

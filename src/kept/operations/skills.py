@@ -87,7 +87,14 @@ def show_skill(caller: Caller, name: str, file_path: str | None = None) -> View 
     from kept.skills.view import view, view_file
 
     library = caller.space.skill_tools.library
-    return view_file(library, name, file_path) if file_path else view(library, name)
+    if file_path:
+        return view_file(library, name, file_path, for_model=False)
+    return view(library, name, for_model=False)
+
+
+def accept_skill(caller: Caller, name: str) -> Changed | Refused:
+    """Let the model use a skill that the guard finds dangerous, as long as its files stay as they are."""
+    return _writable(caller).accept(name, _author(caller))
 
 
 def invoke_skill(

@@ -185,6 +185,18 @@ class SkillEditor:
         now = iso(self.library.clock.now())
         self.library.usage.change({name: lambda use: replace(use, state=Status.ARCHIVED, archived_at=now)})
 
+    def accept(self, name: str, author: Author) -> Changed | Refused:
+        """Record that a person accepts the files as they are, although the guard finds them dangerous."""
+        with self.lock(name):
+            folder = self.library.home_folder(name)
+            if folder is None:
+                return self._not_found(name)
+            present = state_of(folder)
+            version = Version("accept", self._relative(folder), present.files, present.files)
+            numbered = self.begin(name, version, present.data, author)
+        message = f"Skill {name!r} is accepted as it is; any change of its files ends that."
+        return Changed(name, "accept", numbered.number, numbered.id, message)
+
     def archive(self, name: str, author: Author) -> Changed | Refused:
         """Move one of the user's skills to the archive, keeping its category."""
         with self.lock(name):

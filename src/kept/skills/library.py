@@ -203,6 +203,13 @@ class SkillLibrary:
         """Return the fingerprint of the skill's files as they are on disk."""
         return fingerprint(state_of(skill.folder).files)
 
+    def is_accepted(self, skill: Skill) -> bool:
+        """Tell whether a person wrote or accepted exactly the files that the skill has now."""
+        if skill.root.kind not in {Kind.HOME, Kind.OWNER}:
+            return skill.root.kind is Kind.BUNDLED
+        known = [version for version in Versions(skill.root.path).of(skill.name) if not version.voided]
+        return bool(known) and known[-1].is_by_person and known[-1].id == self.version(skill)
+
     def home_folder(self, name: str) -> Path | None:
         """Return the folder of the user's own skill `name`, even when another root hides it; None without one."""
         for found in self._index.scan(self.home):

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def _parse(file: Path, raw: bytes | None) -> dict[str, Use] | None:
         return {}
     try:
         rows = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         rows = None
     if not isinstance(rows, dict):
         log.warning("%s is damaged and is read as empty; the next change sets it aside", file)
@@ -154,10 +155,19 @@ def _use(row: Mapping[str, object]) -> Use:
     for field in fields(Use):
         value, usual = row.get(field.name), getattr(default, field.name)
         if field.name == "state":
-            values["state"] = Status(str(value)) if value in set(Status) else Status.ACTIVE
-        elif value is not None and type(value) is type("" if usual is None else usual):
+            values["state"] = Status(value) if isinstance(value, str) and value in set(Status) else Status.ACTIVE
+        elif type(value) is not type("" if usual is None else usual):
+            continue
+        elif not field.name.endswith("_at") or _is_moment(str(value)):
             values[field.name] = value
     return replace(default, **values)  # type: ignore[arg-type] # each value has the type of its field's default
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def usage_error(error: StorageError) -> str:
@@ -271,14 +281,24 @@ class OutcomeLog:
                 os.close(descriptor)
 
     def _raw(self) -> Iterator[dict[str, object]]:
-        names = set(Outcome.__dataclass_fields__)
         for line in (read_bytes(self._file) or b"").splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(row, dict) and (set(row) == names or set(row) == {"corrects", "session_id"}):
+            if isinstance(row, dict) and _kinds(row) in (_OUTCOME_KINDS, _CORRECTION_KINDS):
                 yield row
+
+
+_OUTCOME_KINDS = {
+    "skill": str, "version": str, "session_id": str, "turn": int, "tool_errors": int, "finished": bool,
+    "corrected": bool, "time": str,
+}  # fmt: skip
+_CORRECTION_KINDS = {"corrects": int, "session_id": str}
+
+
+def _kinds(row: Mapping[str, object]) -> dict[str, type]:
+    return {name: type(value) for name, value in row.items()}
 
 
 def _stats(skill: str, versions: dict[str, list[bool]], min_uses: int) -> Stats:

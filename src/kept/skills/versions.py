@@ -19,6 +19,8 @@ VERSIONS_FOLDER = ".versions"
 NOTHING = "none"
 _EXECUTABLE = "+x"
 _SHORT = 12
+_PEOPLE = frozenset({"person", "approval", "hub"})
+"""Origins that stand for a person's consent: own edits, approved changes, installs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class Version:
     def id(self) -> str:
         """Return the fingerprint of the files after this change."""
         return fingerprint(self.after)
+
+    @property
+    def is_by_person(self) -> bool:
+        """Tell whether a person wrote or accepted these files through kept; an edit from outside may be anyone's."""
+        return self.origin in _PEOPLE and self.action not in {"outside", "undo"}
 
     @property
     def touched(self) -> tuple[str, ...]:

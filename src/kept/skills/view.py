@@ -17,7 +17,6 @@ from kept.skills.paths import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_te
 from kept.skills.roots import Kind
 
 _VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")
-_FOREIGN = frozenset({Kind.PROJECT, Kind.PERSON, Kind.EXTERNAL, Kind.PLUGIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class View:
         return dict(self.answer)
 
 
-def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> View | Refused:
-    """Return the body of a skill with everything needed to use it."""
+def view(library: SkillLibrary, name: str, *, session_id: str | None = None, for_model: bool = True) -> View | Refused:
+    """Return the body of a skill with everything needed to use it; a person sees dangerous ones too."""
     skill = _find(library, name)
     if isinstance(skill, Refused):
         return skill
@@ -44,7 +43,7 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     from kept.skills.guard import inspect_folder
 
     report = inspect_folder(skill.folder)
-    blocked = _refuse_dangerous(name, skill, report)
+    blocked = _refuse_dangerous(library, skill, report, what=name) if for_model else None
     if blocked is not None:
         return blocked
     needs = readiness(document, library.environ)
@@ -75,7 +74,9 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None) -> 
     return View(skill, version, answer)
 
 
-def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: str | None = None) -> View | Refused:
+def view_file(
+    library: SkillLibrary, name: str, file_path: str, *, session_id: str | None = None, for_model: bool = True
+) -> View | Refused:
     """Return one support file of a skill; a binary one is only described."""
     skill = _find(library, name)
     if isinstance(skill, Refused):
@@ -94,18 +95,22 @@ def view_file(library: SkillLibrary, name: str, file_path: str, *, session_id: s
         return View(skill, library.version(skill), answer)
     from kept.skills.guard import inspect
 
-    blocked = _refuse_dangerous(file_path, skill, inspect({file_path: data}))
+    blocked = _refuse_dangerous(library, skill, inspect({file_path: data}), what=file_path) if for_model else None
     if blocked is not None:
         return blocked
     answer["content"] = fill_variables(data.decode(), skill.folder, session_id)
     return View(skill, library.version(skill), answer)
 
 
-def _refuse_dangerous(what: str, skill: Skill, report: Report) -> Refused | None:
-    """Return why `what` is not shown: it is dangerous and comes from a root that nobody approved."""
-    if report.danger is not Danger.DANGEROUS or skill.root.kind not in _FOREIGN:
+def _refuse_dangerous(library: SkillLibrary, skill: Skill, report: Report, *, what: str) -> Refused | None:
+    """Return why `what` is not shown to a model: it is dangerous, and no person accepted it as it is."""
+    if report.danger is not Danger.DANGEROUS or library.is_accepted(skill):
         return None
-    remedy = f"work without it; a person can inspect it in {str(skill.folder)!r}"
+    if skill.root.kind is Kind.HOME:
+        remedy = f"work without it; a person can read it with `kept skills show {skill.name}` and accept it with "
+        remedy += f"`kept skills accept {skill.name}`"
+    else:
+        remedy = f"work without it; a person can inspect it in {str(skill.folder)!r}"
     error = f"{what!r} is not shown: the guard found {', '.join(report.rules)}"
     return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from kept.core.errors import Busy, StorageError, Unreadable
 from kept.core.ids import random_hex
@@ -28,6 +29,8 @@ _REMEDIES = {
     errno.EEXIST: "there is a file in a folder's place: move it away, or choose another folder with --home",
     errno.ELOOP: "the symbolic links form a loop: repair or remove them",
     errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
+    errno.ENOTSUP: "there is a pipe, a socket or a device in the file's place: move it away",
+    errno.ENXIO: "there is a pipe, a socket or a device in the file's place: move it away",
     errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
 }
 _RENAME_FORBIDDEN = {errno.EBUSY, errno.EXDEV}
@@ -59,14 +62,43 @@ def make_folder(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return the bytes of `path`, or None if it does not exist; raise Unreadable if it cannot be read."""
+    """Return the bytes of `path`, or None if it does not exist; raise Unreadable if it cannot be read.
+
+    Only regular files are read: a pipe or a device in the place of a file would never end.
+    """
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read()
     except FileNotFoundError:
         return None
+    except ValueError as error:  # a name with a zero byte, or not in UTF-8
+        raise Unreadable(f"cannot read {str(path)!r}: {error}", "check the name") from error
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "check the file")
         raise Unreadable(f"cannot read {str(path)!r}: {error.strerror or error}", remedy) from error
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file, or the null device, for reading; raise OSError for anything else, without waiting."""
+    # opening a pipe without O_NONBLOCK waits for its writer
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        check_regular(path, os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_regular(path: Path, status: os.stat_result) -> None:
+    """Raise OSError if `status` is neither that of a regular file nor of the null device."""
+    if stat.S_ISREG(status.st_mode) or (
+        stat.S_ISCHR(status.st_mode) and os.path.samestat(status, Path(os.devnull).stat())
+    ):
+        return
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.ENOTSUP, "it is a pipe, a socket or a device, not a file", str(path))
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:

@@ -28,7 +28,7 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from kept.storage.files import APPLICATION_ID, explain_errors, make_folder
+from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, make_folder, open_regular
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
@@ -172,6 +172,8 @@ class Database:
             raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
         with explain_errors("open", self.path):
             is_new = not self.path.exists() or self.path.stat().st_size == 0
+            if self.path.exists():
+                check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written
             if is_new and not self._read_only:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # journals get the same mode
         return is_new
@@ -248,7 +250,7 @@ class Database:
 
     def _refuse_foreign_header(self) -> None:
         """Refuse a foreign file by its header: opening it would checkpoint a leftover WAL into it."""
-        with explain_errors("read", self.path), self.path.open("rb") as file:
+        with explain_errors("read", self.path), open_regular(self.path) as file:
             header = file.read(_HEADER_BYTES)
         if len(header) == _HEADER_BYTES and header.startswith(b"SQLite format 3\0"):
             schema, version, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 60, 68))

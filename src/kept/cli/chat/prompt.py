@@ -63,6 +63,8 @@ def _history(path: Path, *, incognito: bool) -> History:
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
+    if not path.is_file():  # a pipe in its place would never end
+        return InMemoryHistory()
     return _RedactedHistory(str(path))
 
 

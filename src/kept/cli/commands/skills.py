@@ -105,6 +105,22 @@ def _show_text(shown: "View") -> None:
 
 
 @app.command()
+def accept(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Let the model use a skill that the guard calls dangerous; a later change of its files ends that."""
+    with open_caller() as caller:
+        shown = operations.skills.show_skill(caller, name)
+        if isinstance(shown, Refused):
+            refuse(shown, as_json=as_json)
+        warnings = shown.answer.get("warnings")
+        for warning in warnings if isinstance(warnings, list) else ():
+            note(f"  {warning}")
+        if not confirm(f"let the model use {name!r} as it is?", yes=yes):
+            raise typer.Exit(1)
+        accepted = operations.skills.accept_skill(caller, name)
+    show_change(accepted, as_json=as_json)
+
+
+@app.command()
 def create(
     name: NameArgument,
     description: Annotated[
