@@ -44,6 +44,7 @@ WRITES = [
     "forget --session $ID --yes",
     "skills create a-demo --description 'Shows how a demo is run. Use for demos.' --file $OUTSIDE/skill.md",
     "config set memory.overflow archive",
+    "run 'Remember that I like green tea'",
 ]
 READS = {
     "memory show": "the first fact",

@@ -64,6 +64,8 @@ class Reply:
     saved: tuple[SavedEntry, ...] = ()
     staged: tuple[Pending, ...] = ()
     passages: tuple[Passage, ...] = ()
+    unsaved: str = ""
+    """Why something that the user asked to keep could not be written; empty when all was."""
 
 
 class Assistant:
@@ -103,6 +105,7 @@ class Assistant:
             "\n".join(each.text for each in replies),
             tuple(saved for each in replies for saved in each.saved),
             tuple(staged for each in replies for staged in each.staged),
+            unsaved=next((each.unsaved for each in replies if each.unsaved), ""),
         )
 
     def _keep(self, statement: Statement, session_id: SessionId | None) -> Reply:
@@ -112,7 +115,7 @@ class Assistant:
         try:
             return self._save(statement, author) if is_order else self._stage(statement, author)
         except KeptError as error:
-            return Reply(f"I could not keep that: {error.message}. {error.remedy}".strip())
+            return Reply(f"I could not keep that: {error.message}. {error.remedy}".strip(), unsaved=error.message)
 
     def _stage(self, statement: Statement, author: Author) -> Reply:
         edit = Add(statement.text)

@@ -59,6 +59,8 @@ class Answer:
     stopped_by: str = ""
     """The limit that ended the turn; empty when it ended normally."""
     seconds: float = 0.0
+    unsaved: str = ""
+    """Why something that was to be kept could not be written; empty when all was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Turn:
     """The model's last message, complete with its reasoning."""
     interrupted: bool = False
     stopped_by: str = ""
+    unsaved: str = ""
 
 
 async def take_turn(conversation: "Conversation", text: str) -> Answer:
@@ -148,7 +151,14 @@ async def take_turn(conversation: "Conversation", text: str) -> Answer:
         turn.interrupted,
         turn.stopped_by,
         time.monotonic() - turn.began,
+        turn.unsaved or _trouble_of_writes(conversation, turn),
     )
+
+
+def _trouble_of_writes(conversation: "Conversation", turn: Turn) -> str:
+    """Return why neither the message nor an entry of the model could be stored; empty when one of them was."""
+    is_refused = any(call.name == "memory" and not call.ok for call in turn.calls)
+    return conversation.record.trouble if is_refused and not turn.saved else ""
 
 
 async def _receive(conversation: "Conversation", turn: Turn) -> None:
@@ -212,6 +222,7 @@ async def _answer_without_model(conversation: "Conversation", turn: Turn) -> Non
     reply = await offload(conversation.parts.assistant.reply, turn.text, record.session.id, is_stored=stored)
     turn.answer = reply.text
     turn.saved += reply.saved
+    turn.unsaved = reply.unsaved
     conversation.parts.sink(TextStreamed(reply.text))
 
 

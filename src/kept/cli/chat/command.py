@@ -226,11 +226,17 @@ def run(
             talk.begin_review()
         if answer.interrupted:
             raise typer.Exit(130)
+        if answer.unsaved:
+            fail(f"not saved: {answer.unsaved}", "free some space or mend the home, then say it again", code=74)
 
 
 def _as_json(answer: "Answer") -> dict[str, JSON]:
     usage = answer.usage
-    unfinished: dict[str, JSON] = {"interrupted": answer.interrupted, "stopped_by": answer.stopped_by}
+    unfinished: dict[str, JSON] = {
+        "interrupted": answer.interrupted,
+        "stopped_by": answer.stopped_by,
+        "unsaved": answer.unsaved,
+    }
     return {
         "answer": answer.text,
         "session_id": answer.session_id,
