@@ -14,6 +14,18 @@ _IMAGES = frozenset(("image", "input_image", "image_url", "localImage", "local_i
 _FILES = frozenset(("document", "file", "input_file"))
 
 
+def as_text(value: Any) -> str | None:
+    """Return a text that is not empty, None for anything else."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_blocks(content: Any) -> list[dict[str, Any]]:
+    """Return content as blocks: a text is one block, what is no block is left out."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
 def describe_block(block: Mapping[str, Any]) -> str:
     """Return the text of a block, or a placeholder with type, size and hash for an image or a file."""
     kind = block.get("type")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.blocks import describe_block, result_text
+from kept.importers.blocks import as_blocks, as_text, describe_block, result_text
 from kept.importers.jsonl import JsonlReading
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent
 from kept.importers.wording import (
@@ -87,7 +87,7 @@ def _read_purpose(path: Path) -> str | None:
         value = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return _text(value.get("description")) if isinstance(value, dict) else None
+    return as_text(value.get("description")) if isinstance(value, dict) else None
 
 
 def _modified(path: Path) -> float:
@@ -161,7 +161,7 @@ class _Parser:
             yield from self.flush()
             yield Left("client text")
             return
-        conversation = self._describe(row, model=_text(message.get("model")))
+        conversation = self._describe(row, model=as_text(message.get("model")))
         message_id = str(message.get("id") or row.get("uuid"))
         open_one = self._answer
         if open_one is None or (open_one.message_id, open_one.conversation) != (message_id, conversation.external_id):
@@ -172,7 +172,7 @@ class _Parser:
                 conversation.external_id, message_id, uuid, start, self._moment(row), conversation.model, [], {}
             )
             self.held = start
-        open_one.blocks += _blocks(message.get("content"))
+        open_one.blocks += as_blocks(message.get("content"))
         open_one.usage = message.get("usage") or open_one.usage
         open_one.is_finished = open_one.is_finished or bool(message.get("stop_reason"))
 
@@ -228,7 +228,7 @@ class _Parser:
         if not isinstance(message, dict):
             yield Left("unknown row")
             return
-        blocks = _blocks(message.get("content"))
+        blocks = as_blocks(message.get("content"))
         conversation = self._describe(row)
         if any(block.get("type") == "tool_result" for block in blocks):
             yield from self._take_results(row, blocks, conversation)
@@ -273,7 +273,7 @@ class _Parser:
         if attachment.get("commandMode") not in {None, "prompt"} or not (_is_human(row) and _is_human(attachment)):
             yield Left("machine text")
             return
-        yield from self._take_prompt(row, _blocks(attachment.get("prompt")), self._describe(row))
+        yield from self._take_prompt(row, as_blocks(attachment.get("prompt")), self._describe(row))
 
     def _take_results(
         self, row: dict[str, Any], blocks: list[dict[str, Any]], conversation: Conversation
@@ -300,20 +300,20 @@ class _Parser:
 
     def _describe(self, row: dict[str, Any], *, model: str | None = None) -> Conversation:
         session = str(row.get("sessionId") or "")
-        agent = _text(row.get("agentId"))
+        agent = as_text(row.get("agentId"))
         is_side = bool(row.get("isSidechain") or agent)
         external = f"{session}/{agent or 'sidechain'}" if is_side else session
         before = self._yielded.get(external) or Conversation(external)
         kind = Kind.HEADLESS if str(row.get("entrypoint") or "").startswith("sdk") else before.kind
         facts: dict[str, JSON] = {
-            "entrypoint": _text(row.get("entrypoint")),
-            "client_version": _text(row.get("version")),
-            "branch": _text(row.get("gitBranch")),
+            "entrypoint": as_text(row.get("entrypoint")),
+            "client_version": as_text(row.get("version")),
+            "branch": as_text(row.get("gitBranch")),
         }
         return replace(
             before,
             kind=Kind.SUBAGENT if is_side else kind,
-            folder=before.folder or _text(row.get("cwd")),
+            folder=before.folder or as_text(row.get("cwd")),
             model=model or before.model,
             title=self._purpose if is_side else self._titles.get(external, before.title),
             parent=session if is_side else None,
@@ -326,8 +326,8 @@ class _Parser:
             yield conversation
 
     def _take_title(self, row: dict[str, Any], *, is_custom: bool) -> Iterator[Item]:
-        session = _text(row.get("sessionId"))
-        title = _text(row.get("customTitle" if is_custom else "aiTitle"))
+        session = as_text(row.get("sessionId"))
+        title = as_text(row.get("customTitle" if is_custom else "aiTitle"))
         if session is None or title is None or (not is_custom and self._titles.get(f"{session}:custom")):
             yield Left("no message")
             return
@@ -361,16 +361,6 @@ def _is_human(row: dict[str, Any]) -> bool:
     if isinstance(origin, dict) and origin.get("kind") not in {None, "human"}:
         return False
     return row.get("promptSource") not in _MACHINE_SOURCES and row.get("turnOrigin") not in _MACHINE_SOURCES
-
-
-def _blocks(content: Any) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.blocks import describe_block, result_text
+from kept.importers.blocks import as_blocks, as_text, describe_block, result_text
 from kept.importers.jsonl import JsonlReading
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable, Withdrawn
 from kept.importers.wording import (
@@ -45,6 +45,7 @@ _MACHINE_TEXTS = (
     "<codex_internal_context",
 )
 _IDE_START, _IDE_REQUEST = "# Context from my IDE setup:", "## My request for Codex:"
+_PASSED_THROUGH = "internal_chat_message_metadata_passthrough"
 _HEADLESS = frozenset(("exec", "mcp"))
 _CALLS_REMEMBERED = 64
 _TITLES_BYTES = 2_000_000
@@ -114,11 +115,13 @@ class _Parser:
         self._thread = str(state.get("thread") or "")
         self._lineage = str(state.get("lineage") or "")
         self._number = int(state.get("number") or 0)
-        self._turn = _text(state.get("turn"))
+        self._turn = as_text(state.get("turn"))
         self._calls: dict[str, str] = dict(state.get("calls") or {})
         self._last = float(state.get("last") or 0.0)
         self._private = PrivateSpans(is_open=bool(state.get("private")))
         self._is_hidden = bool(state.get("hidden"))
+        self._is_paginated = bool(state.get("paginated"))
+        """Whether completed items tell what was said; other assistant messages are then answers to compactions."""
         self._is_copied = bool(state.get("copied"))
         """Whether the rows are the parent's history, copied into the rollout of a sub-agent."""
         self._began = float(state.get("began") or 0.0)
@@ -126,10 +129,10 @@ class _Parser:
             self._facts = Conversation(
                 self._thread,
                 Kind(str(state.get("kind") or Kind.PERSON)),
-                folder=_text(state.get("folder")),
-                model=_text(state.get("model")),
+                folder=as_text(state.get("folder")),
+                model=as_text(state.get("model")),
                 title=self._titles.get(self._thread),
-                parent=_text(state.get("parent")),
+                parent=as_text(state.get("parent")),
             )
 
     def state(self) -> Mapping[str, JSON]:
@@ -144,6 +147,7 @@ class _Parser:
             "last": self._last,
             "private": self._private.is_open,
             "hidden": self._is_hidden,
+            "paginated": self._is_paginated,
             "copied": self._is_copied,
             "began": self._began,
             "kind": self._facts.kind.value,
@@ -185,36 +189,37 @@ class _Parser:
             yield Left("copied header")
             return
         source = payload.get("source")
-        parent = _text(payload.get("parent_thread_id")) or _find(source, "parent_thread_id")
+        parent = as_text(payload.get("parent_thread_id")) or _find(source, "parent_thread_id")
         is_subagent = isinstance(source, dict)
         self._thread = thread
+        self._is_paginated = payload.get("history_mode") == "paginated"
         self._lineage = str(payload.get("session_id") or payload.get("forked_from_id") or thread)
         self._began = self._began or from_program(payload.get("timestamp")) or self._last
         facts: dict[str, JSON] = {
-            "entrypoint": _text(payload.get("originator")),
-            "client_version": _text(payload.get("cli_version")),
+            "entrypoint": as_text(payload.get("originator")),
+            "client_version": as_text(payload.get("cli_version")),
             "branch": _find(payload.get("git"), "branch"),
         }
         headless = Kind.HEADLESS if isinstance(source, str) and source in _HEADLESS else Kind.PERSON
         self._facts = Conversation(
             thread,
             Kind.SUBAGENT if is_subagent else headless,
-            folder=self._facts.folder or _text(payload.get("cwd")),
+            folder=self._facts.folder or as_text(payload.get("cwd")),
             model=self._facts.model,
             title=self._titles.get(thread) or _find(source, "agent_nickname"),
-            parent=(parent or _text(payload.get("forked_from_id")))
+            parent=(parent or as_text(payload.get("forked_from_id")))
             if is_subagent
-            else _text(payload.get("forked_from_id")),
+            else as_text(payload.get("forked_from_id")),
             metadata={key: value for key, value in facts.items() if value},
         )
         self._is_told = False
 
     def _take_context(self, payload: dict[str, Any]) -> None:
-        self._turn = _text(payload.get("turn_id")) or self._turn
+        self._turn = as_text(payload.get("turn_id")) or self._turn
         facts = replace(
             self._facts,
-            folder=self._facts.folder or _text(payload.get("cwd")),
-            model=_text(payload.get("model")) or self._facts.model,
+            folder=self._facts.folder or as_text(payload.get("cwd")),
+            model=as_text(payload.get("model")) or self._facts.model,
         )
         self._is_told = self._is_told and facts == self._facts
         self._facts = facts
@@ -225,16 +230,31 @@ class _Parser:
                 started = from_program(payload.get("started_at"))
                 # the turns of a copied history began before the sub-agent did
                 self._is_copied = self._is_copied and (started is None or started < int(self._began))
-                self._turn = _text(payload.get("turn_id")) or self._turn
+                self._turn = as_text(payload.get("turn_id")) or self._turn
             case "thread_rolled_back" if not self._is_copied:
                 turns = payload.get("num_turns")
                 name = f"{self._lineage}:{self._number}:{self._last}"
                 yield Withdrawn(self._thread, name, turns if isinstance(turns, int) and turns > 0 else 1)
                 return
+            case "item_completed" if self._is_paginated and not self._is_copied:
+                yield from self._take_completed(payload)
+                return
             case "token_count" if not self._is_copied:
                 yield from self._take_tokens(payload.get("info"))
                 return
         yield Left("mirror of a message" if payload.get("type") in {"user_message", "agent_message"} else "no message")
+
+    def _take_completed(self, payload: dict[str, Any]) -> Iterator[Item]:
+        item = payload.get("item")
+        if not isinstance(item, dict) or item.get("type") != "AgentMessage":
+            yield Left("mirror of a message")
+            return
+        named = {"id": item.get("id"), _PASSED_THROUGH: {"turn_id": payload.get("turn_id")}}
+        yield from self._take_answer({**named, "content": item.get("content") or item.get("text")})
+
+    def _take_answer(self, payload: dict[str, Any]) -> Iterator[Item]:
+        text = clean_answer(join_texts(describe_block(block) for block in as_blocks(payload.get("content"))))
+        yield from self._say(payload, Message(Role.ASSISTANT, text), Origin.MODEL) if text else (Left("empty"),)
 
     def _take_tokens(self, info: Any) -> Iterator[Item]:
         last, total = (_find_counts(info, name) for name in ("last_token_usage", "total_token_usage"))
@@ -254,9 +274,8 @@ class _Parser:
         kind = payload.get("type")
         if kind == "message" and payload.get("role") == "user":
             yield from self._take_prompt(payload)
-        elif kind == "message" and payload.get("role") == "assistant":
-            text = clean_answer(join_texts(describe_block(block) for block in _dicts(payload.get("content"))))
-            yield from self._say(payload, Message(Role.ASSISTANT, text), Origin.MODEL) if text else (Left("empty"),)
+        elif kind == "message" and payload.get("role") == "assistant" and not self._is_paginated:
+            yield from self._take_answer(payload)
         elif kind in _CALLS:
             yield from self._take_call(payload)
         elif kind in _OUTPUTS:
@@ -265,7 +284,7 @@ class _Parser:
             yield Left("machine text" if kind == "message" else "no message")
 
     def _take_prompt(self, payload: dict[str, Any]) -> Iterator[Item]:
-        blocks = _dicts(payload.get("content"))
+        blocks = as_blocks(payload.get("content"))
         kinds = _passed_through(payload).get("content_item_kinds")
         if isinstance(kinds, list):
             own = [str(kind).startswith("user.") for kind in kinds]
@@ -314,7 +333,7 @@ class _Parser:
             message,
             self._last,
             origin,
-            turn=(_text(_passed_through(payload).get("turn_id")) or self._turn) if is_person else None,
+            turn=(as_text(_passed_through(payload).get("turn_id")) or self._turn) if is_person else None,
         )
 
     def _external_id(self, payload: dict[str, Any], message: Message) -> str:
@@ -324,8 +343,8 @@ class _Parser:
         """
         whole = f"{message.role.value}\0{message.text}\0{message.tool_calls}"
         digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        turn = _text(_passed_through(payload).get("turn_id"))
-        own = _text(payload.get("id")) or _text(payload.get("call_id"))
+        turn = as_text(_passed_through(payload).get("turn_id"))
+        own = as_text(payload.get("id")) or as_text(payload.get("call_id"))
         if turn is not None and own is not None:
             return f"{turn}:{own}:{digest}"
         return f"{self._lineage}:{self._number}:{digest}"
@@ -355,25 +374,17 @@ def _human_text(whole: str) -> str:
 
 
 def _passed_through(payload: dict[str, Any]) -> dict[str, Any]:
-    found = payload.get("internal_chat_message_metadata_passthrough")
+    found = payload.get(_PASSED_THROUGH)
     return found if isinstance(found, dict) else {}
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, str):
-        return [{"type": "text", "text": value}]
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _find(value: Any, name: str, depth: int = 4) -> str | None:
     """Return the text under `name` at any depth."""
     if not isinstance(value, dict) or depth == 0:
         return None
-    return _text(value.get(name)) or next((hit for one in value.values() if (hit := _find(one, name, depth - 1))), None)
+    return as_text(value.get(name)) or next(
+        (hit for one in value.values() if (hit := _find(one, name, depth - 1))), None
+    )
 
 
 def _find_counts(info: Any, name: str) -> dict[str, int]:

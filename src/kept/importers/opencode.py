@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.blocks import describe_block
+from kept.importers.blocks import as_text, describe_block
 from kept.importers.jsonl import UNEXPECTED, open_own
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable
 from kept.importers.wording import (
@@ -151,7 +151,7 @@ class _OpencodeReading:
             elif is_hidden or spans.is_open:
                 yield Left("private")
             else:
-                facts = replace(facts, model=_text(message.get("modelID")) or facts.model)
+                facts = replace(facts, model=as_text(message.get("modelID")) or facts.model)
                 yield facts
                 yield from _read_answer(message, parts, session)
 
@@ -251,10 +251,6 @@ def _call(part: dict[str, Any]) -> ToolCall:
     return ToolCall(
         str(part.get("callID") or ""), str(part.get("tool") or "tool"), clean_arguments(state.get("input") or {})
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _count(counts: Mapping[str, Any], name: str) -> int:

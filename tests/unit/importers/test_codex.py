@@ -107,6 +107,26 @@ def test_a_real_rollout_is_captured_in_steps(caller, tmp_path):
     assert len(texts(caller)) == len([text for _, text in said(path) if text])
 
 
+def test_a_real_compaction_and_fork_are_stored_once(caller, corpus):
+    """The answer to a compaction is not said; a fork without copied history is a branch of its thread."""
+    first, fork = sorted((corpus / "codex-interactive").glob("*.jsonl"))
+    parent = capture(caller, first)
+    branch = capture(caller, fork)
+    session = caller.space.sessions.session(branch.session_id)
+
+    assert [text for text in texts(caller) if "Chunk ID" not in text] == [
+        "My lamp is blue.RUNTOOL now",
+        "Let me look.",
+        "The tool answered. Done.",
+        "My chair is red.",
+        "Understood: My chair is red.",
+        "In the fork my desk is green.",
+        "Understood: In the fork my desk is green.",
+    ]
+    assert (session.parent_session_id, session.link.value) == (parent.session_id, "branch")
+    assert "headless" not in session.metadata
+
+
 @pytest.mark.parametrize(
     "text",
     [
