@@ -62,13 +62,13 @@ class Codex:
         return [Path(chosen) if chosen else Path(environ.get("HOME") or "~").expanduser() / ".codex"]
 
     def list_transcripts(self, root: Path) -> list[Path]:
-        """Return every rollout below a folder, the oldest first: their names begin with the date."""
+        """Return every rollout below a folder, the oldest first by their names, then the database of items."""
         if root.is_file():
             return [root]
         folders = [root / name for name in ("sessions", "archived_sessions")]
         bases = [folder for folder in folders if folder.is_dir()] or [root]
         found = [path for base in bases for path in base.rglob("rollout-*") if path.name.endswith((".jsonl", ".zst"))]
-        return sorted(found, key=lambda path: path.name)
+        return [*sorted(found, key=lambda path: path.name), *sorted(root.glob("thread_history_*.sqlite"))]
 
     def list_related(self, path: Path) -> list[Path]:
         """Return nothing: threads of sub-agents are rollouts like all others."""
@@ -77,6 +77,10 @@ class Codex:
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a rollout."""
+        if path.suffix == ".sqlite":
+            from kept.importers.codex_history import CodexHistoryReading
+
+            return CodexHistoryReading(path, position)
         if path.suffix == ".zst":
             raise Unusable(f"{str(path)!r} is compressed", "unpack it with `zstd -d`, or open the session in Codex")
         titles = _read_titles(path)

@@ -1,12 +1,14 @@
 """What of Codex's rollouts is stored, in every generation."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kept.core.errors import Refused
 from kept.core.messages import Origin
 from kept.importers.codex import Codex
 from kept.importers.port import START, Conversation, Kind, Said, Spent, Withdrawn
@@ -258,6 +260,62 @@ def test_titles_come_from_the_index(rollout):
     index.write_text('{"id":"t-1","thread_name":"Old"}\n{"id":"t-1","thread_name":"New"}\nbroken\n')
 
     assert next(item.title for item in read(rollout.path) if isinstance(item, Conversation)) == "New"
+
+
+@pytest.fixture
+def database(tmp_path):
+    """The tables of a real home, with two threads."""
+    home = tmp_path / "codex"
+    (home / "sessions").mkdir(parents=True)
+    path = home / "thread_history_1.sqlite"
+    items = sqlite3.connect(path)
+    items.execute(
+        "CREATE TABLE thread_items (thread_id TEXT NOT NULL, turn_id TEXT NOT NULL, item_id TEXT NOT NULL, "
+        "rollout_ordinal INTEGER NOT NULL, created_at_ms INTEGER NOT NULL, item_json TEXT NOT NULL, "
+        "PRIMARY KEY (thread_id, turn_id, item_id))"
+    )
+    for thread in (GONE, THERE):
+        rows = (
+            {"type": "userMessage", "content": [{"type": "text", "text": "My lamp is blue."}]},
+            {"type": "commandExecution", "command": "echo hi", "aggregatedOutput": "hi"},
+            {"type": "agentMessage", "text": "Noted."},
+            {"type": "somethingNew"},
+        )
+        for number, row in enumerate(rows):
+            values = (thread, "turn", f"i{number}", number, 1_794_885_968_000 + number, json.dumps(row))
+            items.execute("INSERT INTO thread_items VALUES (?, ?, ?, ?, ?, ?)", values)
+    items.commit()
+    items.close()
+    state = sqlite3.connect(home / "state_5.sqlite")
+    state.execute("CREATE TABLE threads (id TEXT, cwd TEXT, model TEXT, source TEXT)")
+    state.execute("INSERT INTO threads VALUES (?, '/home/sam/project', 'gpt-5.1-codex', 'cli')", (GONE,))
+    state.commit()
+    state.close()
+    (home / "sessions" / f"rollout-2026-{THERE}.jsonl").write_text("")
+    return path
+
+
+GONE, THERE = "01a1e78a-6030-76c2-a214-df127aa6e125", "01a1e7c2-828a-71d0-82d0-065f9b7ab11a"
+
+
+def test_threads_without_a_rollout_come_from_the_database(caller, database):
+    """Threads that have one are read from it; a second capture adds nothing."""
+    done = capture(caller, database)
+    again = capture(caller, database)
+    session = caller.space.sessions.session(done.session_id)
+
+    assert texts(caller) == ["My lamp is blue.", "hi", "Noted."]
+    assert (session.project, session.model) == ("/home/sam/project", "gpt-5.1-codex")
+    assert again.added == 0
+    assert Codex().list_transcripts(database.parent)[-1] == database
+
+
+def test_another_database_is_refused(caller, tmp_path):
+    """A file without the tables of Codex, and garbage."""
+    path = tmp_path / "thread_history_1.sqlite"
+    path.write_bytes(b"garbage" * 1_000)
+
+    assert isinstance(capture_transcript(caller, "codex", path), Refused)
 
 
 @given(st.data())
