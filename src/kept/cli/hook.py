@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _START_UP_SECONDS = 2.0
 """Until the event is known: the longest deadline of any."""
-_NOTE_SECONDS = 0.2
+_NOTE_SECONDS = 0.3
 """How long a process that is too late may take to write that down."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,8 @@ class ConnectStatus:
 
     clients: tuple[ClientStatus, ...]
     is_paused: bool
+    note: str = ""
+    """What the limits of captured conversations have removed, or why the store cannot tell."""
 
     def as_json(self) -> list[JSON]:
         """Return one object per client."""
@@ -71,14 +73,16 @@ def read_status(caller: Caller) -> ConnectStatus:
     machine = this_machine(caller)
     record = load_record(caller.space.home.connections)
     waiting = _waiting_seconds(caller)
+    stored, note = _read_captures(caller)
     found = []
     for client in CLIENTS.values():
-        presence = find_client(client, machine)
-        found.append(_status(caller, presence, record, machine, waiting.get(client.name, 0.0)))
-    return ConnectStatus(tuple(found), record.is_paused)
+        status = _status(caller, find_client(client, machine), record, machine)
+        last = max(filter(None, (status.last_captured, stored.get(client.name))), default=None)
+        found.append(replace(status, last_captured=last, lag_seconds=round(waiting.get(client.name, 0.0), 1)))
+    return ConnectStatus(tuple(found), record.is_paused, note)
 
 
-def _status(caller: Caller, presence: Presence, record: Record, machine: Machine, lag_seconds: float) -> ClientStatus:
+def _status(caller: Caller, presence: Presence, record: Record, machine: Machine) -> ClientStatus:
     client = presence.client
     connections = record.of_client(client.name)
     health = load_health(caller.space.home.connections, client.name)
@@ -92,7 +96,7 @@ def _status(caller: Caller, presence: Presence, record: Record, machine: Machine
         trusted=trusted,
         last_event=health.last_event,
         last_captured=health.last_captured,
-        lag_seconds=round(lag_seconds, 1),
+        lag_seconds=0.0,
         errors=(*broken, *(text for _moment, text in health.errors)),
         next_step=_next_step(presence, connections, health, trusted=trusted, broken=broken, paused=record.is_paused),
         projects=tuple(one.project for one in connections if one.project is not None),
@@ -153,10 +157,32 @@ def _trusted_files(settings: Path) -> str:
     return "\n".join(name for name, row in state.items() if isinstance(row, dict) and row.get("trusted_hash"))
 
 
+def _read_captures(caller: Caller) -> tuple[dict[str, float], str]:
+    """Return when something of each client was last stored, and what the limits have removed; best effort."""
+    from kept.core.errors import StorageError
+    from kept.operations.capture_limits import report_captures
+
+    if not caller.space.home.database.exists():
+        return {}, ""
+    try:
+        report = report_captures(caller)
+    except StorageError as error:
+        return {}, error.message
+    return {one.client: one.last_captured for one in report.clients}, report.note or ""
+
+
 def _waiting_seconds(caller: Caller) -> dict[str, float]:
     """Return for each client how long its oldest turn in the spool has waited."""
-    del caller
-    return {}
+    import time
+    from contextlib import suppress
+
+    from kept.importers.spool import Spool
+
+    found: dict[str, float] = {}
+    for path, waiting in Spool(caller.space.home.spool).entries():
+        with suppress(OSError):
+            found[waiting.client] = max(found.get(waiting.client, 0.0), time.time() - path.stat().st_mtime)
+    return found
 
 
 def _when(moment: float | None) -> str | None:

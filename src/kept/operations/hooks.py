@@ -54,7 +54,8 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> HookAn
 
     `deadline` is a moment of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
     """
-    mode = _mode(caller, event)
+    _note_event(caller, event)
+    mode = _find_mode(caller, event)
     if mode is None:
         return None
     answer = None
@@ -71,15 +72,11 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> HookAn
     return answer
 
 
-def _mode(caller: Caller, event: HookEvent) -> _Mode | None:
+def _find_mode(caller: Caller, event: HookEvent) -> _Mode | None:
     """Return what applies to this client and project; None if the agent is left alone."""
     from kept.importers.exclusion import is_excluded
 
-    folder = caller.space.home.connections
-    record = load_record(folder)
-    now = caller.app.clock.now().timestamp()
-    health = load_health(folder, event.client)
-    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
+    record = load_record(caller.space.home.connections)
     exclude = caller.app.settings.connect.exclude
     if record.is_paused or is_excluded(event.folder, exclude, caller.app.environ.get("HOME", "")):
         return None
@@ -97,6 +94,13 @@ def _mode_of(caller: Caller, record: Record, client: str, folder: str | None) ->
 
 def _applies(project: str | None, folder: str | None) -> bool:
     return project is None or folder == project or (folder is not None and folder.startswith(f"{project}/"))
+
+
+def _note_event(caller: Caller, event: HookEvent) -> None:
+    folder = caller.space.home.connections
+    now = caller.app.clock.now().timestamp()
+    health = load_health(folder, event.client)
+    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
 
 
 def note_error(caller: Caller, client: str, message: str) -> None:
@@ -259,11 +263,29 @@ def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
 
 
 def put_off(caller: Caller, event: HookEvent) -> None:
-    """Write down that a turn is not stored yet; the next event, or `catch_up`, stores it."""
-    if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT}:
+    """Put a turn that could not be stored in time into the spool; the next event, or `catch_up`, stores it."""
+    from kept.importers.connect.prompts import take_prompt
+    from kept.importers.spool import Spool, WaitingTranscript, WaitingTurn
+
+    if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} or not _is_captured(caller, event):
         return
     note_error(caller, event.client, f"{event.name} was not handled in time; it is stored with the next event")
     (caller.space.home.connections / _DUE).touch()
+    spool = Spool(caller.space.home.spool)
+    if event.transcript is not None:
+        spool.add(WaitingTranscript(event.client, str(event.transcript)))
+        return
+    kept = take_prompt(caller.space.home.connections, event)
+    prompt = event.prompt or kept.prompt
+    if event.session and prompt and event.answer:
+        now = caller.app.clock.now().timestamp()
+        turn = event.turn or kept.turn
+        spool.add(WaitingTurn(event.client, event.session, turn, event.folder, prompt, event.answer, now))
+
+
+def _is_captured(caller: Caller, event: HookEvent) -> bool:
+    mode = _find_mode(caller, event)
+    return mode is not None and mode.capture
 
 
 _DUE = "catch-up-due"
@@ -290,6 +312,7 @@ def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
 def catch_up(caller: Caller, client: str) -> None:
     """Store what waits in the spool, and what events that never arrived have left in the transcripts of a client."""
     from kept.operations.capture import capture_transcript, drain_spool
+    from kept.operations.capture_limits import prune_captures
 
     record = load_record(caller.space.home.connections)
     mode = _mode_of(caller, record, client, None)
@@ -302,6 +325,7 @@ def catch_up(caller: Caller, client: str) -> None:
         done = capture_transcript(caller, client, path)
         if isinstance(done, Refused):
             log.warning("catching up with %s: %s", client, done.error)
+    prune_captures(caller)
 
 
 def _changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:

@@ -98,7 +98,7 @@ def disconnect(
     """Take everything out of an agent that connect wrote; what was stored of it stays.
 
     A file that nobody edited since is restored to the byte; from any other only our parts are removed.
-    `kept forget` removes what was stored.
+    `kept forget --source CLIENT` removes what was stored.
     """
     with open_caller() as caller:
         place = operations.connect.project_of(Path.cwd()) if project else None
@@ -231,6 +231,8 @@ def _show_status(caller: Caller, *, as_json: bool) -> None:
         return
     if status.is_paused:
         say("paused: connected agents are given nothing, and nothing of theirs is stored")
+    if status.note:
+        say(status.note)
     for one in status.clients:
         say(f"{one.client:<15} {_describe(one)}")
         for error in one.errors:
