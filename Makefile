@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
+CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
+
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
+.PHONY: help chat test test-clients test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +39,12 @@ test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by t
 
 test-chaos: $(DEV_STAMP) ## Kill and fail every operation at every system call; damages; secrets (hours; CHAOS=10 tries every tenth call)
 	KEPT_HEAVY=1 KEPT_CHAOS_STEP=$(or $(CHAOS),1) KEPT_DAMAGES=500 $(BIN)/pytest --timeout 14400 -n 2 $(wildcard tests/chaos tests/faults/test_damages.py tests/unit/security/test_secrets_corpus.py)
+
+CLIENTS ?= $(HOME)/.cache/kept/clients
+test-clients: $(DEV_STAMP) ## Run Claude Code, Codex and opencode from npm against loopback models (10 minutes)
+	@command -v npm >/dev/null || { echo "test-clients needs npm: skipped" >&2; exit 0; } ; \
+	mkdir -p "$(CLIENTS)" && npm install --silent --no-fund --no-audit --prefix "$(CLIENTS)" $(CLIENT_PACKAGES) && \
+	KEPT_CLIENTS="$(CLIENTS)" $(BIN)/pytest --timeout 1200 tests/clients
 
 test-speed: $(DEV_STAMP) ## Run the tests that measure time, on an idle machine
 	KEPT_SPEED=1 $(BIN)/pytest -m speed
