@@ -19,8 +19,10 @@ ENVIRONMENTS = ROOT / ".providers"
 
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "mem0": ("mem0ai>=2.2",),
+    "supermemory-v3": ("supermemory==3.62.*",),
+    "supermemory-v5": ("supermemory==5.0.*",),
 }
-"""Provider → packages of its real back end."""
+"""Provider, with the edition after a hyphen → packages of its real back end or of the vendor's client."""
 
 
 def prepare(name: str) -> Path:
@@ -47,7 +49,7 @@ def main() -> int:
         began = time.monotonic()
         python = prepare(name)
         ready = time.monotonic()
-        code = subprocess.run([str(python), str(HERE / f"real_{name}.py")], check=False).returncode
+        code = subprocess.run([str(python), str(HERE / f"real_{name.partition('-')[0]}.py")], check=False).returncode
         took = f"set-up {ready - began:.0f} s, run {time.monotonic() - ready:.0f} s"
         print(f"{name}: {'ok' if code == 0 else 'FAILED'} ({took})", flush=True)
         if code != 0:

@@ -33,8 +33,9 @@ class SupermemoryDouble(HttpDouble):
         self.route("POST", "/v4/conversations", self._converse)
         self.route("POST", "/ns/([^/]+)/document", self._add_named)
         self.route("POST", "/ns/([^/]+)/search", lambda r: self._search(r.groups[0], r.body["query"], r.body))
-        self.route("POST", "/ns/([^/]+)/profile", lambda r: self._profile(r.groups[0]))
-        self.route("POST", "/ns/([^/]+)/list/memories", self._list_named)
+        self.route("POST", "/ns/([^/]+)/profile", self._profile_named)
+        self.route("POST", "/ns/([^/]+)/list/documents", self._list_named)
+        self.route("DELETE", "/ns/([^/]+)/document", self._delete_named)
         self.route("DELETE", "/ns/([^/]+)/memories", self._forget_named)
 
     def check(self, request):
@@ -98,13 +99,31 @@ class SupermemoryDouble(HttpDouble):
         start = (request.body["page"] - 1) * request.body["limit"]
         return 200, {"memories": found[start : start + request.body["limit"]], "pagination": {}}
 
+    def _profile_named(self, request):
+        _, answer = self._profile(request.groups[0])
+        facts = {key: [{"id": "m", "memory": text} for text in texts] for key, texts in answer["profile"].items()}
+        return 200, {"profile": {**facts, "buckets": {}}}
+
     def _list_named(self, request):
         found = [each for each in self.documents.values() if each["container"] == request.groups[0]]
-        return 200, {
-            "memories": [
-                {"id": each["customId"], "memory": each["content"], "metadata": each["metadata"]} for each in found
-            ]
-        }
+        limit = int(request.query["limit"])
+        start = (int(request.query["page"]) - 1) * limit
+        listed = [
+            {
+                "id": each["customId"],
+                "type": "text",
+                "content": each["content"],
+                "metadata": each["metadata"],
+                "system": {},
+            }
+            for each in found[start : start + limit]
+        ]
+        return 200, {"documents": listed, "chunks": [], "memories": [], "pagination": {}}
+
+    def _delete_named(self, request):
+        own = {each["customId"] for each in self.documents.values() if each["container"] == request.groups[0]}
+        count = sum(self._drop(identity) for identity in request.body["ids"] if identity in own)
+        return 200, {"count": count, "errors": []}
 
     def _drop(self, identity):
         found = [key for key, each in self.documents.items() if identity in {key, each["customId"]}]
@@ -130,11 +149,6 @@ class SupermemoryDouble(HttpDouble):
             if found is not None and found["container"] == request.groups[0]:
                 self.memories.pop(identity)
                 count += 1
-            if any(
-                each["customId"] == identity and each["container"] == request.groups[0]
-                for each in self.documents.values()
-            ):
-                count += self._drop(identity)
         return 200, {"count": count, "errors": [], "matches": []}
 
     def _converse(self, request):

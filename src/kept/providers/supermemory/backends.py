@@ -141,14 +141,24 @@ class NamespaceBackend:
         return _parse_profile(self._client.post(f"{_namespace(container)}/profile", {}))
 
     def list_documents(self, container: str) -> Items:
-        """Return the memories; version 5 lists no documents."""
-        answer = self._client.post(f"{_namespace(container)}/list/memories", {"limit": _PAGE * _MOST_PAGES})
-        listed = objects(answer, "memories") or objects(answer, "results")
-        return [{**each, "text": text_of(each, "memory", "content")} for each in listed]
+        """Return every document, page by page."""
+        found: Items = []
+        for page in range(1, _MOST_PAGES + 1):
+            answer = self._client.request(
+                "POST",
+                f"{_namespace(container)}/list/documents",
+                params={"limit": _PAGE, "page": page},
+                body={"include": {"content": True}},
+            )
+            listed = objects(answer, "documents")
+            found += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
+            if len(listed) < _PAGE:
+                break
+        return found
 
     def delete_document(self, container: str, identity: str) -> None:
-        """Delete what is stored under an id."""
-        self._client.delete(f"{_namespace(container)}/memories", body={"ids": [identity]})
+        """Delete a document."""
+        self._client.delete(f"{_namespace(container)}/document", body={"ids": [identity]})
 
     def forget_memory(self, container: str, identity: str) -> bool:
         """Forget one memory."""
@@ -172,6 +182,9 @@ def _parse_profile(answer: JSON) -> tuple[list[str], list[str]]:
 
     def texts(key: str) -> list[str]:
         listed = found.get(key)
-        return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+        facts = listed if isinstance(listed, list) else []
+        # version 5 gives objects instead of plain texts
+        plain = [text_of(each, "memory") if isinstance(each, Mapping) else each for each in facts]
+        return [each for each in plain if isinstance(each, str) and each]
 
     return texts("static"), texts("dynamic")
