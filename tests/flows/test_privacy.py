@@ -294,3 +294,29 @@ def test_what_cannot_be_reached_is_named_and_the_exit_code_says_so(kept, home, m
     assert "verified" not in ran.out
     assert not left["complete"]
     assert [file["path"] for file in left["files_left"]] == ["config.yaml", "cut.gz", "export.jsonl"]
+
+
+def test_a_skill_that_is_named_like_the_words_is_named(kept, home, work):
+    """Nobody but a person can choose another name."""
+    (work / "draft.md").write_text(STEPS.format(name="zebracorn-steps", word="a friend"))
+    kept("skills", "create", "zebracorn-steps", "-f", "draft.md")
+
+    ran = kept("forget", "--query", "zebracorn", "--yes", "--json")
+
+    assert ran.code == 1
+    named = {file["path"]: file["remedy"] for file in ran.json["files_left"]}
+    assert "kept skills purge" in named["skills/zebracorn-steps/SKILL.md"]
+    assert not [name for name in ran.json["files"] if name.endswith("SKILL.md")]
+
+
+def test_a_note_without_its_key_is_removed_with_a_warning(kept, home):
+    """The person learns that the forget has to be run again."""
+    kept("memory", "add", "likes tea")
+    (home / "forgotten" / "unfinished").mkdir(parents=True)
+    (home / "forgotten" / "unfinished" / "owner").write_bytes(b"sealed by a lost key")
+
+    first, second = kept("memory", "show"), kept("memory", "show")
+
+    assert "cannot be completed" in first.err
+    assert (first.code, second.err) == (0, "")
+    assert not (home / "forgotten" / "unfinished").exists()

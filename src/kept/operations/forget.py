@@ -153,7 +153,7 @@ def finish_interrupted(owner: Caller) -> int:
 def _finish(owner: Caller, note: SealedNote) -> int:
     order = note.read()
     if not isinstance(order, dict):
-        note.remove()
+        _remove_note(note)
         owner.sink(Warned("a forget was interrupted and cannot be completed: its key is gone", "run it again"))
         return 0
     caller = owner.for_user(UserId(str(order["user"])))
@@ -205,10 +205,14 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
         caller.app.forget_space(caller.user)
         reports = caller.app.home.forget_reports  # the user's folder is gone
     _write_report(caller, outcome, reports)
+    _remove_note(note)
+    return outcome
+
+
+def _remove_note(note: SealedNote) -> None:
     note.remove()
     with suppress(OSError):  # commands look for this folder; another user's note may be in it
         note.path.parent.rmdir()
-    return outcome
 
 
 def _note(caller: Caller) -> SealedNote:

@@ -43,10 +43,14 @@ class HeldFile:
     size: int
     problem: str = ""
     """Why it could not be searched."""
+    by_name: bool = False
+    """Whether only its name holds the text."""
 
     @property
     def remedy(self) -> str:
         """Return what a person can do about a file that was not touched."""
+        if self.by_name:
+            return "its name holds the words: rename it, or remove it (a skill with `kept skills purge NAME`)"
         return _EDIT if self.place is None else _REMEDIES.get(self.place.on_forget, _EDIT)
 
     def as_json(self) -> dict[str, JSON]:
@@ -90,7 +94,7 @@ def find_files(caller: Caller, texts: Texts, passages: Texts) -> list[HeldFile]:
             if texts.are_in_file(file.path) or _holds_passage(file, passages):
                 found.append(file)
             elif texts.are_in(_given_name(file)):
-                found.append(replace(file, place=None))
+                found.append(replace(file, place=None, by_name=True))
         except Unreadable as error:
             found.append(replace(file, problem=error.message))
     return found

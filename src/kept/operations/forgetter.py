@@ -279,7 +279,9 @@ class Forgetter:
         texts, passages = Texts(plan.memory_texts), Texts([*plan.memory_texts, *plan.passages])
         treated = []
         for file in find_files(self._caller, plan.texts, Texts(plan.passages)):
-            treat_file(self._caller, file, passages if file.place and file.place.shared else texts)
+            if file.place is None or file.place.on_forget is OnForget.NAME:
+                continue
+            treat_file(self._caller, file, passages if file.place.shared else texts)
             if not file.path.exists() or not texts.may_be_in_file(file.path):
                 treated.append(file.name)
         return tuple(treated)
