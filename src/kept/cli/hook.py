@@ -113,6 +113,10 @@ def _open(options: dict[str, str]) -> "tuple[App, Caller]":
     from kept.core.ids import OWNER, UserId
 
     app = open_app(options.get("--home"), options.get("--profile") or options.get("-p"))
+    if app.home.unfinished_forgets.is_dir():  # nothing may be recalled that a killed process was about to remove
+        from kept.operations.forget import finish_interrupted
+
+        finish_interrupted(app.caller())
     return app, app.caller(UserId(options["--as"]) if options.get("--as") else OWNER)
 
 

@@ -147,13 +147,14 @@ def finish_interrupted(owner: Caller) -> int:
         except KeptError as error:
             owner.sink(Warned(f"a forget that was interrupted could not be completed: {error.message}", error.remedy))
             log.warning("an interrupted forget could not be completed", exc_info=True)
+    _remove_if_empty(folder)
     return done
 
 
 def _finish(owner: Caller, note: SealedNote) -> int:
     order = note.read()
     if not isinstance(order, dict):
-        _remove_note(note)
+        note.remove()
         owner.sink(Warned("a forget was interrupted and cannot be completed: its key is gone", "run it again"))
         return 0
     caller = owner.for_user(UserId(str(order["user"])))
@@ -205,14 +206,15 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
         caller.app.forget_space(caller.user)
         reports = caller.app.home.forget_reports  # the user's folder is gone
     _write_report(caller, outcome, reports)
-    _remove_note(note)
+    note.remove()
+    _remove_if_empty(note.path.parent)
     return outcome
 
 
-def _remove_note(note: SealedNote) -> None:
-    note.remove()
-    with suppress(OSError):  # commands look for this folder; another user's note may be in it
-        note.path.parent.rmdir()
+def _remove_if_empty(folder: Path) -> None:
+    """Remove the folder of notes, which every command looks for; another user's note may be in it."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _note(caller: Caller) -> SealedNote:
