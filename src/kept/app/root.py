@@ -16,7 +16,7 @@ from kept.config.home import Home, find_home
 from kept.config.load import Loaded, load, with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
-from kept.core.errors import KeptError, UsageError
+from kept.core.errors import UsageError
 from kept.core.events import Event, ignore
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.observe import AppLog, open_log
@@ -268,28 +268,15 @@ def _default_model(endpoint: Endpoint) -> str:
     return DEFAULT_EMBEDDING_MODEL
 
 
-_REPAIR = "run `kept sessions repair`: the damaged file is set aside and every readable row is copied to a new one"
-
-
 def check_store(app: App) -> list[Finding] | None:
-    """Return what is wrong with the session store of this home; None if nothing was ever stored."""
-    from kept.sessions.reports import Finding
-    from kept.sessions.sqlite.upkeep import log_tail
+    """Return what is wrong with the session store of this home, without writing; None if nothing was ever stored."""
+    from kept.sessions.sqlite.check import check_file
 
     path = app.home.database
     if not path.exists():
         return None
-    tail = log_tail(path)  # opening the file would change its write-ahead log
-    try:
-        found = app.owner.sessions.upkeep.check()
-        if not found and app.database.is_read_only:
-            with app.database.writing():  # raises the reason
-                pass
-    except KeptError as error:
-        # a remedy that points at this very check would lead in a circle
-        names_no_repair = not error.remedy or "kept doctor" in error.remedy
-        found = [Finding(error.message, _REPAIR if names_no_repair else error.remedy)]
-    return found if tail is None else [tail, *found]
+    _close_database(app)
+    return check_file(path, clock=app.clock)
 
 
 def repair_store(app: App) -> Repaired | None:
@@ -299,7 +286,18 @@ def repair_store(app: App) -> Repaired | None:
     path = app.home.database
     if not path.exists():
         return None
+    _close_database(app)
     return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
+
+
+def _close_database(app: App) -> None:
+    """Close the connections of this process; the next use opens them again.
+
+    Their locks would look like another process, and reading the file without SQLite would remove them: POSIX drops
+    the locks of a process when it closes any descriptor of a file.
+    """
+    if "database" in vars(app):
+        app.database.close()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The home folder: the paths of one profile, with a folder for each user other than the owner."""
 
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,11 +8,11 @@ from pathlib import Path
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.text import is_encodable
-from kept.storage.files import APPLICATION_MARK, make_folder, open_regular, read_bytes, write_atomically
+from kept.storage.files import make_folder, read_bytes, write_atomically
+from kept.storage.header import is_foreign
 
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_APPLICATION_ID_AT = 68
 _PLAIN_USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HASH_DIGITS = 8
 _ENDS_IN_HASH = re.compile(rf"-[0-9a-f]{{{_HASH_DIGITS}}}")
@@ -118,12 +117,12 @@ class Home:
     @property
     def is_shared(self) -> bool:
         """Whether another agent has its database here; its files are then read, never written."""
-        return (self.path / "kept.yaml").exists() or _is_foreign(self.path / "state.db")
+        return (self.path / "kept.yaml").exists() or is_foreign(self.path / "state.db")
 
     @property
     def database(self) -> Path:
         """Return the database of sessions, outbox and usage."""
-        return self.path / ("kept.db" if _is_foreign(self.path / "state.db") else "state.db")
+        return self.path / ("kept.db" if is_foreign(self.path / "state.db") else "state.db")
 
     @property
     def config_file(self) -> Path:
@@ -139,19 +138,6 @@ class Home:
     def create(self) -> None:
         """Create the folder with mode 0700."""
         make_folder(self.path)
-
-
-def _is_foreign(database: Path) -> bool:
-    """Whether an SQLite file has content but not our application id; reads the header without opening the database."""
-    try:
-        with open_regular(database) as file:
-            header = file.read(100)
-    except OSError:
-        return False
-    if len(header) < 100 or not header.startswith(b"SQLite format 3"):
-        return False
-    (schema_version,) = struct.unpack(">I", header[40:44])
-    return header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4] != APPLICATION_MARK and schema_version > 0
 
 
 def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str]) -> Home:

@@ -123,6 +123,14 @@ class Upkeep(Protocol):
         """Return every fault of the store; empty if there is none."""
         ...
 
+    def quarantine(self) -> list[Session]:
+        """Return the sessions that a repair found without an owner; no user sees them."""
+        ...
+
+    def give(self, session_ids: Sequence[SessionId], *, user: UserId) -> None:
+        """Give sessions in quarantine to a user."""
+        ...
+
     def reindex(self) -> int:
         """Rebuild the search index while others read and write; return the number of messages."""
         ...

@@ -100,16 +100,38 @@ class Finding:
 
 @dataclass(slots=True)
 class Salvaged:
-    """How many rows of each table were copied, and how many could not be read."""
+    """What was copied from a damaged file, and the names of what is damaged or lost, by table."""
 
     rows: dict[str, int] = field(default_factory=dict)
-    lost: dict[str, int] = field(default_factory=dict)
-    unnamed_sessions: int = 0
-    """Sessions whose row was lost and recreated, so that their messages have one."""
+    damaged: dict[str, list[str]] = field(default_factory=dict)
+    """Rows that were copied as far as they can be read."""
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    """Rows that an index still lists, and nothing else."""
+    pages: dict[str, list[int]] = field(default_factory=dict)
+    """Pages of each table that cannot be read; in tables without an index nothing says which rows they held."""
+    restored: list[str] = field(default_factory=list)
+    """Sessions whose row was lost and restored from indexes."""
+    quarantined: list[str] = field(default_factory=list)
+    """Sessions whose row was lost and whose user is unknown; nobody finds them until they are given to a user."""
+
+    def name_damaged(self, table: str, names: Iterable[str]) -> None:
+        """Add the names of damaged rows."""
+        self.damaged[table] = [*self.damaged.get(table, []), *names]
+
+    def name_lost(self, table: str, names: Iterable[str]) -> None:
+        """Add the names of lost rows."""
+        self.lost[table] = [*self.lost.get(table, []), *names]
 
     def as_json(self) -> dict[str, JSON]:
         """Return the outcome for programs."""
-        return {"rows": dict(self.rows), "lost": dict(self.lost), "unnamed_sessions": self.unnamed_sessions}
+        return {
+            "rows": dict(self.rows),
+            "damaged": {table: list(names) for table, names in self.damaged.items() if names},
+            "lost": {table: list(names) for table, names in self.lost.items() if names},
+            "unreadable_pages": {table: list(pages) for table, pages in self.pages.items()},
+            "restored_sessions": list(self.restored),
+            "quarantined_sessions": list(self.quarantined),
+        }
 
 
 @dataclass(slots=True)

@@ -273,3 +273,44 @@ def _holder(descriptor: int) -> str:
         if pid.isdecimal() and is_alive(int(pid)):
             return f"process {pid}"
     return "another process"
+
+
+FOLDER_WAIT_SECONDS = 30.0
+"""A process that opens a database waits up to ten seconds for it, and holds the folder meanwhile."""
+
+
+@contextmanager
+def steady_folder(folder: Path, *, alone: bool = False) -> Iterator[None]:
+    """Hold the lock on a folder, shared or alone, so that no file in it is replaced while another opens it.
+
+    Where folders cannot be locked, the block runs without a lock.
+    """
+    if sys.platform == "win32":  # pragma: no cover
+        yield
+        return
+    descriptor = -1
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor >= 0:
+            _lock_folder(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, folder)
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _lock_folder(descriptor: int, kind: int, folder: Path) -> None:
+    deadline = time.monotonic() + FOLDER_WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                message = f"another process is opening or replacing a database in {str(folder)!r}"
+                raise Busy(message, "wait until it has ended, then try again") from None
+            time.sleep(POLL_SECONDS)
+        except OSError:
+            return  # no locks here
+        else:
+            return

@@ -1,44 +1,17 @@
-"""Maintenance of database files: exclusive access, integrity checks, index rebuilds and consistent copies."""
+"""Maintenance of database files: integrity checks, index rebuilds and consistent copies."""
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
 from kept.core.errors import Busy, Unreadable
-from kept.storage.connections import explain_sql_errors, open_connection
+from kept.storage.connections import explain_sql_errors
 from kept.storage.files import explain_errors
 from kept.storage.sqlite import Connection
 
-WAIT_MILLISECONDS = 2_000
 _SPARE = "kept_spare_index"
-
-
-@contextmanager
-def open_exclusively(path: Path) -> Iterator[Connection]:
-    """Yield the only connection to `path`; raise Busy if another process has it open."""
-    with explain_sql_errors(path):
-        connection = open_connection(str(path), apsw.SQLITE_OPEN_READWRITE)
-    try:
-        connection.set_busy_timeout(WAIT_MILLISECONDS)
-        _take(connection, path)
-        yield connection
-    finally:
-        connection.close()
-
-
-def _take(connection: Connection, path: Path) -> None:
-    try:
-        connection.pragma("locking_mode", "exclusive")
-        connection.execute("BEGIN EXCLUSIVE")
-        connection.execute("ROLLBACK")  # in exclusive mode the lock stays until the connection is closed
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise Busy(f"another process has {str(path)!r} open", "close every other kept, then repair again") from error
-    except (apsw.CorruptError, apsw.NotADBError):
-        return  # the file is being repaired: single rows may still be readable
 
 
 def drop_from_schema(connection: Connection, where: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kept.storage.sqlite import Connection
+import apsw
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Shape:
     """The column that is another name of the row's number; it is stored as NULL."""
     key: tuple[str, ...] = ()
     """The columns that identify a row of the table."""
+    is_partial: bool = False
+    """Whether it is an index of some rows only."""
 
     @property
     def is_index(self) -> bool:
@@ -59,7 +61,7 @@ def _is_of(kind: int, affinity: str, *, required: bool) -> bool:
     return True
 
 
-def describe_shapes(connection: Connection) -> list[Shape]:
+def describe_shapes(connection: apsw.Connection) -> list[Shape]:
     """Return the shapes of all tables and indexes of a healthy database."""
     rows = connection.execute("SELECT type, name, tbl_name FROM sqlite_schema WHERE rootpage > 0").fetchall()
     tables = {str(name): _describe_table(connection, str(name)) for kind, name, _ in rows if kind == "table"}
@@ -71,7 +73,7 @@ def describe_shapes(connection: Connection) -> list[Shape]:
     return found
 
 
-def _describe_table(connection: Connection, name: str) -> Shape:
+def _describe_table(connection: apsw.Connection, name: str) -> Shape:
     info = connection.execute(f"PRAGMA table_info({name})").fetchall()
     if name == "sqlite_sequence":  # declared without types
         info = [(*row[:2], kind, 1, *row[4:]) for row, kind in zip(info, ("TEXT", "INTEGER"), strict=True)]
@@ -99,19 +101,31 @@ def _describe_table(connection: Connection, name: str) -> Shape:
     )
 
 
-def _is_primary(connection: Connection, index: str, shape: Shape) -> bool:
-    ((origin,),) = connection.execute(
-        "SELECT origin FROM pragma_index_list(?) WHERE name = ?", (shape.name, index)
-    ).fetchall()
-    return origin == "pk"
+def _is_primary(connection: apsw.Connection, index: str, shape: Shape) -> bool:
+    return _index_facts(connection, index, shape)[0] == "pk"
 
 
-def _describe_index(connection: Connection, name: str, shape: Shape) -> Shape:
+def _index_facts(connection: apsw.Connection, index: str, shape: Shape) -> tuple[str, bool]:
+    sql = "SELECT origin, partial FROM pragma_index_list(?) WHERE name = ?"
+    ((origin, partial),) = connection.execute(sql, (shape.name, index)).fetchall()
+    return str(origin), bool(partial)
+
+
+def _describe_index(connection: apsw.Connection, name: str, shape: Shape) -> Shape:
     columns = [str(row[2]) if row[1] >= 0 else "rowid" for row in connection.execute(f"PRAGMA index_xinfo({name})")]
     details = dict(zip(shape.columns, shape.affinities, strict=True)) | {"rowid": "INTEGER"}
     affinities = tuple(details[column] for column in columns)
     required = tuple(column in shape.key for column in columns)
-    return Shape(name, shape.table, tuple(columns), affinities, required, has_numbers=False, key=shape.key)
+    return Shape(
+        name,
+        shape.table,
+        tuple(columns),
+        affinities,
+        required,
+        has_numbers=False,
+        key=shape.key,
+        is_partial=_index_facts(connection, name, shape)[1],
+    )
 
 
 def _affinity(declared: str) -> str:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import apsw
 
-from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError
+from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.core.events import Warned
 from kept.storage.connections import (
     CHECKPOINT_PAGES,
@@ -28,7 +28,11 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
+<<<<<<< HEAD
 from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, make_folder, open_regular
+=======
+from kept.storage.files import APPLICATION_ID, explain_errors, make_folder, resolve_link, steady_folder
+>>>>>>> 35c908d (sessions: repair salvages page by page and swaps the file by one rename)
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
@@ -74,8 +78,12 @@ class Database:
         # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
         self._guard = threading.Lock()
-        with explain_sql_errors(path):
-            self._open_first()
+        try:
+            with explain_sql_errors(path):
+                self._open_first()
+        except BaseException:
+            self.close()  # the error keeps this object alive: its lock would look like another process
+            raise
 
     @property
     def connection(self) -> Connection:
@@ -150,6 +158,7 @@ class Database:
         self._local = threading.local()
 
     def _open_first(self) -> None:
+        self._finish_repair()
         try:
             is_new = self._find_or_create()
         except StorageError as refused:
@@ -163,6 +172,19 @@ class Database:
         connection = self._local.connection = self._connect(is_new=is_new)
         if not self._read_only and self._write_refusal(connection) is None:
             migrate(connection, self._migrations, self.path)
+
+    def _finish_repair(self) -> None:
+        """Complete or take back a repair that was killed, before anything of it is opened."""
+        with explain_errors("open", self.path):
+            path = resolve_link(self.path)
+            if path.exists() and not path.with_name(f"{path.name}.repair").exists():
+                return
+        from kept.storage import swap
+
+        if self._read_only:
+            swap.refuse_unfinished(path)
+        else:
+            swap.finish(path)
 
     def _find_or_create(self) -> bool:
         """Return whether the file is empty; create it if it is missing."""
@@ -182,6 +204,12 @@ class Database:
         if self._empty is not None:
             self._local.refused = self._empty.refused
             return self._prepare(self._empty.connect())
+        with steady_folder(
+            resolve_link(self.path).parent
+        ):  # a repair must not replace the file between its opening and its locking
+            return self._connect_to_file(is_new=is_new)
+
+    def _connect_to_file(self, *, is_new: bool) -> Connection:
         self._local.refused = None
         if self._read_only:
             return self._prepare(connect_read_only(self.path))
@@ -196,6 +224,13 @@ class Database:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         with explain_errors("open", self.path):
             connection = open_connection(str(self.path), flags)
+        try:
+            return self._prepare_for_writing(connection, is_new=is_new)
+        except BaseException:
+            connection.close()  # the error keeps it alive: its lock would look like another process
+            raise
+
+    def _prepare_for_writing(self, connection: Connection, *, is_new: bool) -> Connection:
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if is_new:
             connection.pragma("page_size", PAGE_BYTES)
@@ -270,13 +305,24 @@ class Database:
         if empty and not self._read_only:
             connection.pragma("application_id", self._application_id)
 
+    def _damaged(self, what: str) -> Unreadable:
+        return Unreadable(f"{str(self.path)!r} is damaged: {what}", "run `kept doctor`; it names the repair")
+
     def _refuse_mark(self, mark: int, version: int, *, empty: bool) -> None:
         if mark != self._application_id and not empty:
+            from kept.storage.header import declares_our_tables
+
+            if self._application_id == APPLICATION_ID and declares_our_tables(self.path):
+                raise self._damaged("the mark of kept in its header")
             raise ForeignDatabase(
                 f"{str(self.path)!r} belongs to another program", "it is left as it is; choose another --home"
             )
         newest = self._migrations[-1].version if self._migrations else 0
         if version > newest:
+            from kept.storage.versions import is_schema_of
+
+            if is_schema_of(self.path, self._migrations):
+                raise self._damaged("the version in its header")
             raise NewerDatabase(
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",

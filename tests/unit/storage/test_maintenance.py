@@ -1,4 +1,4 @@
-"""Maintenance of database files: exclusive access, integrity checks, rebuilt indexes, consistent copies."""
+"""Maintenance of database files: integrity checks, rebuilt indexes, consistent copies."""
 
 import os
 import stat
@@ -11,7 +11,6 @@ from kept.storage.maintenance import (
     check_integrity,
     copy_file,
     drop_from_schema,
-    open_exclusively,
     rebuild_indexes,
     vacuum,
 )
@@ -49,36 +48,6 @@ def damage(path, page):
     with path.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\0" * size)
-
-
-class TestExclusive:
-    """A repair has the file for itself."""
-
-    def test_another_process_is_noticed(self, path):
-        """While somebody is in a transaction, nobody gets the file exclusively."""
-        other = apsw.Connection(str(path))
-        other.execute("BEGIN IMMEDIATE")
-
-        with pytest.raises(Busy, match="another process has"), open_exclusively(path):
-            pytest.fail("two have the file at once")
-        other.close()
-
-    def test_nobody_else_writes_meanwhile(self, path):
-        """The lock stays until the end of the block, and is free afterwards."""
-        other = apsw.Connection(str(path))
-        with open_exclusively(path) as connection:
-            assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
-            assert not connection.in_transaction
-            with pytest.raises(apsw.BusyError):
-                other.execute("BEGIN IMMEDIATE")
-        other.execute("BEGIN IMMEDIATE")
-        other.close()
-
-    def test_a_missing_file_is_not_created(self, tmp_path):
-        """There is nothing to repair."""
-        with pytest.raises(StorageError), open_exclusively(tmp_path / "none.db"):
-            pytest.fail("a file was made")
-        assert list(tmp_path.iterdir()) == []
 
 
 class TestIndexes:

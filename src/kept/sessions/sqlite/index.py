@@ -46,7 +46,7 @@ def drop(connection: Connection) -> None:
 def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
     """Index inserted rows, each given with its id; the caller's transaction is open."""
     read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
-    add_texts(connection, _texts(read))
+    add_texts(connection, texts(read))
 
 
 def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
@@ -93,7 +93,7 @@ def _drain_batch(connection: Connection) -> int:
     waiting = list(connection.execute(SQL.waiting, (_QUEUE_BATCH,)))
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
-    add_texts(connection, _texts(row[:1] + row[2:] for row in there))
+    add_texts(connection, texts(row[:1] + row[2:] for row in there))
     checksums.update(connection, [row[0] for row in there])
     connection.executemany(SQL.done, [(row[0],) for row in waiting])
     recount(connection, {row[1] for row in there})
@@ -105,7 +105,8 @@ def recount(connection: Connection, session_ids: Iterable[str]) -> None:
     connection.executemany(SQL.recount, [(session_id,) for session_id in session_ids])
 
 
-def _texts(rows: Iterable[Row]) -> list[IndexedText]:
+def texts(rows: Iterable[Row]) -> list[IndexedText]:
+    """Return what is indexed of rows with id, role, content, origin and tool columns."""
     return [
         indexed_text(number, role, content=content or "", origin=origin, tool_name=tool_name, tool_calls=tool_calls)
         for number, role, content, origin, tool_name, tool_calls in rows
@@ -140,12 +141,19 @@ def check(connection: Connection) -> list[str]:
 
 
 def _damage(connection: Connection, table: str) -> list[str]:
+    if connection.readonly("main"):
+        return []  # SQLite's integrity check covers the indexes too; this one is a statement that writes
     try:
         with explain_sql_errors(Path(connection.filename)):
             connection.execute(getattr(SQL, f"check_{table}"))
     except StorageError as error:
         return [f"the {table} index is damaged: {error.message}"]
     return []
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether this version made the indexes."""
+    return _version(connection) == str(VERSION)
 
 
 def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
@@ -210,7 +218,7 @@ def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
 
 
 def _fill_batch(connection: Connection, last: int) -> tuple[int, int]:
-    batch = [prepare(text) for text in _texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))]
+    batch = [prepare(text) for text in texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))]
     connection.executemany(SQL.add_next_words, [(row.message_id, row.words, row.marks) for row in batch])
     connection.executemany(SQL.add_next_substrings, [(row.message_id, row.substrings) for row in batch])
     return (batch[-1].message_id if batch else last), len(batch)

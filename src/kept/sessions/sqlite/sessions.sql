@@ -14,7 +14,7 @@ SELECT trashed FROM sessions WHERE id = ?;
 
 -- name: users
 WITH RECURSIVE each_user (name) AS (
-  SELECT min(user_id) FROM sessions
+  SELECT min(user_id) FROM sessions WHERE user_id > '' -- not the sessions in quarantine
   UNION ALL
   SELECT (SELECT min(user_id) FROM sessions WHERE user_id > name) FROM each_user WHERE name IS NOT NULL
 )

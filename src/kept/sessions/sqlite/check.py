@@ -1,0 +1,128 @@
+"""The check of a store: file, header, log, rows, index. It reads only, also while others write."""
+
+import re
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from kept.core.errors import KeptError, NewerDatabase, StorageError
+from kept.core.ports import Clock
+from kept.sessions.reports import Finding
+from kept.sessions.search.analysis import prepare
+from kept.sessions.sqlite import checksums, index
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage import header
+from kept.storage.connections import statements
+from kept.storage.files import read_bytes
+from kept.storage.maintenance import check_integrity
+from kept.storage.sqlite import Connection, open_state, state_migrations
+from kept.storage.swap import companion, is_unfinished
+from kept.storage.write_ahead import Log, read_log
+
+SQL = statements("kept.sessions.sqlite", "check.sql")
+REPAIR = "run `kept sessions repair`"
+REMOVE = "what can be read of it is shown; restore a backup, or remove it with `kept forget --session ID`"
+_WHOLE_CHECK_BYTES = 200_000_000
+_PLAIN = re.compile(r"[a-z]{4,}")
+_REREAD_SECONDS = 0.05
+
+
+def check_file(path: Path, *, clock: Clock) -> list[Finding]:
+    """Return every fault of the store in a file that exists; empty if there is none."""
+    if is_unfinished(path):
+        what = "a repair was interrupted"
+        return [Finding(what, "the next command that uses the conversations completes it")]
+    fault = header.find_fault(path)
+    if fault is not None:
+        return [Finding(f"the file is damaged: {fault}", REPAIR)]
+    found = _log_findings(path)
+    try:
+        with closing(open_state(path, read_only=True)) as database:
+            if database.connection.pragma("user_version") != state_migrations()[-1].version:
+                return found + file_findings(database.connection, path)  # the next start updates the schema
+            return found + check_store(SqliteSessionStore(database, clock=clock))
+    except NewerDatabase:
+        raise
+    except KeptError as error:
+        # a remedy that points at this very check would lead in a circle
+        names_no_repair = not error.remedy or "kept doctor" in error.remedy
+        return [*found, Finding(error.message, REPAIR if names_no_repair else error.remedy)]
+
+
+def _log_findings(path: Path) -> list[Finding]:
+    log = _read_log(path)
+    if log.is_damaged:
+        time.sleep(_REREAD_SECONDS)  # a writer may have begun the log anew between two reads
+        log = _read_log(path)
+    if log.is_damaged:
+        return [Finding("the write-ahead log is damaged: SQLite ignores what was written after the damage", REPAIR)]
+    if log.is_cut:
+        what = "the write-ahead log ends inside a page: a write that was cut off there is lost, all before it is whole"
+        return [Finding(what, "nothing needs to be done; the next write repairs the log", is_lost=True)]
+    return []
+
+
+def _read_log(path: Path) -> Log:
+    return read_log(read_bytes(companion(path, "-wal")) or b"")
+
+
+def check_store(store: SqliteSessionStore) -> list[Finding]:
+    """Return every fault of an open store; empty if there is none."""
+    database = store.database
+    try:
+        with database.reading() as connection:
+            found = file_findings(connection, database.path)
+            if found:
+                return found
+            return _row_findings(connection) + _index_findings(connection)
+    except StorageError as error:
+        return [Finding(error.message, REPAIR)]
+
+
+def file_findings(connection: Connection, path: Path) -> list[Finding]:
+    """Return what SQLite's integrity check reports, with the names of the damaged tables."""
+    check = "integrity_check(20)" if path.stat().st_size <= _WHOLE_CHECK_BYTES else "quick_check(20)"
+    lines = check_integrity(connection, path, check)
+    if not lines:
+        return []
+    places = _damaged_places(connection, path, lines)
+    where = f" (in {', '.join(places)})" if places else ""
+    return [Finding(f"the file is damaged{where}: {line}", REPAIR) for line in lines]
+
+
+def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:
+    """Return the tables and indexes that the report names, or else those that fail their own check."""
+    roots = connection.execute(SQL.roots).fetchall()
+    told = [str(name) for root, name, _ in roots if any(line.startswith(f"Tree {root} ") for line in lines)]
+    tables = [str(name) for _, name, kind in roots if kind == "table"]
+    return told or [name for name in tables if check_integrity(connection, path, f"integrity_check({name})")]
+
+
+def _row_findings(connection: Connection) -> list[Finding]:
+    ((orphans,),) = connection.execute(SQL.orphans).fetchall()
+    found = [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
+    found += [Finding(str(damaged), REMOVE, is_lost=True) for damaged in checksums.check_rows(connection)]
+    ((sessions, messages),) = connection.execute(SQL.quarantined).fetchall()
+    if sessions:
+        what = f"{sessions} sessions with {messages} messages belong to nobody since a repair"
+        found.append(Finding(what, "`kept sessions quarantine` lists them and gives them to a user", is_lost=True))
+    return found
+
+
+def _index_findings(connection: Connection) -> list[Finding]:
+    ((waiting,),) = connection.execute(SQL.waiting).fetchall()
+    if waiting or not index.is_current(connection):
+        return []  # the next search indexes what other programs wrote, the next start renews an old index
+    found = index.check(connection) or _unfound(connection)
+    return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in found]
+
+
+def _unfound(connection: Connection) -> list[str]:
+    """Return the newest messages that the index does not find by a word of theirs."""
+    found = []
+    for text in index.texts(connection.execute(SQL.sample).fetchall()):
+        word = next((one for one in prepare(text).words.split() if _PLAIN.fullmatch(one)), None)
+        if word is not None and connection.execute(SQL.is_indexed, (f'"{word}"', text.message_id)).fetchone() is None:
+            found.append(f"message {text.message_id} is stored and a search does not find it")
+    return found

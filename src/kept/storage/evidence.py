@@ -1,0 +1,95 @@
+"""What the indexes of a damaged file say about the rows of a table: which there are, and some of their columns."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import apsw
+
+from kept.storage.pages import Value
+from kept.storage.salvage import Row, Salvage
+from kept.storage.shapes import Shape
+
+Key: TypeAlias = Value | tuple[Value, ...]
+"""The number of a row, or the columns of its key."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The rows of a table as its indexes list them."""
+
+    columns: dict[Key, dict[str, Value]] = field(default_factory=dict)
+    """What is known of each row."""
+    expected: set[Key] = field(default_factory=set)
+    """The rows that were there for certain: two lists agree, or there is only one."""
+    complete: set[str] = field(default_factory=set)
+    """The indexes that could be read to the end."""
+    is_certain: bool = False
+    """Whether a row that no index lists was not there."""
+
+    def is_stale(self, row: Row, key: Key) -> bool:
+        """Whether a row is a copy that was left behind: nothing leads to it, and no index lists it."""
+        return not row.is_reached and self.is_certain and key not in self.columns
+
+
+def gather_evidence(salvage: Salvage, table: str, companions: Sequence[str] = ()) -> Evidence:
+    """Read the indexes of a table; `companions` are tables with one row, of the same number, for each of its rows."""
+    found = Evidence()
+    votes: Counter[Key] = Counter()
+    lists = 0
+    indexes = [shape for shape in salvage.shapes.values() if shape.is_index and shape.table == table]
+    others = [salvage.shapes[name] for name in companions if name in salvage.shapes]
+    for shape in (*indexes, *others):
+        is_complete = salvage.extents[shape.name].is_complete
+        found.complete |= {shape.name} if is_complete else set()
+        lists += is_complete and not shape.is_partial
+        for key, values in _entries(salvage, shape):
+            known = found.columns.setdefault(key, {})
+            if shape.is_index:
+                known |= {name: value for name, value in values.items() if name not in shape.key}
+            votes[key] += not shape.is_partial
+    found.is_certain = lists > 0
+    found.expected = {key for key, count in votes.items() if count >= min(2, max(1, lists))}
+    return found
+
+
+def _entries(salvage: Salvage, shape: Shape) -> Iterator[tuple[Key, Mapping[str, Value]]]:
+    for row in salvage.rows(shape.name):
+        if row.is_reached and not row.damage:
+            yield (key_of(shape, row) if shape.is_index else row.number), row.values
+
+
+def key_of(shape: Shape, row: Row) -> Key:
+    """Return what identifies a row of a table, also where the row is an entry of an index; None if it is lost."""
+    if shape.key == ("rowid",):
+        return row.values.get("rowid") if shape.is_index else row.number
+    found = tuple(row.values.get(name) for name in shape.key)
+    return None if None in found else found
+
+
+_FILLERS: Mapping[str, Value] = {"TEXT": "", "INTEGER": 0, "REAL": 0.0, "BLOB": b""}
+
+
+def insert_row(connection: apsw.Connection, shape: Shape, values: Mapping[str, Value]) -> bool:
+    """Insert a row; columns that a constraint refuses get their default value.
+
+    Return whether it could be inserted.
+    """
+    filled = dict(values)
+    for name, affinity, is_required in zip(shape.columns, shape.affinities, shape.required, strict=True):
+        if is_required and filled.get(name) is None:
+            filled[name] = _FILLERS.get(affinity, "")
+    optional = [name for name in values if name not in shape.key and name != "rowid" and name in shape.columns]
+    tries = [values, filled, *({key: value for key, value in filled.items() if key != one} for one in optional)]
+    return any(_insert(connection, shape.table, one) for one in tries)
+
+
+def _insert(connection: apsw.Connection, table: str, values: Mapping[str, Value]) -> bool:
+    marks = ", ".join("?" * len(values))
+    sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"  # noqa: S608 - names of our schema
+    try:
+        connection.execute(sql, tuple(values.values()))
+    except (apsw.ConstraintError, apsw.MismatchError):
+        return False
+    return True

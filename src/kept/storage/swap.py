@@ -1,0 +1,220 @@
+"""Replacement of a database file by a repaired one, so that a kill at any moment leaves the old or the new state.
+
+The journal `state.db.repair` says how far a replacement has come:
+
+    copying    the new file is being written beside the old one. Taken back: the new file is removed.
+    swapping   the new file is complete, the old one has a second name. Carried on: the log of the old file is
+               removed, then one rename puts the new file in its place.
+
+The log goes before the rename: SQLite would apply a log that it finds beside a file to that file. Whoever opens the
+database holds a shared lock on its folder while it does, and the renames happen under an exclusive one, so that
+nobody opens the old file under the name of the new one.
+"""
+
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kept.core.errors import Busy, StorageError
+from kept.storage.files import POLL_SECONDS, explain_errors, is_alive, steady_folder, sync_folder, write_atomically
+
+if sys.platform != "win32":
+    import fcntl
+
+_COPYING, _SWAPPING = "copying", "swapping"
+_COMPANIONS = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One replacement of the file at `path`; `stamp` is part of the names of the other files."""
+
+    path: Path
+    stamp: str
+
+    @property
+    def fresh(self) -> Path:
+        """The new file, until it takes the place of the old one."""
+        return self.path.with_name(f"{self.path.name}.salvaged-{self.stamp}")
+
+    @property
+    def aside(self) -> Path:
+        """The old file afterwards."""
+        return self.path.with_name(f"{self.path.name}.damaged-{self.stamp}")
+
+    @classmethod
+    def of(cls, path: Path, moment: str) -> "Replacement":
+        """Return a replacement whose names are not taken yet."""
+        found, number = cls(path, moment), 1
+        while found.fresh.exists() or found.aside.exists():
+            number += 1
+            found = cls(path, f"{moment}-{number}")
+        return found
+
+    def begin(self) -> None:
+        """Announce that the new file is going to be written."""
+        self._note(_COPYING)
+
+    def swap(self) -> None:
+        """Put the finished new file in the place of the old one; nobody else may have the old one open."""
+        with explain_errors("replace", self.path), steady_folder(self.path.parent, alone=True):
+            _sync(self.fresh)
+            _give_second_name(self.path, self.aside)
+            log = companion(self.path, "-wal")
+            if log.exists():
+                _give_second_name(log, companion(self.aside, "-wal"))
+            sync_folder(self.path.parent)
+            self._note(_SWAPPING)
+            self._carry_on()
+
+    def abandon(self) -> None:
+        """Take the replacement back after an error, unless it has gone so far that the next open completes it."""
+        found = _read_journal(self.path)
+        if found is None or found[0] == _COPYING:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Remove the new file; the old one was not touched."""
+        with explain_errors("remove", self.fresh):
+            for made in (self.fresh, self.aside):
+                for file in (made, *(companion(made, suffix) for suffix in _COMPANIONS)):
+                    file.unlink(missing_ok=True)
+            _journal(self.path).unlink(missing_ok=True)
+
+    def _carry_on(self) -> None:
+        if self.fresh.exists():
+            for suffix in _COMPANIONS:
+                companion(self.path, suffix).unlink(missing_ok=True)
+            sync_folder(self.path.parent)
+            self.fresh.replace(self.path)
+            sync_folder(self.path.parent)
+        _journal(self.path).unlink(missing_ok=True)
+        sync_folder(self.path.parent)
+
+    def _note(self, stage: str) -> None:
+        text = json.dumps({"stage": stage, "stamp": self.stamp, "pid": os.getpid()})
+        write_atomically(_journal(self.path), text.encode())
+
+
+def companion(path: Path, suffix: str) -> Path:
+    """Return a file that SQLite keeps beside a database."""
+    return path.with_name(f"{path.name}{suffix}")
+
+
+def _journal(path: Path) -> Path:
+    return companion(path, ".repair")
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a replacement of this file was interrupted."""
+    found = _read_journal(path)
+    return found is not None and not (found[0] == _COPYING and is_alive(found[2]))
+
+
+def finish(path: Path) -> bool:
+    """Carry on or take back a replacement that was interrupted; return whether there was one."""
+    if not _journal(path).exists():
+        return _finish_without_journal(path)
+    if not is_unfinished(path):
+        return False
+    with explain_errors("complete the repair of", path), steady_folder(path.parent, alone=True):
+        found = _read_journal(path)
+        if found is None or (found[0] == _COPYING and is_alive(found[2])):
+            return False  # another process has completed it, or has begun a new one
+        stage, stamp, _ = found
+        replacement = Replacement(path, stamp)
+        if stage == _SWAPPING:
+            replacement._carry_on()  # noqa: SLF001 - a part of this module
+        elif path.exists():
+            replacement.take_back()
+    return True
+
+
+def _finish_without_journal(path: Path) -> bool:
+    """Complete a repair of kept 0.1, which moved the old file away before it renamed the new one."""
+    if path.exists():
+        return False
+    for fresh in sorted(path.parent.glob(f"{path.name}.salvaged-*[0-9]"), reverse=True):
+        replacement = Replacement(path, fresh.name.rpartition(".salvaged-")[2])
+        if replacement.aside.exists():
+            with explain_errors("complete the repair of", path), steady_folder(path.parent, alone=True):
+                if not path.exists():
+                    replacement._carry_on()  # noqa: SLF001 - a part of this module
+            return True
+    return False
+
+
+def _read_journal(path: Path) -> tuple[str, str, int] | None:
+    try:
+        found = json.loads(_journal(path).read_bytes())
+        return str(found["stage"]), str(found["stamp"]), int(found["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _give_second_name(file: Path, name: Path) -> None:
+    try:
+        os.link(file, name)
+    except OSError as error:
+        if error.errno == errno.EEXIST:
+            raise
+        shutil.copy2(file, name)  # a file system without links
+        _sync(name)
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+
+
+_LOCK_BYTES = (0x40000000, 512)
+"""The range that SQLite locks: pending, reserved and shared bytes."""
+
+
+@contextmanager
+def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
+    """Hold SQLite's exclusive lock on a file that SQLite itself may be unable to open; raise Busy if it is in use."""
+    if sys.platform == "win32":  # pragma: no cover
+        yield
+        return
+    with explain_errors("open", path):
+        descriptor = os.open(path, os.O_RDWR)
+    try:
+        deadline = time.monotonic() + wait_seconds
+        while not _try_alone(descriptor):
+            if time.monotonic() > deadline:
+                message = f"another process has {str(path)!r} open"
+                raise Busy(message, "close every other kept, then repair again")
+            time.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_alone(descriptor: int) -> bool:
+    start, length = _LOCK_BYTES
+    try:
+        if sys.platform == "linux":
+            import struct
+
+            # a lock of the open file, not of the process: it stays when the file is read and closed meanwhile
+            wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+        else:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
+    except OSError as error:
+        return error.errno not in {errno.EACCES, errno.EAGAIN}  # any other error: no locks here
+    return True
+
+
+def refuse_unfinished(path: Path) -> None:
+    """Raise StorageError if a replacement was interrupted and this place cannot be written to complete it."""
+    if is_unfinished(path):
+        raise StorageError(f"a repair of {str(path)!r} was interrupted", "the next command that may write completes it")

@@ -1,0 +1,64 @@
+"""The version of a file's schema, found by its declarations where the header cannot be trusted."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import apsw
+
+from kept.storage.connections import Migration, migrate
+from kept.storage.pages import PageFile
+from kept.storage.salvage import Row, Salvage
+
+_DERIVED = ("sqlite_", "message_", "next_", "vector")
+"""Tables that no migration makes: indexes of texts and vectors."""
+
+
+def build_reference(migrations: Sequence[Migration], version: int) -> apsw.Connection:
+    """Return an empty database in memory with the schema of that version."""
+    connection = apsw.Connection(":memory:")
+    migrate(connection, [step for step in migrations if step.version <= version], None)
+    return connection
+
+
+def find_version(salvage: Salvage, migrations: Sequence[Migration]) -> int:
+    """Return the version whose schema has most in common with the readable declarations of a file."""
+    declared = _declared(salvage.declarations)
+    in_header = int.from_bytes(salvage.file.header[60:64], "big")
+    newest = migrations[-1].version
+
+    def score(version: int) -> tuple[int, bool, int]:
+        known = _schema(build_reference(migrations, version))
+        same = sum(known.get(name) == sql for name, sql in declared.items())
+        other = sum(name in known and known[name] != sql for name, sql in declared.items())
+        missing = sum(name not in declared for name in known) if declared else 0
+        return same - other - missing, version == in_header, version
+
+    if not declared and not 0 < in_header <= newest:
+        return newest
+    return max((step.version for step in migrations), key=score)
+
+
+def is_schema_of(path: Path, migrations: Sequence[Migration]) -> bool:
+    """Whether a file has exactly the schema of the newest migration, whatever its header says."""
+    declared = _declared(Salvage(PageFile(path)).declarations)
+    known = _schema(build_reference(migrations, migrations[-1].version))
+    unknown = [name for name in declared if name not in known and not name.startswith(_DERIVED)]
+    return not unknown and all(declared.get(name) == sql for name, sql in known.items())
+
+
+def _declared(rows: Iterable[Row]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for row in rows:
+        name, sql = row.values.get("name"), row.values.get("sql")
+        if isinstance(name, str) and isinstance(sql, str) and not row.damage:
+            found.setdefault(name, _normal(sql))
+    return found
+
+
+def _schema(connection: apsw.Connection) -> dict[str, str]:
+    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*'")
+    return {str(name): _normal(str(sql)) for name, sql in rows}
+
+
+def _normal(sql: str) -> str:
+    return " ".join(sql.split())
