@@ -163,9 +163,10 @@ def check_sessions(findings: Sequence[Finding] | None) -> Iterator[Check]:
         yield ok_check("sessions", "no conversation is stored yet")
         return
     for finding in findings:
-        yield Check("sessions", Health.ERROR, finding.what, finding.remedy)
+        health = Health.WARNING if finding.is_lost else Health.ERROR
+        yield Check("sessions", health, finding.what, finding.remedy)
     if not findings:
-        yield ok_check("sessions", "file, rows, index and searches are in order")
+        yield ok_check("sessions", "file, log, rows and index are in order")
 
 
 def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check]:

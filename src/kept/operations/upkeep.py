@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 from kept.app.caller import Scope
 from kept.core.errors import KeptError, Reason, Refused, StorageError, UsageError
 from kept.core.events import Warned
+from kept.core.ids import UserId
 from kept.operations.sessions import session_json
 from kept.sessions.reports import Pruned, Removed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kept.app.caller import Caller
     from kept.core.ids import SessionId
+    from kept.core.messages import Session
     from kept.core.text import JSON
     from kept.sessions.reports import Coverage, Repaired
 
@@ -206,6 +210,41 @@ def repair_sessions(caller: Caller) -> Repaired | Refused:
     if report.done and not report.left:
         report.done += _rebuild_vectors(caller)
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Sessions without an owner, and the user whom they were given to."""
+
+    sessions: tuple[Session, ...]
+    given_to: UserId | None = None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the sessions, and who got them."""
+        return {"sessions": [session_json(session) for session in self.sessions], "given_to": self.given_to}
+
+
+def list_quarantine(caller: Caller) -> Quarantine:
+    """Return the sessions that a repair found without an owner."""
+    caller.require(Scope.ADMIN)
+    return Quarantine(tuple(caller.space.sessions.upkeep.quarantine()))
+
+
+def give_quarantined(caller: Caller, user_id: str, names: Sequence[str] = ()) -> Quarantine | Refused:
+    """Give sessions in quarantine to a user: those named, or all."""
+    from kept.operations.users import require_user
+
+    caller.require(Scope.ADMIN)
+    require_user(caller, user_id)
+    upkeep = caller.space.sessions.upkeep
+    there = {session.id: session for session in upkeep.quarantine()}
+    unknown = [name for name in names if name not in there]
+    if unknown or not there:
+        what = f"there is no session {unknown[0]!r} in quarantine" if unknown else "no session is in quarantine"
+        return Refused(Reason.NO_MATCH, what, "`kept sessions quarantine` lists them")
+    chosen = [session for session in there.values() if not names or session.id in names]
+    upkeep.give([session.id for session in chosen], user=UserId(user_id))
+    return Quarantine(tuple(chosen), UserId(user_id))
 
 
 def _rebuild_vectors(caller: Caller) -> list[str]:

@@ -1,4 +1,4 @@
-"""`kept sessions prune | stats | reindex | optimize | repair | embed | compress`: maintenance of the store."""
+"""`kept sessions prune | stats | reindex | optimize | repair | quarantine | embed`: maintenance of the store."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,7 @@ from kept.core.errors import Refused
 from kept.core.text import JSON
 
 if TYPE_CHECKING:
-    from kept.sessions.reports import Repaired
+    from kept.sessions.reports import Repaired, Salvaged
 
 app = typer.Typer()
 
@@ -155,7 +155,7 @@ def repair(as_json: JsonFlag = False) -> None:
         print_json(report.as_json())
     else:
         _show_repair(report)
-    if report.left:
+    if any(not finding.is_lost for finding in report.left):
         raise typer.Exit(74)
 
 
@@ -165,13 +165,63 @@ def _show_repair(report: "Repaired") -> None:
     for done in report.done:
         say(f"done: {done}")
     if report.salvaged is not None:
-        for table, count in report.salvaged.rows.items():
-            lost = report.salvaged.lost.get(table, 0)
-            say(f"  {table}: {count:,} rows copied{f', {lost:,} could not be read' if lost else ''}")
+        _show_salvaged(report.salvaged)
     for finding in report.left:
         say(f"still wrong: {finding.what}")
     if not report.found:
         say("no problems found")
+
+
+_MOST_NAMES = 20
+
+
+def _show_salvaged(salvaged: "Salvaged") -> None:
+    for table, count in salvaged.rows.items():
+        damaged, lost = salvaged.damaged.get(table, []), salvaged.lost.get(table, [])
+        counts = [f"{count:,} rows copied"]
+        counts += [f"{len(damaged):,} of them damaged"] if damaged else []
+        counts += [f"{len(lost):,} lost"] if lost else []
+        pages = salvaged.pages.get(table, [])
+        counts += [f"{count_noun(len(pages), 'page')} unreadable"] if pages else []
+        say(f"  {table}: {', '.join(counts)}")
+        for word, names in (("damaged", damaged), ("lost", lost)):
+            for name in names[:_MOST_NAMES]:
+                say(f"    {word}: {name}")
+            if len(names) > _MOST_NAMES:
+                say(f"    {word}: {len(names) - _MOST_NAMES:,} more; `--json` names all of them")
+    if salvaged.restored:
+        say(f"  {count_noun(len(salvaged.restored), 'session')} restored from indexes")
+    if salvaged.quarantined:
+        lost_owner = count_noun(len(salvaged.quarantined), "session")
+        say(f"  {lost_owner} without a known owner: `kept sessions quarantine` lists them")
+
+
+@app.command()
+def quarantine(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Ids of sessions in quarantine; all if none is given.")
+    ] = None,
+    give_to: Annotated[str | None, typer.Option("--give-to", help="Give them to this user.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List sessions that a repair found without an owner, or give them to a user."""
+    with open_caller() as caller:
+        if give_to is None:
+            found: operations.upkeep.Quarantine | Refused = operations.upkeep.list_quarantine(caller)
+        else:
+            found = operations.upkeep.give_quarantined(caller, give_to, names or ())
+    if isinstance(found, Refused):
+        refuse(found, as_json=as_json, code=2)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for session in found.sessions:
+        active = local_time(session.last_active or session.started)
+        say(f"{session.id}  {active}  {count_noun(session.message_count, 'message')}")
+    if found.given_to is not None:
+        say(f"given to {found.given_to}: {count_noun(len(found.sessions), 'session')}")
+    elif not found.sessions:
+        say("no session is in quarantine")
 
 
 @app.command()

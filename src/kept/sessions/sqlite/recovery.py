@@ -13,7 +13,7 @@ from kept.core.ports import EventSink
 from kept.sessions.reports import Salvaged
 from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.lost_sessions import LostSessions
-from kept.sessions.sqlite.soundness import find_fault
+from kept.sessions.sqlite.soundness import find_fault, find_number
 from kept.storage.connections import statements
 from kept.storage.evidence import Key, gather_evidence, insert_row, key_of
 from kept.storage.files import APPLICATION_ID
@@ -170,10 +170,13 @@ class _TableCopy:
         del self._whole[key]
 
     def _keep_stray(self, connection: Connection, row: Row) -> None:
-        """Give a row the next number, because its own is unknown."""
+        """Find the number of a row by its checksum among those that are missing; else give it the next one."""
         if self._shape.alias is None or not row.values:
             return
-        number = max((key for key in self._whole if isinstance(key, int)), default=0) + 1
+        missing = [key for key in self._evidence.expected - self._whole.keys() if isinstance(key, int)]
+        number = find_number(self._shape.name, row, missing)
+        if number is None:
+            number = max((key for key in self._whole if isinstance(key, int)), default=0) + 1
         values = dict(row.values) | {self._shape.columns[self._shape.alias]: number}
         self._insert(connection, number, values, is_whole=False)
 
