@@ -270,13 +270,17 @@ def _default_model(endpoint: Endpoint) -> str:
 
 def check_store(app: App) -> list[Finding] | None:
     """Return what is wrong with the session store of this home, without writing; None if nothing was ever stored."""
+    from kept.sessions.reports import Finding
     from kept.sessions.sqlite.check import check_file
+    from kept.storage.connections import find_refusal
 
     path = app.home.database
     if not path.exists():
         return None
     _close_database(app)
-    return check_file(path, clock=app.clock)
+    found = check_file(path, clock=app.clock)
+    refusal = None if found else find_refusal(path)
+    return found if refusal is None else [Finding(refusal.message, refusal.remedy)]
 
 
 def repair_store(app: App) -> Repaired | None:

@@ -109,6 +109,8 @@ class Salvaged:
     """Rows that an index still lists, and nothing else."""
     pages: dict[str, list[int]] = field(default_factory=dict)
     """Pages of each table that cannot be read; in tables without an index nothing says which rows they held."""
+    missing_pages: int = 0
+    """Pages that the header counts and the file does not hold, because it was cut off."""
     restored: list[str] = field(default_factory=list)
     """Sessions whose row was lost and restored from indexes."""
     quarantined: list[str] = field(default_factory=list)
@@ -129,6 +131,7 @@ class Salvaged:
             "damaged": {table: list(names) for table, names in self.damaged.items() if names},
             "lost": {table: list(names) for table, names in self.lost.items() if names},
             "unreadable_pages": {table: list(pages) for table, pages in self.pages.items()},
+            "missing_pages": self.missing_pages,
             "restored_sessions": list(self.restored),
             "quarantined_sessions": list(self.quarantined),
         }

@@ -155,6 +155,15 @@ def _describe_refusal(error: apsw.Error, path: Path) -> StorageError:
     return StorageError(f"cannot use {where}: {error}", "check the disk and the permissions")
 
 
+def find_refusal(path: Path) -> StorageError | None:
+    """Return why a file cannot be written, as far as that shows without writing; None if nothing speaks against it."""
+    if _is_read_only(path) or _is_full(path):
+        return _describe_refusal(apsw.IOError(), path)
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return _describe_refusal(apsw.ReadOnlyError(), path)
+    return None
+
+
 def _is_read_only(path: Path) -> bool:
     with explain_errors("reach", path.parent):
         return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)

@@ -76,13 +76,23 @@ def insert_row(connection: apsw.Connection, shape: Shape, values: Mapping[str, V
 
     Return whether it could be inserted.
     """
-    filled = dict(values)
+    affinities = dict(zip(shape.columns, shape.affinities, strict=True))
+    filled = {name: _of_type(value, affinities.get(name, "")) for name, value in values.items()}
     for name, affinity, is_required in zip(shape.columns, shape.affinities, shape.required, strict=True):
         if is_required and filled.get(name) is None:
             filled[name] = _FILLERS.get(affinity, "")
     optional = [name for name in values if name not in shape.key and name != "rowid" and name in shape.columns]
-    tries = [values, filled, *({key: value for key, value in filled.items() if key != one} for one in optional)]
+    tries = [filled, *({key: value for key, value in filled.items() if key != one} for one in optional)]
     return any(_insert(connection, shape.table, one) for one in tries)
+
+
+def _of_type(value: Value, affinity: str) -> Value:
+    """Return a value that damage gave another type in the type of its column."""
+    if affinity == "TEXT" and value is not None and not isinstance(value, str):
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if affinity in {"INTEGER", "REAL"} and isinstance(value, str | bytes):
+        return None
+    return value
 
 
 def _insert(connection: apsw.Connection, table: str, values: Mapping[str, Value]) -> bool:

@@ -86,6 +86,13 @@ class PageFile:
         return self.page(1)[:HEADER_BYTES]
 
     @property
+    def missing(self) -> int:
+        """How many pages the file lacks, by the count in its header; 0 if the header cannot be right."""
+        counted = int.from_bytes(self.header[28:32], "big")
+        is_plausible = self.header.startswith(MAGIC) and self.header[24:28] == self.header[92:96]
+        return max(0, counted - self.count) if is_plausible else 0
+
+    @property
     def _uses_log(self) -> bool:
         return self.log.page_count > 0 and self.log.page_bytes == self.page_bytes
 

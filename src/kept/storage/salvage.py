@@ -39,6 +39,8 @@ class Row:
     page: int
     is_reached: bool = True
     """Whether a tree leads to it; other rows may be copies that SQLite left behind."""
+    is_of_table: bool = True
+    """Whether it has the types of its table; another one may be made of any bytes."""
 
 
 @dataclass(slots=True)
@@ -192,16 +194,16 @@ class Salvage:
         values: dict[str, Value] = {}
         try:
             types, start = serial_types(payload)
-            if start + sum(value_bytes(kind) for kind in types) != cell.payload_bytes or not shape.accepts(types):
-                damage = damage or "its record does not fit the table"
+            fits = start + sum(value_bytes(kind) for kind in types) == cell.payload_bytes and shape.accepts(types)
             found = list(decode_record(payload))
         except Malformed as error:
-            return Row(cell.rowid, values, damage or str(error), page, is_reached)
+            return Row(cell.rowid, values, damage or str(error), page, is_reached, is_of_table=False)
+        damage = damage if fits else damage or "its record does not fit the table"
         for place, (name, (value, is_complete)) in enumerate(zip(shape.columns, found, strict=False)):
             if not is_complete:
                 damage = damage or f"{name} is damaged"
             values[name] = cell.rowid if place == shape.alias else _typed(value, shape.affinities[place])
-        return Row(cell.rowid, values, damage, page, is_reached)
+        return Row(cell.rowid, values, damage, page, is_reached, is_of_table=fits)
 
     def _carve(self, shape: Shape, pages: Iterable[int]) -> Iterator[Row]:
         """Yield the rows at any offset of damaged pages: a cell may be whole although nothing points to it."""

@@ -176,24 +176,29 @@ _MOST_NAMES = 20
 
 
 def _show_salvaged(salvaged: "Salvaged") -> None:
-    for table, count in salvaged.rows.items():
-        damaged, lost = salvaged.damaged.get(table, []), salvaged.lost.get(table, [])
-        counts = [f"{count:,} rows copied"]
-        counts += [f"{len(damaged):,} of them damaged"] if damaged else []
-        counts += [f"{len(lost):,} lost"] if lost else []
-        pages = salvaged.pages.get(table, [])
-        counts += [f"{count_noun(len(pages), 'page')} unreadable"] if pages else []
-        say(f"  {table}: {', '.join(counts)}")
-        for word, names in (("damaged", damaged), ("lost", lost)):
-            for name in names[:_MOST_NAMES]:
-                say(f"    {word}: {name}")
-            if len(names) > _MOST_NAMES:
-                say(f"    {word}: {len(names) - _MOST_NAMES:,} more; `--json` names all of them")
+    if salvaged.missing_pages:
+        say(f"  the file was cut off: {count_noun(salvaged.missing_pages, 'page')} missing")
+    for table in salvaged.rows:
+        _show_table(salvaged, table)
     if salvaged.restored:
         say(f"  {count_noun(len(salvaged.restored), 'session')} restored from indexes")
     if salvaged.quarantined:
         lost_owner = count_noun(len(salvaged.quarantined), "session")
         say(f"  {lost_owner} without a known owner: `kept sessions quarantine` lists them")
+
+
+def _show_table(salvaged: "Salvaged", table: str) -> None:
+    count, pages = salvaged.rows[table], salvaged.pages.get(table, [])
+    named = {"damaged": salvaged.damaged.get(table, []), "lost": salvaged.lost.get(table, [])}
+    counts = [f"{len(names):,} {word}" for word, names in named.items() if names]
+    counts += [f"{count_noun(len(pages), 'page')} unreadable"] if pages else []
+    if count or counts:
+        say(f"  {table}: {', '.join([f'{count:,} rows copied', *counts])}")
+    for word, names in named.items():
+        for name in names[:_MOST_NAMES]:
+            say(f"    {word}: {name}")
+        if len(names) > _MOST_NAMES:
+            say(f"    {word}: {len(names) - _MOST_NAMES:,} more; `--json` names all of them")
 
 
 @app.command()

@@ -8,10 +8,14 @@ checksums     checksums of message rows: computed where they are missing, and co
 index         the word index and the substring index: kept with the rows, checked, rebuilt
 postings      what `sessions.search` reads: posting lists, lengths, texts, metadata
 semantic      search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
-upkeep        archive, trash, prune, statistics, check, optimise
+upkeep        archive, trash, prune, statistics, optimise
+check         what is wrong with a file, found without writing
 removal       rows removed for good, and the marks that keep an import from bringing them back
 forgetting    planned removal of sessions or words, and of what cites them
 receipts      what models were shown, and the marks of people
 transfer      export and import of JSONL
-repair        a damaged index rebuilt in place, or a damaged file salvaged row by row
+repair        a damaged index rebuilt in place, or a damaged file replaced by one with its readable rows
+recovery      the rows of a damaged file, copied and counted · soundness: checksums and hashes of salvaged rows
+lost_sessions sessions whose row is lost: restored from indexes, or put into quarantine
+quarantine    sessions that belong to nobody until they are given to a user
 """

@@ -1,8 +1,9 @@
 """The check of a store: file, header, log, rows, index. It reads only, also while others write."""
 
+import hashlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kept.sessions.search.analysis import prepare
 from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import header
-from kept.storage.connections import statements
+from kept.storage.connections import DamagedText, statements
 from kept.storage.files import read_bytes
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
@@ -23,6 +24,9 @@ from kept.storage.write_ahead import Log, read_log
 SQL = statements("kept.sessions.sqlite", "check.sql")
 REPAIR = "run `kept sessions repair`"
 REMOVE = "what can be read of it is shown; restore a backup, or remove it with `kept forget --session ID`"
+LOST = "nothing can bring it back, except a backup"
+NOT_CHECKED = ("sqlite_", "messages", "message_", "next_", "blobs", "vector_")
+"""Derived tables, and those with a check of their own."""
 _WHOLE_CHECK_BYTES = 200_000_000
 _PLAIN = re.compile(r"[a-z]{4,}")
 _REREAD_SECONDS = 0.05
@@ -75,7 +79,8 @@ def check_store(store: SqliteSessionStore) -> list[Finding]:
             found = file_findings(connection, database.path)
             if found:
                 return found
-            return _row_findings(connection) + _index_findings(connection)
+            found = _row_findings(connection)
+            return found + _index_findings(connection, has_damage=bool(found))
     except StorageError as error:
         return [Finding(error.message, REPAIR)]
 
@@ -103,6 +108,7 @@ def _row_findings(connection: Connection) -> list[Finding]:
     ((orphans,),) = connection.execute(SQL.orphans).fetchall()
     found = [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
     found += [Finding(str(damaged), REMOVE, is_lost=True) for damaged in checksums.check_rows(connection)]
+    found += [Finding(what, LOST, is_lost=True) for what in _damaged_rows(connection)]
     ((sessions, messages),) = connection.execute(SQL.quarantined).fetchall()
     if sessions:
         what = f"{sessions} sessions with {messages} messages belong to nobody since a repair"
@@ -110,11 +116,26 @@ def _row_findings(connection: Connection) -> list[Finding]:
     return found
 
 
-def _index_findings(connection: Connection) -> list[Finding]:
+def _damaged_rows(connection: Connection) -> Iterator[str]:
+    """Yield the damaged rows of the other tables, as far as text or a hash shows it."""
+    for (table,) in connection.execute(SQL.tables).fetchall():
+        if str(table).startswith(NOT_CHECKED):
+            continue
+        for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 - names of our schema
+            if any(isinstance(value, DamagedText) for value in row):
+                yield f"a row of {table} is damaged: {table} {row[0]}"
+    for digest, text in connection.execute(SQL.prompts):
+        if hashlib.sha256(str(text).encode()).hexdigest() != digest:
+            yield f"a system prompt is damaged: prompts {digest}"
+
+
+def _index_findings(connection: Connection, *, has_damage: bool) -> list[Finding]:
     ((waiting,),) = connection.execute(SQL.waiting).fetchall()
     if waiting or not index.is_current(connection):
         return []  # the next search indexes what other programs wrote, the next start renews an old index
-    found = index.check(connection) or _unfound(connection)
+    found = index.check(connection)
+    if not found and not has_damage:  # the words of a damaged message are others than those that were indexed
+        found = _unfound(connection)
     return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in found]
 
 

@@ -15,3 +15,9 @@ SELECT 1 FROM message_words WHERE message_words MATCH ? AND rowid = ?;
 
 -- name: quarantined
 SELECT count(*), coalesce(sum(message_count), 0) FROM sessions WHERE user_id = '';
+
+-- name: tables
+SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0;
+
+-- name: prompts
+SELECT hash, text FROM prompts;

@@ -13,7 +13,7 @@ from kept.core.events import ignore
 from kept.core.ports import Clock, EventSink, UnitOfWork
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import checksums, index
-from kept.storage.connections import statements
+from kept.storage.connections import explain_sql_errors, statements
 from kept.storage.sqlite import STATE_NAME, Connection, Database, open_state
 
 if TYPE_CHECKING:
@@ -153,8 +153,9 @@ class SessionFile:
         if self.database.is_empty:
             index.create(self.database.connection)  # a search then finds nothing instead of failing
         elif not self.database.is_read_only:
-            index.make_ready(self.database, sink=sink, clock=self.clock)
-            finish_erasing(self.database)
+            with explain_sql_errors(self.database.path):
+                index.make_ready(self.database, sink=sink, clock=self.clock)
+                finish_erasing(self.database)
 
     def close(self) -> None:
         """Tidy and close the database; a caller that shares it with others closes it there instead."""

@@ -46,7 +46,7 @@ class Recovery:
         for sql in (vectors.SQL.create_vectors, vectors.SQL.create_state):
             reference.execute(sql)
         self._salvage.use(describe_shapes(reference))
-        self.result = Salvaged()
+        self.result = Salvaged(missing_pages=self._salvage.file.missing)
 
     def copy_to(self, fresh: Path) -> None:
         """Create a file of the same version with every row that can be read, in one transaction."""
@@ -171,7 +171,7 @@ class _TableCopy:
 
     def _keep_stray(self, connection: Connection, row: Row) -> None:
         """Find the number of a row by its checksum among those that are missing; else give it the next one."""
-        if self._shape.alias is None or not row.values:
+        if self._shape.alias is None or not row.is_of_table:
             return
         missing = [key for key in self._evidence.expected - self._whole.keys() if isinstance(key, int)]
         number = find_number(self._shape.name, row, missing)

@@ -1,7 +1,8 @@
 """Repair of a damaged store: rebuild derived tables in place, or salvage the readable rows into a new file."""
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kept.sessions.reports import Repaired, Salvaged
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.recovery import Recovery, read_table
+from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.files import explain_errors, resolve_link
@@ -33,6 +34,9 @@ VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `k
 ROWS_INDEX_DONE = "an index of the rows was damaged; it was rebuilt"
 PAGES_DONE = "unused pages were released"
 QUEUE_DONE = "the queue of messages to index was damaged; it was recreated"
+_TREE = re.compile(r"Tree (\d+) ")
+_DIFFERING = re.compile(r"(?:row \d+ missing from|wrong # of entries in) index (\S+)")
+_END = "database disk image is malformed"
 _VECTORS = frozenset({"message_vectors", "vector_state"})
 
 
@@ -55,13 +59,34 @@ def rebuild_damaged(database: Database, *, sink: EventSink, clock: Clock) -> lis
 
 
 def _rows_are_whole(database: Database) -> bool:
+    """Whether the check of each canonical table blames nothing but its indexes.
+
+    An index that differs from its table although both trees are whole may list rows that the table has lost.
+    """
     try:
         with database.reading() as connection:
-            connection.execute(SQL.read_messages).fetchall()
-            connection.execute(SQL.read_sessions).fetchall()
+            roots = {int(str(root)): str(name) for root, name in connection.execute(SQL.roots)}
+            tables = {name for name in _names(connection, SQL.tables) if not name.startswith(DERIVED)}
+            return all(
+                _blames_indexes_only(
+                    check_integrity(connection, database.path, f"integrity_check({name})"), roots, tables
+                )
+                for name in tables
+            )
     except Unreadable:
         return False
-    return True
+
+
+def _names(connection: Connection, sql: str) -> list[str]:
+    return [str(row[0]) for row in connection.execute(sql)]
+
+
+def _blames_indexes_only(lines: Sequence[str], roots: Mapping[int, str], tables: Container[str]) -> bool:
+    trees = {roots.get(int(found[1]), "") for line in lines if (found := _TREE.match(line))}
+    differing = {found[1] for line in lines if (found := _DIFFERING.match(line))}
+    # a damaged tree may end the check of the rows early
+    is_known = all(_TREE.match(line) or _DIFFERING.match(line) or (trees and _END in line) for line in lines)
+    return is_known and "" not in trees and not any(name in tables for name in trees) and differing <= trees
 
 
 def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
@@ -78,8 +103,11 @@ def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
 
 def _find_damaged(database: Database, sql: str) -> list[str]:
     with database.reading() as connection:
-        names = [str(row[0]) for row in connection.execute(sql)]
-        return [name for name in names if check_integrity(connection, database.path, f"integrity_check({name})")]
+        return [
+            name
+            for name in _names(connection, sql)
+            if check_integrity(connection, database.path, f"integrity_check({name})")
+        ]
 
 
 def _index_faults(database: Database) -> list[str]:

@@ -1,8 +1,8 @@
--- name: read_messages
-SELECT sum(length(content)), count(timestamp) FROM messages NOT INDEXED;
+-- name: roots
+SELECT rootpage, name FROM sqlite_schema WHERE rootpage > 0;
 
--- name: read_sessions
-SELECT count(source), sum(started) FROM sessions NOT INDEXED;
+-- name: tables
+SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0;
 
 -- name: derived
 SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND (
@@ -26,4 +26,5 @@ DELETE FROM sqlite_sequence WHERE name = 'next_vectors';
 
 -- name: indexed
 -- their rows are known to be whole: what is wrong with one of them is wrong with its indexes
-SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('messages', 'sessions');
+SELECT DISTINCT tbl_name FROM sqlite_schema WHERE type = 'index' AND rootpage > 0
+  AND tbl_name NOT GLOB 'message_*' AND tbl_name NOT GLOB 'next_*' AND tbl_name NOT IN ('index_queue', 'leases');

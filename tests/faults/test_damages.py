@@ -1,0 +1,339 @@
+"""Random damages: after check and repair every whole row is there, every damaged one is named, nothing crashes.
+
+`judge_many(folder, seeds)` damages copies of a healthy store, one for each seed, and returns what was wrong with the
+answers of check, commands and repair. Run it by hand:
+
+    KEPT_DAMAGES=500 python tests/faults/test_damages.py [first seed]
+"""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kept.app.root import open_app
+from kept.core.clock import SystemClock
+from kept.core.errors import KeptError
+from kept.core.ids import SessionId, UserId
+from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
+from kept.operations import forget, pages, search, sessions, upkeep
+from kept.sessions.settings import SessionSettings
+from kept.sessions.sqlite.check import check_file
+from kept.sessions.sqlite.recovery import DERIVED
+from kept.sessions.sqlite.repair import Repair
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.pages import HEADER_BYTES, PageFile
+from kept.storage.salvage import Salvage
+from kept.storage.shapes import describe_shapes
+from kept.storage.sqlite import open_state
+
+WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("nder", "lock", "stem", "rive")]
+CHECKED = {"messages", "blobs", "prompts"}
+"""Tables whose rows carry a checksum or a hash: here nothing may change without being named."""
+
+
+def silent(event):
+    """Hear nothing."""
+
+
+def build(path, seed=1):
+    """Make a store with several users, trash, deletions, long texts, images and everything else that has a table."""
+    choose = random.Random(seed)
+    database = open_state(path)
+    owner = SqliteSessionStore(database)
+    for number in range(24):
+        user = UserId(("owner", "alice", "bob")[number % 3])
+        store = owner.for_user(user)
+        name = SessionId(f"session{number:02}")
+        store.create(Session(name, "cli", 1.75e9 + number, title=f"Talk {number}", project=f"project{number % 4}"))
+        store.set_system_prompt(name, f"You are helpful. {number % 5} " * 20)
+        for place in range(14):
+            content = f"mark{number}x{place} " + " ".join(choose.choices(WORDS, k=choose.randrange(5, 60)))
+            if place == 5:
+                content *= choose.randrange(1, 40)
+            if place == 7 and number % 4 == 0:
+                data = choose.randbytes(5_000).hex()
+                content = (TextPart(content), ImagePart("image/png", data))
+            role = Role.USER if place % 2 == 0 else Role.ASSISTANT
+            store.append(name, [NewMessage(Message(role, content), 1.75e9 + number + place, Origin.usual(role))])
+        store.add_usage(name, task="chat", model="m", usage=Usage(10, 20, 0, 0), cost=0.5)
+        store.note(name, "cooldown", {"turns": number})
+        store.add_node(name, depth=0, text=f"A summary of talk {number}", children=[number * 14 + 1])
+        if number % 6 == 5:
+            store.upkeep.delete([name])
+    with database.writing() as connection:
+        connection.execute("DELETE FROM messages WHERE id % 29 = 3")
+        connection.execute("DELETE FROM messages WHERE session_id = 'session23'")
+        connection.execute("DELETE FROM sessions WHERE id = 'session23'")
+    owner.upkeep.reindex()
+    owner.close()
+
+
+def canonical(connection):
+    """Return the names of the tables whose rows must survive."""
+    found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")
+    return [str(row[0]) for row in found.fetchall() if not str(row[0]).startswith(DERIVED)]
+
+
+def contents(path):
+    """Return every canonical row as SQLite reads it, by table and key."""
+    database = open_state(path)
+    found = {}
+    for shape in describe_shapes(database.connection):
+        if shape.name not in canonical(database.connection) or shape.is_index:
+            continue
+        key = "rowid" if shape.has_numbers else ", ".join(shape.key)
+        columns = [name for name in shape.columns if name != "message_count"]
+        for row in database.connection.execute(f"SELECT {key}, {', '.join(columns)} FROM {shape.name}").fetchall():
+            size = 1 if shape.has_numbers else len(shape.key)
+            found[shape.name, row[0] if size == 1 and shape.has_numbers else row[:size]] = row[size:]
+    database.close()
+    for name in ("index_version", "erase_due", "checksums_missing_to", "checksums_filled_to"):
+        found.pop(("state_meta", (name,)), None)
+    return found
+
+
+def places(path):
+    """Return where the bytes of every canonical row are: (page, start, end), then whole overflow pages."""
+    database = open_state(path)
+    shapes = describe_shapes(database.connection)
+    names = canonical(database.connection)
+    database.close()
+    file = PageFile(path)
+    salvage = Salvage(file, shapes)
+    found = {}
+    for shape in shapes:
+        if shape.is_index or shape.name not in names:
+            continue
+        for number in salvage.extents[shape.name].pages:
+            tree = file.tree(number)
+            if tree.is_table and not tree.is_leaf:
+                continue
+            for cell in tree.cells:
+                row = salvage._row(shape, cell, number)
+                key = cell.rowid if shape.has_numbers else tuple(row.values[name] for name in shape.key)
+                start = cell.start + (0 if tree.is_leaf else 4)  # the pointer to the page below is not the row
+                found[shape.name, key] = [
+                    (number, start, cell.end),
+                    *((one, 0, file.usable) for one in file.payload(cell)[1]),
+                ]
+    return found, file.page_bytes, file.count
+
+
+KINDS = (
+    *["flip"] * 3, "flips", "page", "zero page", "pages", "range", "zero range", *["swap"] * 2, "cut", *["header"] * 2,
+    "zero header", "leaf header",
+)  # fmt: skip
+
+
+def flip(data, choose, start, end):
+    data[choose.randrange(start, end)] ^= 1 << choose.randrange(8)
+
+
+def overwrite(data, choose, start, size):
+    data[start : start + size] = choose.choice([bytes(size), choose.randbytes(size)])
+
+
+def swap(data, choose, page_bytes):
+    first, second = (choose.randrange(len(data) // page_bytes) for _ in range(2))
+    one, two = (slice(place * page_bytes, (place + 1) * page_bytes) for place in (first, second))
+    data[one], data[two] = bytes(data[two]), bytes(data[one])
+    return {first + 1: second + 1, second + 1: first + 1}
+
+
+def damage(data, choose, page_bytes):
+    """Return damaged bytes, a word for the damage, and which page is now where."""
+    data, kind = bytearray(data), choose.choice(KINDS)
+    pages = [choose.randrange(len(data) // page_bytes) * page_bytes for _ in range(choose.randrange(2, 12))]
+    moved = {}
+    match kind.split():
+        case ["flip" | "flips"]:
+            [flip(data, choose, 0, len(data)) for _ in (pages if kind == "flips" else [0])]
+        case ["page" | "pages"] | ["zero", "page"]:
+            for start in pages if kind == "pages" else pages[:1]:
+                data[start : start + page_bytes] = bytes(page_bytes) if "zero" in kind else choose.randbytes(page_bytes)
+        case [*_, "range"]:
+            overwrite(data, choose, choose.randrange(len(data) - 600), choose.randrange(1, 600))
+        case ["swap"]:
+            moved = swap(data, choose, page_bytes)
+        case ["cut"]:
+            del data[choose.randrange(1, len(data)) :]
+        case _:
+            damage_header(data, choose, kind, page=pages[0], page_bytes=page_bytes)
+    return bytes(data), kind, moved
+
+
+def damage_header(data, choose, kind, *, page, page_bytes):
+    if kind == "header":
+        flip(data, choose, 0, HEADER_BYTES)
+    elif kind == "leaf header":
+        flip(data, choose, page, page + 12)
+    else:
+        size = choose.choice([16, HEADER_BYTES, page_bytes])
+        data[:size] = bytes(size)
+
+
+def is_intact(spans, healthy, damaged, page_bytes, moved):
+    """Whether the bytes of a row are all there; a leaf may be in the place of another page."""
+    for place, (page, start, end) in enumerate(spans):
+        now = moved.get(page, page) if place == 0 else page
+        if 1 in (page, now) and page != now:
+            return False
+        before = healthy[(page - 1) * page_bytes + start : (page - 1) * page_bytes + end]
+        if damaged[(now - 1) * page_bytes + start : (now - 1) * page_bytes + end] != before:
+            return False
+    return True
+
+
+def run_commands(home, faults):
+    """Use the store as a person does; only errors that say what to do are allowed."""
+
+    def attempt(name, act):
+        try:
+            act()
+        except KeptError:
+            pass
+        except Exception as error:
+            faults.append(f"{name} ends in {''.join(traceback.format_exception(error)[-4:])}")
+
+    app = open_app(str(home), environ={})
+    try:
+        caller = app.caller()
+        attempt("memory show", lambda: pages.show_pages(caller))
+        attempt("sessions list", lambda: sessions.list_sessions(caller))
+        attempt("search", lambda: search.search(caller, "mark3x4 bander"))
+        attempt("show", lambda: sessions.show_session(caller, "session03"))
+        attempt("export", lambda: list(sessions.export_sessions(caller)))
+        attempt("forget", lambda: forget.plan_forget_words(caller, "mark6x1"))
+        attempt("reindex", lambda: upkeep.rebuild_index(caller))
+    finally:
+        with suppress(KeptError):
+            app.close()
+
+
+class Judgement:
+    """One damage and what was wrong with the answers to it."""
+
+    def __init__(self, healthy, spans, page_bytes):
+        self.healthy, self.spans, self.page_bytes = healthy, spans, page_bytes
+        self.faults = []
+        self.silent = Counter()
+        self.kind = ""
+
+    def run(self, home, original, seed, *, with_commands):
+        """Damage, check, use, repair, compare."""
+        choose = random.Random(seed)
+        home.mkdir(parents=True)
+        path = home / "state.db"
+        before = original.read_bytes()
+        after, self.kind, moved = damage(before, choose, self.page_bytes)
+        path.write_bytes(after)
+        intact = {key for key, spans in self.spans.items() if is_intact(spans, before, after, self.page_bytes, moved)}
+        try:
+            found = check_file(path, clock=SystemClock())
+            if with_commands:
+                run_commands(home, self.faults)
+                shutil.rmtree(home)
+                home.mkdir()
+                path.write_bytes(after)
+            report = Repair(path, SessionSettings(), clock=SystemClock(), sink=silent).run()
+            if with_commands:
+                run_commands(home, self.faults)
+            self._compare(contents(path), intact, found, report)
+            left = [finding.what for finding in check_file(path, clock=SystemClock()) if not finding.is_lost]
+            self.faults += [f"after the repair: {what}" for what in left]
+        except KeptError as error:
+            self.faults.append(f"refused: {error}")
+        except Exception as error:
+            self.faults.append(f"crashed: {''.join(traceback.format_exception(error)[-6:])}")
+        return self
+
+    def _compare(self, rows, intact, found, report):
+        changed = {key: rows.get(key, "gone") for key, values in self.healthy.items() if rows.get(key) != values}
+        for key, now in changed.items():
+            self._judge_change(key, now, is_intact=key in intact, report=report, rows=rows)
+        if not found and any(table in CHECKED for table, _ in changed):
+            self.faults.append("the check said that everything is in order")
+        if report.salvaged is None:
+            self.faults += [f"{key} came from nowhere" for key in rows if key not in self.healthy]
+
+    def _judge_change(self, key, now, *, is_intact, report, rows):
+        if is_intact and not (key[0] == "carried" and key not in rows):  # carried rows go with their message
+            self.faults.append(f"{key} was whole and is {now!r:.200}")
+        elif not is_intact and not self._is_named(key, report):
+            if key[0] in CHECKED:
+                self.faults.append(f"{key} was damaged and is not named: {now!r:.300}")
+            self.silent[key[0]] += 1
+
+    def _is_named(self, key, report):
+        table, name = key
+        found = " ".join(finding.what for finding in (*report.found, *report.left))
+        text = ", ".join(str(part) for part in name) if isinstance(name, tuple) else str(name)
+        if f"message {name} " in found or f"{table} {text}" in found or f"(in {table}" in found:
+            return True
+        if table == "blobs" and "its image or encoded data" in found:
+            return True  # named by the messages that use it
+        if report.salvaged is None:
+            return False
+        names = [*report.salvaged.damaged.get(table, []), *report.salvaged.lost.get(table, [])]
+        names = [one.partition(" of ")[0] for one in names]
+        is_page = table in report.salvaged.pages or report.salvaged.missing_pages > 0
+        return is_page or text in names or (table == "sessions" and self.healthy[key][0] in names)
+
+
+def judge_many(folder, seeds, *, with_commands=True, tell=print):
+    """Judge one damage for each seed; return those with faults."""
+    original = folder / "healthy" / "state.db"
+    original.parent.mkdir(parents=True)
+    build(original)
+    healthy = contents(original)
+    spans, page_bytes, _ = places(original)
+    bad, silent_rows, kinds = [], Counter(), Counter()
+    for seed in seeds:
+        home = folder / f"home{seed}"
+        judgement = Judgement(healthy, spans, page_bytes).run(home, original, seed, with_commands=with_commands)
+        kinds[judgement.kind] += 1
+        silent_rows += judgement.silent
+        shutil.rmtree(home, ignore_errors=True)
+        if judgement.faults:
+            bad.append((seed, judgement.kind, judgement.faults))
+            tell(f"seed {seed} ({judgement.kind}): {len(judgement.faults)} faults, first: {judgement.faults[0]}")
+    tell(f"{sum(kinds.values())} damages {dict(kinds)}, {len(bad)} with faults; silent: {dict(silent_rows)}")
+    return bad
+
+
+COUNT = int(os.environ.get("KEPT_DAMAGES", "500"))
+LIGHT = 15
+
+
+def test_a_few_random_damages(tmp_path):
+    """Flipped bits, overwritten, zeroed and swapped pages, cut files, headers."""
+    told = []
+
+    bad = judge_many(tmp_path, range(1_000, 1_000 + LIGHT), tell=told.append)
+
+    assert bad == [], "\n".join(told)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(7_200)
+def test_many_random_damages(tmp_path):
+    """The same at full size."""
+    told = []
+
+    bad = judge_many(tmp_path, range(COUNT), tell=told.append)
+
+    assert bad == [], "\n".join(told)
+
+
+if __name__ == "__main__":
+    first = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    with tempfile.TemporaryDirectory() as place:
+        sys.exit(bool(judge_many(Path(place), range(first, first + COUNT))))
