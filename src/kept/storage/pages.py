@@ -10,7 +10,7 @@ from math import isnan
 from pathlib import Path
 from typing import TypeAlias
 
-from kept.storage.files import explain_errors
+from kept.storage.files import explain_errors, open_regular
 from kept.storage.write_ahead import PAGE_SIZES, read_log
 
 Value: TypeAlias = int | float | str | bytes | None
@@ -168,7 +168,7 @@ def _map(path: Path) -> "mmap.mmap | bytes":
     with explain_errors("read", path):
         if not path.exists() or not path.stat().st_size:
             return b""
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

@@ -28,11 +28,15 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-<<<<<<< HEAD
-from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, make_folder, open_regular
-=======
-from kept.storage.files import APPLICATION_ID, explain_errors, make_folder, resolve_link, steady_folder
->>>>>>> 35c908d (sessions: repair salvages page by page and swaps the file by one rename)
+from kept.storage.files import (
+    APPLICATION_ID,
+    check_regular,
+    explain_errors,
+    make_folder,
+    open_regular,
+    resolve_link,
+    steady_folder,
+)
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
