@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kept.importers.port import Reading
     from kept.sessions.ports import Sessions
 
-BATCH_MESSAGES = 200
+BATCH_MESSAGES = 50
 """A batch is one transaction; with a deadline it is small, so that the deadline is kept."""
 LARGE_BATCH_MESSAGES = 1_000
 BATCH_CHARS = 1_000_000

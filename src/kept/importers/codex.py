@@ -285,7 +285,8 @@ class _Parser:
         elif kind in _OUTPUTS:
             yield from self._take_output(payload)
         else:
-            yield Left("machine text" if kind == "message" else "no message")
+            is_mirror = payload.get("role") == "assistant"
+            yield Left("mirror of a message" if is_mirror else "machine text" if kind == "message" else "no message")
 
     def _take_prompt(self, payload: dict[str, Any]) -> Iterator[Item]:
         blocks = as_blocks(payload.get("content"))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _PROBLEMS_LISTED = 1_000
+_DERIVED = ".sqlite"
+"""Codex's database follows its rollouts, which are watched themselves; it would be copied at every turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,13 @@ class FoundSources:
         return [found.as_json() for found in self.sources]
 
 
-def find_sources(caller: Caller, name: str = ALL, place: Path | None = None) -> FoundSources | Refused:
-    """Return the histories on this machine, of one program or of all; `place` replaces the usual ones."""
+def find_sources(
+    caller: Caller, name: str = ALL, place: Path | None = None, *, since: float = 0.0
+) -> FoundSources | Refused:
+    """Return the histories on this machine, of one program or of all; `place` replaces the usual ones.
+
+    With `since`, only transcripts that changed at that moment or later.
+    """
     from kept.importers.readers import CLIENTS, find_reader
 
     names = CLIENTS if name == ALL else (name,)
@@ -72,15 +79,16 @@ def find_sources(caller: Caller, name: str = ALL, place: Path | None = None) -> 
             return Refused(
                 Reason.INVALID, f"there is no importer {each!r}", f"use one of: {', '.join((*CLIENTS, ALL))}"
             )
-        found.append(_find_source(caller, reader, place))
+        found.append(_find_source(caller, reader, place, since))
     return FoundSources(tuple(found))
 
 
-def _find_source(caller: Caller, reader: Reader, place: Path | None) -> FoundSource:
+def _find_source(caller: Caller, reader: Reader, place: Path | None, since: float) -> FoundSource:
     from kept.importers.captures import Captures
 
     roots = reader.find_roots(caller.app.environ) if place is None else [place]
-    paths = [path for root in roots if root.exists() for path in reader.list_transcripts(root)]
+    listed = (path for root in roots if root.exists() for path in reader.list_transcripts(root))
+    paths = [path for path in listed if read_stamp(path)[0] >= since]
     sizes, changed = 0, 0
     with caller.app.database.reading() as unit:
         read = Captures(caller.user, reader.client).read_times(unit)
@@ -270,7 +278,7 @@ class Watch:
             roots = reader.find_roots(self._caller.app.environ) if self._place is None else [self._place]
             for path in (one for root in roots if root.exists() for one in reader.list_transcripts(root)):
                 stamp = read_stamp(path)
-                if self._stamps.get(path) == stamp:
+                if self._stamps.get(path) == stamp or path.suffix == _DERIVED:
                     continue
                 done = capture_transcript(self._caller, reader.client, path)
                 if isinstance(done, Captured) or done.reason is Reason.INVALID:

@@ -1,6 +1,7 @@
 """`kept import`: found, previewed, stored, reported; a second run adds nothing."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -110,6 +111,18 @@ def test_problems_are_reported_and_do_not_end_the_import(run, person):
     assert done["sessions"] == {"new": 1, "updated": 0, "unchanged": 0, "skipped": 1}
     assert any("compressed" in one["what"] for one in done["problems"])
     assert done["left_out"]["broken line"] == 1
+
+
+def test_only_what_changed_since_a_date_is_imported(run, person):
+    """Transcripts that are older stay where they are; a date that cannot be read is an error."""
+    (rollout,) = (person / ".codex").rglob("*.jsonl")
+    os.utime(rollout, (1_700_000_000, 1_700_000_000))
+    old = run("import", "codex", "--since", "yesterday", "--yes")
+    all_of_it = run("import", "codex", "--since", "2023-01-01", "--yes", "--json")
+    wrong = run("import", "codex", "--since", "whenever", "--yes")
+
+    assert (old.code, wrong.code) == (1, 2)
+    assert json.loads(all_of_it.out)["sessions"]["new"] == 1
 
 
 def test_another_user_imports_into_their_own_space(run, person):

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -467,3 +469,80 @@ def test_people_rank_before_programs(caller, make_rows):
 
     assert first.metadata["external_id"] == "a"
     assert found.sessions[0].score > found.sessions[1].score
+
+
+def test_a_private_span_stays_open_between_captures(caller, rows):
+    """The state of the reader is stored with the position."""
+    rows.user("Hello <private>my pin")
+    capture(caller, rows.path)
+    rows.answer("Your pin is 1234")
+    capture(caller, rows.path)
+    rows.user("is 1234</private> and the weather?")
+    capture(caller, rows.path)
+    rows.user("<private>all of it</private>")
+    capture(caller, rows.path)
+    rows.answer("All of it, then")
+    capture(caller, rows.path)
+
+    assert texts(caller) == ["Hello", "and the weather?"]
+
+
+def write_history(folder, sessions, turns):
+    """Write transcripts of four messages a turn: prompt, call, result, answer."""
+    for number in range(sessions):
+        lines = []
+        for turn in range(turns):
+            common = {"sessionId": f"s{number}", "cwd": "/p", "timestamp": 1_790_000_000 + number * 10_000 + turn}
+            words = f"turn {turn} of session {number} about rivers, caches and the deployment of tables"
+            call = {"type": "tool_use", "id": f"t{turn}", "name": "Bash", "input": {"command": words}}
+            result = {"type": "tool_result", "tool_use_id": f"t{turn}", "content": words * 5}
+            for place, (kind, content) in enumerate(
+                (("user", words), ("assistant", [call]), ("user", [result]), ("assistant", words))
+            ):
+                message = {"id": f"m{number}-{turn}-{place}", "model": "m", "content": content}
+                row = {"type": kind, "uuid": f"{number}-{turn}-{place}", "message": message}
+                lines.append(json.dumps(common | row))
+        folder.mkdir(exist_ok=True)
+        (folder / f"s{number}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.speed
+def test_a_hundred_thousand_messages_take_a_minute(caller, tmp_path):
+    """The target of the specification."""
+    write_history(tmp_path / "history", sessions=100, turns=250)
+    found = operations.imports.find_sources(caller, "claude-code", tmp_path / "history").sources[0]
+    start = time.monotonic()
+    report = operations.imports.run_import(caller, found)
+    seconds = time.monotonic() - start
+
+    assert sum(report.messages.values()) - report.messages["tool_calls"] == 100_000
+    assert seconds <= 60
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from kept.app import open_app
+from kept.operations.capture import capture_transcript
+app = open_app(sys.argv[1], None)
+print(capture_transcript(app.caller(), "claude-code", Path(sys.argv[2])).added)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.heavy
+def test_a_large_file_needs_little_memory(tmp_path):
+    """200 MB with lines of 12 MB and one of 80 MB: less than 300 MB of memory."""
+    path = tmp_path / "large.jsonl"
+    source = {"type": "base64", "media_type": "image/png", "data": "aB3x" * 3_000_000}
+    with path.open("w") as file:
+        for number in range(17):
+            content = [{"type": "text", "text": f"Picture {number}"}, {"type": "image", "source": source}]
+            row = {"type": "user", "uuid": f"u{number}", "sessionId": "s", "message": {"content": content}}
+            file.write(json.dumps(row) + "\n")
+        file.write('{"type": "user", "message": {"content": "' + "x" * 80_000_000 + '"}}\n')
+    command = [sys.executable, "-c", LARGE, str(tmp_path / "home"), str(path)]
+    added, kilobytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert int(added) == 17
+    assert int(kilobytes) < 300_000

@@ -13,6 +13,7 @@ from kept.cli.terminal import (
     confirm,
     count_noun,
     fail,
+    moment,
     note,
     open_caller,
     print_json,
@@ -49,6 +50,7 @@ def import_(
     place: Annotated[
         Path | None, typer.Option("--source", help="A folder or a transcript instead of the usual place.")
     ] = None,
+    since: Annotated[str | None, typer.Option("--since", help="Only transcripts that changed since this date.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be stored.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on: store new turns as they are written.")] = False,
     yes: YesFlag = False,
@@ -63,7 +65,8 @@ def import_(
         if source is None and place is not None:
             unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
             refuse(unnamed, as_json=as_json, code=2)
-        found = operations.imports.find_sources(caller, source or operations.imports.ALL, place)
+        start = moment(since, now=time.time()) if since is not None else 0.0
+        found = operations.imports.find_sources(caller, source or operations.imports.ALL, place, since=start)
         if isinstance(found, Refused):
             refuse(found, as_json=as_json, code=2)
         if source is None and not watch:
