@@ -86,6 +86,8 @@ class Operation:
     """Whether every run adds something of its own: the next one succeeds, and completes nothing."""
     refuses_twice: bool = False
     """Whether running it twice is refused, because the first run did everything."""
+    gone: str = ""
+    """A text that no file of the home contains when the operation is complete."""
     changes_nothing: bool = False
     """Whether its views show the same before and after, because it changes derived data only."""
 
@@ -148,7 +150,12 @@ class Laboratory:
         task = {
             "argv": [word.replace("{files}", str(self.files)).replace("{home}", str(self.home)) for word in words],
             "root": str(self.home),
-            "env": {"KEPT_HOME": str(self.home), "HOME": str(self.person), "TZ": "UTC"},
+            "env": {
+                "KEPT_HOME": str(self.home),
+                "HOME": str(self.person),
+                "TZ": "UTC",
+                "EDITOR": str(self.files / "editor"),
+            },
             "input": given,
             "mode": mode,
             "point": point,
@@ -233,7 +240,14 @@ class Laboratory:
         after = self.view(operation)
         if after != survey.new and not operation.adds:
             wrong.append(f"the next run does not complete it:\n{_difference(survey.new, after)}")
-        return wrong
+        return wrong + self._find_gone(operation)
+
+    def _find_gone(self, operation: Operation) -> list[str]:
+        if not operation.gone:
+            return []
+        files = [path for path in self.home.rglob("*") if path.is_file()]
+        found = [str(path) for path in files if operation.gone.encode() in path.read_bytes()]
+        return [f"{operation.gone!r} is still in {found}"] if found else []
 
     def _inspect(self) -> list[str]:
         doctor = self.kept("doctor", "--offline")

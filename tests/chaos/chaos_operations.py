@@ -9,6 +9,7 @@ MESSAGES = ("sessions", "export")
 PAGES = ("memory", "show", "--json")
 EDITS = ("memory", "log", "--json")
 SKILLS = ("skills", "list", "--json")
+FACTS = ("tool", "fact_store", '{"action": "list"}')
 
 
 def write_skill_texts(laboratory):
@@ -44,6 +45,33 @@ def write_conversations(laboratory):
         {"session_id": "three", "id": 11, "role": "assistant", "content": "early words", "timestamp": 1_700_000_200.0, "title": "The third"},
     ]  # fmt: skip
     (laboratory.files / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_editor(laboratory):
+    """Write the editor that `$EDITOR` names: it changes the page that it is given."""
+    editor = laboratory.files / "editor"
+    editor.write_text('#!/bin/sh\nsed -i "s/first/changed/" "$1"\n')
+    editor.chmod(0o755)
+
+
+def write_page(laboratory):
+    (laboratory.files / "page.md").write_text("Ann has a heron.\n§\nAnn has an owl.\n§\nAnn has a crow.\n")
+
+
+def write_old_database(laboratory):
+    """Write a database as the first version made it, so that opening it runs every later migration."""
+    from kept.storage.files import APPLICATION_ID
+    from kept.storage.sqlite import Database, state_migrations
+
+    database = Database(laboratory.home / "state.db", application_id=APPLICATION_ID, migrations=state_migrations()[:2])
+    with database.writing() as connection:
+        connection.execute(
+            "INSERT INTO sessions (id, source, started, user_id, message_count) VALUES ('old', 'cli', 1700000000.0, 'owner', 1)"
+        )
+        connection.execute(
+            "INSERT INTO messages (session_id, role, content, timestamp, origin) VALUES ('old', 'user', 'an old word', 1700000001.0, 'person')"
+        )
+    database.close()
 
 
 def write_package(laboratory):
@@ -82,6 +110,15 @@ TABLE = [
          prepare=(("memory", "add", "a first fact"), ("memory", "add", "a second fact")), repeats=True),
     Operation("memory reset", ("memory", "reset", "--yes"), (PAGES,),
          prepare=(("memory", "add", "a first fact"), ("memory", "add", "Ann", "--target", "user")), is_between_allowed=True),
+    Operation("memory edit", ("memory", "edit"), (PAGES, EDITS), prepare=(write_editor, ("memory", "add", "a first fact")), repeats=True),
+    Operation("memory import", ("memory", "import", "{files}/page.md", "--target", "user"), (PAGES, EDITS),
+         is_between_allowed=True, prepare=(write_page, ("memory", "add", "a first fact"))),
+    Operation("memory restore", ("memory", "restore", "2"), (PAGES, EDITS), repeats=True,
+         prepare=(("memory", "add", "a first fact"), ("memory", "remove", "first"))),
+    Operation("migration", ("sessions", "list"), (MESSAGES,), prepare=(write_old_database,), changes_nothing=True),
+    Operation("provider delivery", ("run", "Remember that the owl sleeps at noon."), (PAGES, FACTS), adds=True, is_between_allowed=True,
+         prepare=(("config", "set", "memory.provider", "holographic"), ("memory", "add", "a first fact"), ("run", "Hello there."))),
+    Operation("user create", ("user", "create", "ann"), (("user", "list", "--json"),), prepare=(("memory", "add", "a first fact"),), refuses_twice=True),
     Operation("run", ("run", "Remember that the heron stands on port 5433."), (PAGES, MESSAGES), adds=True, is_between_allowed=True,
          prepare=(("memory", "add", "a first fact"), ("run", "Hello there."))),
     Operation("sessions import", IMPORT, (MESSAGES, ("sessions", "list", "--json")), prepare=(write_conversations, ("run", "Hello there.")),
@@ -91,10 +128,10 @@ TABLE = [
     Operation("sessions reindex", ("sessions", "reindex"), (("sessions", "search", "herons"), ("sessions", "list", "--json")), prepare=IMPORTED,
          constants=CONSTANTS, changes_nothing=True),
     Operation("forget a session", ("forget", "--session", "one", "--yes"), (MESSAGES, ("sessions", "search", "herons")), prepare=IMPORTED,
-         is_between_allowed=True, refuses_twice=True),
-    Operation("forget words", ("forget", "--query", "herons", "--yes"), (MESSAGES, PAGES), refuses_twice=True, is_between_allowed=True,
+         refuses_twice=True, gone="about herons"),
+    Operation("forget words", ("forget", "--query", "herons", "--yes"), (MESSAGES, PAGES), refuses_twice=True, gone="herons",
          prepare=(*IMPORTED, ("memory", "add", "she likes herons"))),
-    Operation("user forget", ("user", "forget", "ann", "--yes"), (("user", "list", "--json"), MESSAGES), refuses_twice=True, is_between_allowed=True,
+    Operation("user forget", ("user", "forget", "ann", "--yes"), (("user", "list", "--json"), MESSAGES), refuses_twice=True, gone="a fact of ann",
          prepare=(("user", "create", "ann"), ("--as", "ann", "memory", "add", "a fact of ann"), ("--as", "ann", "run", "Hello there."))),
     Operation("skills create", CREATE[0], (SKILLS, ("skills", "show", "alpha")), prepare=(write_skill_texts,), refuses_twice=True),
     Operation("skills delete", ("skills", "delete", "alpha", "--yes"), (SKILLS,),
@@ -103,6 +140,9 @@ TABLE = [
          prepare=(write_skill_texts, *CREATE, keep_backup_name), repeats=True),
     Operation("skills install", ("skills", "install", "{files}/package", "--yes"), (SKILLS, ("skills", "audit", "--json")),
          prepare=(write_package,), refuses_twice=True),
+    Operation("skills remove", ("skills", "remove", "delta"), (SKILLS, ("skills", "audit", "--json")),
+         prepare=(write_package, ("skills", "install", "{files}/package", "--yes")), refuses_twice=True, is_between_allowed=True),
+    Operation("curator archive", ("curator", "archive", "alpha"), (SKILLS,), prepare=(write_skill_texts, *CREATE), refuses_twice=True),
     Operation("curator rollback", ("curator", "rollback", "--yes"), tuple(("skills", "show", name) for name in ("alpha", "beta", "gamma")),
          prepare=(write_skill_texts, *CREATE, ("curator", "backup"), keep_backup_name), repeats=True),
     Operation("profile clone", ("profile", "clone", "default", "copy"), (("profile", "list", "--json"),),
