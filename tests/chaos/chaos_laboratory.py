@@ -86,6 +86,12 @@ class Operation:
     """Whether every run adds something of its own: the next one succeeds, and completes nothing."""
     refuses_twice: bool = False
     """Whether running it twice is refused, because the first run did everything."""
+    warns: bool = False
+    """Whether it answers although the disk refuses, and says on standard error what was not stored."""
+    ignored: str = ""
+    """A pattern of what is stored best effort, such as the title of a session."""
+    eventually: tuple[tuple[str, ...], str] | None = None
+    """A command and a text that it prints once after the next run; for what is delivered in the background."""
     gone: str = ""
     """A text that no file of the home contains when the operation is complete."""
     changes_nothing: bool = False
@@ -181,7 +187,8 @@ class Laboratory:
             answer = self.kept(*words)
             assert not answer.is_defect, (words, answer)
             shown.append(f"$ {' '.join(words)} -> {answer.code}\n{answer.out}")
-        return _VOLATILE.sub("*", "\n".join(shown).replace(str(self.folder), ""))
+        text = "\n".join(shown).replace(str(self.folder), "")
+        return _VOLATILE.sub("*", re.sub(operation.ignored, "", text) if operation.ignored else text)
 
     def survey(self, operation: Operation) -> Survey:
         """Prepare the home of an operation, run it once without faults, and return what it changed."""
@@ -217,7 +224,8 @@ class Laboratory:
         is_known = seen in {survey.old, survey.new}
         if not is_known and not operation.is_between_allowed:
             wrong.append(f"neither the old state nor the new:\n{_difference(survey.old, seen)}")
-        if answer.code == 0 and seen != survey.new:
+        is_told = operation.warns and bool(answer.err.strip())
+        if answer.code == 0 and seen != survey.new and not is_told:
             wrong.append(f"said that it was done, and it is not:\n{_difference(survey.new, seen)}")
         wrong += self._complete(survey, seen)
         if wrong or point % DOCTOR_STEP == 0:
@@ -240,7 +248,14 @@ class Laboratory:
         after = self.view(operation)
         if after != survey.new and not operation.adds:
             wrong.append(f"the next run does not complete it:\n{_difference(survey.new, after)}")
-        return wrong + self._find_gone(operation)
+        return wrong + self._find_gone(operation) + self._find_delivered(operation, again)
+
+    def _find_delivered(self, operation: Operation, again: Answer) -> list[str]:
+        if operation.eventually is None or again.code != 0:
+            return []
+        words, text = operation.eventually
+        found = self.kept(*words).out
+        return [] if found.count(text) == 1 else [f"{text!r} is there {found.count(text)} times: {found}"]
 
     def _find_gone(self, operation: Operation) -> list[str]:
         if not operation.gone:

@@ -190,6 +190,7 @@ class Agent:
     def _end(self, reason: str) -> None:
         """End the session in the store, then for the providers, then for the engine."""
         conversation, record = self.conversation, self.conversation.record
+        record.retry()
         if self.parts.sessions is not None and record.exists:
             self.parts.sessions.end(record.session.id, reason)
         if self.parts.providers is not None and record.rows and not conversation.incognito:

@@ -64,6 +64,11 @@ class Record:
             self.sink(Warned("writing works again: the whole conversation is stored"))
         self._assign_ids(ids)
 
+    def retry(self) -> None:
+        """Store what still waits, if writing works by now; for the end of a conversation."""
+        if self._waiting:
+            self.add(())
+
     def _store(self, in_transaction: InTransaction | None) -> list[MessageId]:
         assert self.store is not None
         if not self.exists:

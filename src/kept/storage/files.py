@@ -119,8 +119,10 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         try:
             _write_durably(temp, data, mode=mode)
             _replace(temp, target, data)
-        finally:
-            temp.unlink(missing_ok=True)
+        except BaseException:
+            with suppress(OSError):  # the first error says more
+                temp.unlink(missing_ok=True)
+            raise
         sync_folder(target.parent)
 
 
@@ -158,6 +160,8 @@ def _replace(temp: Path, target: Path, data: bytes) -> None:
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
+        with suppress(OSError):  # the data is in its place, and the next write removes the temporary file
+            temp.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -59,6 +59,27 @@ def test_messages_wait_while_the_disk_is_full_and_are_stored_when_there_is_room(
     database.close()
 
 
+def test_what_waits_at_the_end_is_tried_once_more(tmp_path):
+    """A disk that refused once loses nothing of a conversation that ends right after."""
+    database = open_state(tmp_path / "state.db")
+    disk = FullDisk(SqliteSessionStore(database))
+    record = Record(SESSION, disk, lambda event: None)
+    record.add([said("one")])
+    disk.full = True
+    record.add([said("two", Role.ASSISTANT)])
+    record.retry()
+    assert record.trouble
+    disk.full = False
+
+    record.retry()
+
+    assert [row.message.text for row in disk.messages(SESSION.id)] == ["one", "two"]
+    assert record.trouble == ""
+    record.retry()
+    assert len(disk.messages(SESSION.id)) == 2
+    database.close()
+
+
 def test_secrets_stay_in_memory_and_never_reach_the_store(tmp_path):
     """The running process keeps the original; the store has it redacted."""
     database = open_state(tmp_path / "state.db")

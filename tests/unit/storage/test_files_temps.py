@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from kept.storage.files import temporary_name, write_atomically
 from kept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
@@ -38,3 +39,16 @@ def test_scratch_folders_of_dead_processes_are_removed(tmp_path):
     assert not (tmp_path / SCRATCH_FOLDER).exists()
     remove_unfinished(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_replaced_is_not_reported_as_failed(tmp_path, monkeypatch):
+    """When the rename has happened, removing a temporary file that is gone cannot fail the write."""
+
+    def refuse(own, *, missing_ok=False):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+
+    write_atomically(tmp_path / "file", b"text")
+
+    assert (tmp_path / "file").read_bytes() == b"text"

@@ -47,7 +47,7 @@ def erase(database: Database) -> None:
         connection.execute(SQL.owe)
     vector_cache.remove(database.path)
     merge_indexes(database)
-    if not _empty_log(database.connection):
+    if not _empty_log(database):
         raise Busy(
             f"another process is reading {str(database.path)!r}, so its log could not be emptied yet",
             "the content cannot be found any more; its last bytes are removed when kept is next opened",
@@ -67,15 +67,15 @@ def merge_indexes(database: Database) -> None:
 
 
 def finish_erasing(database: Database) -> None:
-    """Complete an interrupted `erase`; while the file is busy, leave it for the next open."""
+    """Complete an interrupted `erase`; while the file is busy or the disk refuses, leave it for the next open."""
     if database.connection.execute(SQL.owed).fetchone() is None:
         return
     try:
         merge_indexes(database)
-        if _empty_log(database.connection):
+        if _empty_log(database):
             _settle(database)
-    except Busy:
-        return
+    except StorageError as error:
+        log.warning("erasing what was forgotten is not finished: %s", error.message)
 
 
 def _settle(database: Database) -> None:
@@ -84,11 +84,12 @@ def _settle(database: Database) -> None:
     # this write adds a frame to the log, without any removed content
 
 
-def _empty_log(connection: Connection) -> bool:
-    if connection.pragma("journal_mode") != "wal":
-        return True
-    ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return busy == 0
+def _empty_log(database: Database) -> bool:
+    with database.reading() as connection:  # a checkpoint writes, and its errors are explained here as well
+        if connection.pragma("journal_mode") != "wal":
+            return True
+        ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return busy == 0
 
 
 def tidy(database: Database) -> None:
