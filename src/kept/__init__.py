@@ -6,6 +6,7 @@ from typing import Any
 _HOMES = {
     "Add": "kept.memory.edits:Add",
     "Agent": "kept.agent.agent:Agent",
+    "AnthropicMemoryTool": "kept.agent.memory_files:AnthropicMemoryTool",
     "App": "kept.app:App",
     "ContextCompressor": "kept.context.summarising:Compressor",
     "ContextEngine": "kept.context.engine:ContextEngine",

@@ -80,6 +80,7 @@ PLACES: tuple[Place, ...] = (
     Place("spool/*.json", "captured turns that were not stored yet", _C, OnForget.REMOVE),
     Place("chat_history", "what was typed in chats", _C, OnForget.REMOVE),
     # curated memory
+    Place("memories/files/**", "files that a model keeps with Anthropic's memory tool", _C, OnForget.LINES),
     Place("memories/**ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, backed_up=False),
     Place("memories/**ledger.db", "the history of the pages", _C, OnForget.ROWS),
     Place("memories/**ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),

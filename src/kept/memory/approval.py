@@ -213,7 +213,7 @@ def write_memory(
     Called by the agent's tool and by surfaces that cannot ask a person. A terminal asks the person directly: there
     `store.apply` is enough, because its refusal says that the text is held.
     """
-    waits = _needs_approval(store, author.origin)
+    waits = needs_approval(store, author.origin)
     apply = store.dry_run if waits else store.apply_all
     outcome = apply(request.target, request.edits, author)
     if isinstance(outcome, Refused):
@@ -227,7 +227,8 @@ def write_memory(
     return Written(outcome)
 
 
-def _needs_approval(store: MemoryStore, origin: str) -> bool:
+def needs_approval(store: MemoryStore, origin: str) -> bool:
+    """Whether the settings let a write of this origin wait for a person."""
     match store.settings.write_approval:
         case "off":
             return False

@@ -18,20 +18,26 @@ _HEADING = re.compile(r"^\s*#{1,6}\s+")
 
 
 def edit_page(
-    store: MemoryStore, target: Target, entries: tuple[str, ...], *, before: Page, keep_held: bool = False
+    store: MemoryStore,
+    target: Target,
+    entries: tuple[str, ...],
+    *,
+    before: Page,
+    keep_held: bool = False,
+    author: Author | None = None,
 ) -> Outcome | Refused:
     """Replace the page, if it still equals `before`, with `entries`; new ones are checked like added ones.
 
     With `keep_held` a person has accepted texts that the scanner holds.
     """
     new = [Add(entry) for entry in entries if entry not in before.entries]
-    author = Author()
+    author = author or Author()
     refused = store.check(target, new, author)
     if keep_held and refused is not None and refused.reason is Reason.HELD:
         rules = rules_to_approve(edit.text for edit in new)
         if isinstance(rules, Refused):
             return rules
-        author = Author(allow=rules)
+        author = replace(author, allow=rules)
         refused = store.check(target, new, author)
     if refused is not None:
         return refused
