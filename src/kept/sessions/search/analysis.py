@@ -26,6 +26,7 @@ RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", 
 """Tools whose answers repeat other messages; indexed, the copies would rank above the originals."""
 TOOL_CHARACTERS: Final = 2_000
 TALK_CHARACTERS: Final = 200_000
+"""What is indexed as it is; of the rest of a longer message, each word is indexed once."""
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
 _NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
@@ -160,7 +161,7 @@ def split(text: str) -> tuple[str, list[str]]:
 
 def prepare(row: IndexedText) -> Prepared:
     """Return the texts that both indexes store for `row`."""
-    talk = remove_noise(clean(row.text[:TALK_CHARACTERS]))
+    talk = remove_noise(clean(_shorten(row.text)))
     name, rest = split_speaker(talk)
     words, marks = split(rest)
     if name:
@@ -172,6 +173,19 @@ def prepare(row: IndexedText) -> Prepared:
         marks += tool_marks
         talk = f"{talk} {tool}"
     return Prepared(row.message_id, words, " ".join(marks), substring_text(talk))
+
+
+def _shorten(text: str) -> str:
+    """Return the beginning of a very long text as it is, and of the rest every word once.
+
+    So each of its words can be found, while a pasted log of megabytes takes little room in the index. Only phrases
+    beyond the beginning are not found as such.
+    """
+    if len(text) <= TALK_CHARACTERS:
+        return text
+    # not in the middle of a word
+    cut = next((at for at in range(TALK_CHARACTERS, TALK_CHARACTERS - 100, -1) if text[at].isspace()), TALK_CHARACTERS)
+    return f"{text[:cut]} {' '.join(dict.fromkeys(text[cut:].split()))}"
 
 
 def tool_text(text: str) -> str:
