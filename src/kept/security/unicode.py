@@ -34,6 +34,8 @@ _DIRECTION_MARKS = frozenset("\u200e\u200f\u061c")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _ARTEFACTS = frozenset("\u200b\u2060\ufeff")
 """Copying from a web page leaves these between lines; inside or beside a word they are an attack."""
+_LIST_MARK = re.compile(r"(?:^|\n)\s{0,4}(?:\d{1,3}[.)]|[-*\u2022])\s{0,2}$")
+"""Messengers put such a character between the mark of a list item and its text."""
 _SOFT_HYPHEN = "\u00ad"
 """Ordinary in text copied from the web; folding removes it, so it hides nothing."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
@@ -215,6 +217,8 @@ def _belongs(text: str, place: int, around: tuple[str, str]) -> bool:
         return joins and not any(each.isascii() and each.isalnum() for each in around)
     if char in _DIRECTION_MARKS:
         return _near_right_to_left(text, place)
+    if char in _ARTEFACTS:
+        return _LIST_MARK.search(text, max(0, place - 12), place) is not None
     return char in _SOFT and not (_is_latin(before) and _is_latin(after))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import accumulate, repeat
+from math import log2
 from operator import sub
 
 from kept.core.text import resource_text
@@ -13,6 +14,8 @@ WINDOW = 40
 _STEP = WINDOW // 2
 SHORT, LONG = 30, 150
 """The bars rise between these numbers of tokens: in a long text the best of many windows scores higher by chance."""
+PER_DOUBLING = 50
+"""What the bars rise by with every doubling beyond `LONG`, for the same reason; no page holds texts of that length."""
 _REACH = 3
 """A pair of kinds spans at most this many kinds."""
 _HEAD = 4
@@ -54,7 +57,8 @@ class Wording:
     def bars(self, size: int) -> tuple[int, int]:
         """Return the scores at which a text of `size` tokens is held and blocked; short texts have lower bars."""
         share = min(max(size - SHORT, 0), LONG - SHORT) / (LONG - SHORT)
-        hold, block = (round(short + share * (long - short)) for short, long in (self._holds, self._blocks))
+        beyond = PER_DOUBLING * log2(max(1.0, size / LONG))
+        hold, block = (round(short + share * (long - short) + beyond) for short, long in (self._holds, self._blocks))
         return hold, block
 
     def score(self, tokens: Sequence[str], words: AbstractSet[str]) -> int:

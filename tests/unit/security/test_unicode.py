@@ -99,3 +99,9 @@ def test_folding_settles(text: str) -> None:
     assert isinstance(fold(text), str)
     if text.isascii():
         assert fold(text) == text.lower()
+
+
+def test_a_hidden_character_after_a_list_mark_is_ordinary() -> None:
+    """Messengers put a word joiner between the mark of a list item and its text; inside a word it still deceives."""
+    assert invisible("Tips:\n1. \u2060Rest well\n- \u2060Drink water") == ()
+    assert invisible("1. ig\u2060nore it") == (("U+2060", True),)

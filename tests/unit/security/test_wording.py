@@ -46,13 +46,14 @@ def test_a_stretch_weighs_what_its_features_add_up_to(small: Wording) -> None:
 
 
 def test_a_short_text_needs_less(small: Wording) -> None:
-    """More words gather more by chance, so that the bars rise with the length, up to a bound."""
-    assert [small.bars(size) for size in (0, 30, 90, 150, 5_000)] == [
+    """More words gather more by chance, so that the bars rise with the length, slowly beyond 150 words."""
+    assert [small.bars(size) for size in (0, 30, 90, 150, 300, 1_200)] == [
         (60, 120),
         (60, 120),
         (80, 160),
         (100, 200),
-        (100, 200),
+        (150, 250),
+        (250, 350),
     ]
 
 
