@@ -239,6 +239,9 @@ def test_everything_of_one_client_is_forgotten(kept, home, marker):
     (home / "spool" / "1.json").write_text(json.dumps({"client": "claude-code", **turn}))
     (home / "spool" / "2.json").write_text(json.dumps({"client": "codex", **turn}))
 
+    (home / "connect" / "prompts").mkdir(parents=True)
+    (home / "connect" / "prompts" / "claude-code-00.json").write_text(json.dumps({"prompt": "p", "turn": None}))
+
     unknown = kept("forget", "--source", "gemini", "--yes", "--json")
     lonely = kept("forget", "--project", "/work/a", "--session", "x", "--json")
     one = kept("forget", "--source", "claude-code", "--project", "/work/a", "--yes", "--json")
@@ -249,9 +252,10 @@ def test_everything_of_one_client_is_forgotten(kept, home, marker):
     assert holding(home, f"{marker}1") != []
     rest = kept("forget", "--source", "claude-code", "--yes", "--json")
 
-    assert (rest.code, rest.json["sessions"], rest.json["queued_writes"]) == (0, 1, 1)
+    assert (rest.code, rest.json["sessions"], rest.json["queued_writes"]) == (0, 1, 2)
     assert holding(home, marker) == []
     assert [path.name for path in (home / "spool").iterdir()] == ["2.json"]
+    assert list((home / "connect" / "prompts").iterdir()) == []
     assert "own-session-0001" in kept("sessions", "list").out
 
 

@@ -103,8 +103,11 @@ PLACES: tuple[Place, ...] = (
     Place("holographic.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
     Place("holographic.db", "facts of the holographic provider", _C, OnForget.ROWS, shared=True),
     Place("holographic.db.*", "an older file of facts", _O, OnForget.REMOVE_COPY, shared=True),
+    Place("mem0/**", "memories of Mem0 in its embedded form", _C, OnForget.NAME, shared=True),
     # other agents
     Place("connect/backups/**", "files of other agents before a connection changed them", _O, OnForget.NAME),
+    Place("connect/prompts/**", "prompts of other agents whose answers have not arrived", _C, OnForget.REMOVE),
+    Place("connect/*health-*", "the newest errors of a connection", _D, OnForget.REMOVE, backed_up=False),
     Place("connect/**", "which agents are connected", _C, OnForget.NAME),
     Place("migration/**", "reports of imports", _C, OnForget.REMOVE),
     # what belongs to the home

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,6 +170,10 @@ def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
         if waiting.client == source and project in {None, of_project}:
             spool.remove(path)
             count += 1
+    prompts = caller.space.home.connections / "prompts"
+    for path in sorted(prompts.glob(f"{escape(source)}-*.json")) if project is None else ():
+        _remove(path)
+        count += 1
     return count
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.providers.manager import ProviderManager
 
-_LOCAL = {"holographic": "holographic.db"}
-"""Providers that keep their data in the home, with its file: they are told even if nobody uses them any more."""
+_LOCAL = {"holographic": "holographic.db", "mem0": "mem0"}
+"""Providers that keep their data in the home, with its file or folder: they are told even if nobody uses them any more."""
 
 
 @dataclass(slots=True)
