@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kept.providers.manager import ProviderManager
 
 _LOCAL = {"holographic": "holographic.db", "mem0": "mem0"}
-"""Providers that keep their data in the home, with its file or folder: they are told even if nobody uses them any more."""
+"""Providers that keep their data in the home, with its file or folder: they are told even if unused."""
 
 
 @dataclass(slots=True)
