@@ -4,6 +4,7 @@ It always ends with 0 and prints one JSON object or nothing. A watchdog ends the
 the store hangs; everything below is imported only after the watchdog has started.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -73,6 +74,7 @@ def run(options: dict[str, str], words: list[str]) -> NoReturn:
     """Handle the event on stdin, or in the last argument; never returns and never fails."""
     if os.environ.get("KEPT_OFF") == "1" or not words:
         os._exit(0)
+    gc.disable()  # a process of a quarter of a second frees its memory by ending: a tenth less processor time
     try:
         if words[0] == "--catch-up":
             _catch_up(options, words[1:])
