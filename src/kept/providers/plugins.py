@@ -31,6 +31,7 @@ Kind = Literal["bundled", "entry point", "folder"]
 _BUNDLED = {
     "holographic": "kept.providers.holographic:HolographicProvider",
     "mem0": "kept.providers.mem0:Mem0Provider",
+    "retaindb": "kept.providers.retaindb:RetainDBProvider",
     "supermemory": "kept.providers.supermemory:SupermemoryProvider",
 }
 _MARKS = re.compile(r"register_memory_provider|MemoryProvider")
