@@ -30,6 +30,7 @@ Kind = Literal["bundled", "entry point", "folder"]
 
 _BUNDLED = {
     "holographic": "kept.providers.holographic:HolographicProvider",
+    "honcho": "kept.providers.honcho:HonchoProvider",
     "mem0": "kept.providers.mem0:Mem0Provider",
     "retaindb": "kept.providers.retaindb:RetainDBProvider",
     "supermemory": "kept.providers.supermemory:SupermemoryProvider",
