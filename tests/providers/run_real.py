@@ -19,6 +19,7 @@ ENVIRONMENTS = ROOT / ".providers"
 
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "mem0": ("mem0ai>=2.2",),
+    "honcho": ("honcho-ai==2.7.*",),
     "supermemory-v3": ("supermemory==3.62.*",),
     "supermemory-v5": ("supermemory==5.0.*",),
 }
