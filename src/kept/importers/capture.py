@@ -144,9 +144,7 @@ class Capture:
         for conversation, items in groupby(told, _belongs_to):
             self._take_run(unit, conversation, list(items), known)
         self._conversations.update(unit)
-        for item in batch:
-            if isinstance(item, Spent):
-                self._count(unit, item, known)
+        self._count(unit, [item for item in batch if isinstance(item, Spent)], known)
 
     def _take_run(
         self,
@@ -308,21 +306,24 @@ class Capture:
         self.captures.remember(unit, key, 0, 0)
         known[key] = (MessageId(0), 0)
 
-    def _count(self, unit: UnitOfWork, item: Spent, known: Known) -> None:
-        key = self.captures.key(f"usage:{item.external_id}")
-        session = self.captures.session(unit, item.conversation)
-        if key in known or session is None:
-            return
-        self._store.add_usage(
-            session.session_id,
-            task=self.captures.client,
-            model=item.model,
-            usage=item.usage,
-            cost=None,
-            when=item.timestamp,
-            unit=unit,
-        )
-        self._remember_once(unit, key, known)
+    def _count(self, unit: UnitOfWork, items: Sequence[Spent], known: Known) -> None:
+        """Count each model call once, under the session of its conversation."""
+        sessions = {name: self.captures.session(unit, name) for name in {item.conversation for item in items}}
+        for item in items:
+            key = self.captures.key(f"usage:{item.external_id}")
+            session = sessions[item.conversation]
+            if key in known or session is None:
+                continue
+            self._store.add_usage(
+                session.session_id,
+                task=self.captures.client,
+                model=item.model,
+                usage=item.usage,
+                cost=None,
+                when=item.timestamp,
+                unit=unit,
+            )
+            self._remember_once(unit, key, known)
 
 
 def _belongs_to(item: Conversation | Said | Withdrawn | Spent) -> str:

@@ -77,7 +77,7 @@ def list_(
     elif source is not None or user is not None:
         note("no matching sessions")
     else:
-        note("no sessions: talk with `kept chat`, or import some with `kept sessions import FILE.jsonl`")
+        note("no sessions: talk with `kept chat`, or bring some along with `kept import`")
 
 
 @app.command()
