@@ -118,6 +118,18 @@ def open_connection(name: str, flags: int) -> apsw.Connection:
     return connection
 
 
+_SIGNS_OF_DAMAGE = (
+    "fts5",  # a damaged configuration of an index ("no such table", "invalid fts5 file format")
+    "no such table",
+    "no such column",
+    "already exists",  # a version in the header that is older than the schema
+    "duplicate column name",
+    "malformed database schema",
+    "unsupported file format",
+)
+"""SQLite reports damage to the schema as an error of the statement."""
+
+
 @contextmanager
 def explain_sql_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors about `path` into StorageErrors that say what to do next."""
@@ -132,9 +144,8 @@ def explain_sql_errors(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
     except apsw.SQLError as error:
-        if "fts5" not in str(error):
+        if not any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
             raise
-        # FTS5 reports a damaged configuration as an SQL error ("no such table", "invalid fts5 file format")
         raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
     except (apsw.PermissionsError, apsw.AuthError) as error:
         raise StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions") from error

@@ -1,6 +1,6 @@
 """Rows of a damaged SQLite file: every cell that can be read, found page by page and assigned to its table."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -80,9 +80,10 @@ class Salvage:
         self._roots = self._read_roots()
         self.use(shapes)
 
-    def use(self, shapes: Iterable[Shape]) -> None:
-        """Look for these tables and indexes."""
+    def use(self, shapes: Iterable[Shape], *, recognise: Callable[[str, Row], bool] | None = None) -> None:
+        """Look for these tables and indexes; `recognise` decides between tables whose records look alike."""
         self.shapes = {shape.name: shape for shape in shapes}
+        self._recognise = recognise
 
     @property
     def declarations(self) -> list[Row]:
@@ -156,10 +157,21 @@ class Salvage:
             if tree.is_table and not tree.is_leaf:
                 continue  # it holds no rows, and its leaves are found by themselves
             same_kind = (shape for shape in wanted if shape.has_numbers is tree.is_table)
-            share, _, name = max(((_share(one, tree), one.strictness, one.name) for one in same_kind), default=_NOTHING)
+            ranked = sorted(((_share(one, tree), one.strictness, one.name) for one in same_kind), reverse=True)
+            share, _, name = self._choose(tree, ranked)
             if share > 0.5:
                 found[name].orphans.append(tree.number)
                 self._owner[tree.number] = name
+
+    def _choose(self, tree: Tree, ranked: Sequence[tuple[float, int, str]]) -> tuple[float, int, str]:
+        alike = [one for one in ranked if one[:2] == ranked[0][:2]]
+        if self._recognise is None or len(alike) < 2:
+            return alike[0] if alike else _NOTHING
+        for one in alike:
+            rows = [self._row(self.shapes[one[2]], cell, tree.number) for cell in tree.cells[:_SAMPLE]]
+            if any(self._recognise(one[2], row) for row in rows):
+                return one
+        return alike[-1]
 
     # rows
 

@@ -1,5 +1,6 @@
 """The version of a file's schema, found by its declarations where the header cannot be trusted."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from kept.storage.connections import Migration, migrate
 from kept.storage.pages import PageFile
 from kept.storage.salvage import Row, Salvage
 
+_COMMENT = re.compile("--[^\n]*")
 _DERIVED = ("sqlite_", "message_", "next_", "vector")
 """Tables that no migration makes: indexes of texts and vectors."""
 
@@ -46,6 +48,21 @@ def is_schema_of(path: Path, migrations: Sequence[Migration]) -> bool:
     return not unknown and all(declared.get(name) == sql for name, sql in known.items())
 
 
+def is_of_another_program(salvage: Salvage, migrations: Sequence[Migration]) -> bool:
+    """Whether a file declares tables, and most of them are none of ours."""
+    declared = _declared(salvage.declarations)
+    known = _schema(build_reference(migrations, migrations[-1].version))
+    ours = sum(name in known or name.startswith(_DERIVED) for name in declared)
+    return len(declared) > 2 * ours
+
+
+def is_schema_whole(connection: apsw.Connection, migrations: Sequence[Migration]) -> bool:
+    """Whether an open database of the newest version declares what the migrations declare."""
+    declared = _schema(connection)
+    known = _schema(build_reference(migrations, migrations[-1].version))
+    return all(declared.get(name) == sql for name, sql in known.items())
+
+
 def _declared(rows: Iterable[Row]) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in rows:
@@ -61,4 +78,5 @@ def _schema(connection: apsw.Connection) -> dict[str, str]:
 
 
 def _normal(sql: str) -> str:
-    return " ".join(sql.split())
+    """Return a declaration without comments, quotes and line breaks, which differ between versions of SQLite."""
+    return " ".join(_COMMENT.sub(" ", sql).replace('"', "").split())

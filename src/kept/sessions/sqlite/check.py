@@ -19,6 +19,7 @@ from kept.storage.files import read_bytes
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import companion, is_unfinished
+from kept.storage.versions import is_schema_whole
 from kept.storage.write_ahead import Log, read_log
 
 SQL = statements("kept.sessions.sqlite", "check.sql")
@@ -77,6 +78,8 @@ def check_store(store: SqliteSessionStore) -> list[Finding]:
     try:
         with database.reading() as connection:
             found = file_findings(connection, database.path)
+            if not found and not is_schema_whole(connection, state_migrations()):
+                found = [Finding("the declarations of the tables are damaged", REPAIR)]
             if found:
                 return found
             found = _row_findings(connection)

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from kept.core.errors import ForeignDatabase
 from kept.core.events import Progressed
 from kept.core.ports import EventSink
 from kept.sessions.reports import Salvaged
 from kept.sessions.sqlite import index, vectors
 from kept.sessions.sqlite.lost_sessions import LostSessions
-from kept.sessions.sqlite.soundness import find_fault, find_number
+from kept.sessions.sqlite.soundness import find_fault, find_number, is_recognised
 from kept.storage.connections import statements
 from kept.storage.evidence import Key, gather_evidence, insert_row, key_of
 from kept.storage.files import APPLICATION_ID
@@ -21,7 +22,7 @@ from kept.storage.pages import PageFile, Value
 from kept.storage.salvage import Row, Salvage
 from kept.storage.shapes import Shape, describe_shapes
 from kept.storage.sqlite import Connection, Database, state_migrations
-from kept.storage.versions import build_reference, find_version
+from kept.storage.versions import build_reference, find_version, is_of_another_program
 
 SQL = statements("kept.sessions.sqlite", "recovery.sql")
 log = logging.getLogger(__name__)
@@ -40,12 +41,14 @@ class Recovery:
         self._sink = sink
         self._salvage = Salvage(PageFile(path))
         migrations = state_migrations()
+        if is_of_another_program(self._salvage, migrations):
+            raise ForeignDatabase(f"{str(path)!r} belongs to another program", "it is left as it is")
         self._version = find_version(self._salvage, migrations)
         reference = build_reference(migrations, self._version)
         index.create(reference)
         for sql in (vectors.SQL.create_vectors, vectors.SQL.create_state):
             reference.execute(sql)
-        self._salvage.use(describe_shapes(reference))
+        self._salvage.use(describe_shapes(reference), recognise=is_recognised)
         self.result = Salvaged(missing_pages=self._salvage.file.missing)
 
     def copy_to(self, fresh: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from kept.core.errors import Busy, StorageError, Unreadable
+from kept.core.errors import Busy, ForeignDatabase, StorageError, Unreadable
 from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
 from kept.sessions.reports import Repaired, Salvaged
@@ -17,6 +17,7 @@ from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.files import explain_errors, resolve_link
+from kept.storage.header import is_foreign
 from kept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum
 from kept.storage.sqlite import Connection, Database, open_state
 from kept.storage.swap import Replacement, finish, hold_alone
@@ -173,6 +174,8 @@ class Repair:
     def run(self) -> Repaired:
         """Check, repair as little as needed, and check again."""
         finish(self._path)
+        if is_foreign(self._path):
+            raise ForeignDatabase(f"{str(self._path)!r} belongs to another program", "it is left as it is")
         self._report.found = check_file(self._path, clock=self._clock)
         self._refuse_what_cannot_be_written()
         if any(not finding.is_lost for finding in self._report.found) and not self._rebuild_in_place():

@@ -25,6 +25,11 @@ def find_fault(table: str, row: Row) -> str:
     return ""
 
 
+def is_recognised(table: str, row: Row) -> bool:
+    """Whether a row proves by its hash that it belongs to a table."""
+    return table in {"blobs", "prompts"} and not find_fault(table, row)
+
+
 def _is_hash_of(digest: object, content: object) -> bool:
     text = base64.b64encode(content).decode() if isinstance(content, bytes) else str(content)
     return hashlib.sha256(text.encode()).hexdigest() == digest
