@@ -186,7 +186,7 @@ def parse_page(page: bytes, number: int, usable: int) -> Tree | None:
     cells, children, is_whole = [], [], content >= pointers_at + 2 * count
     for (at,) in struct.iter_unpack(">H", page[pointers_at : pointers_at + 2 * count]):
         try:
-            cell, child = parse_cell(page, at, kind, usable)
+            cell, child = parse_cell(page, at, kind, usable, least=pointers_at)
         except Malformed:
             is_whole = False
             continue
@@ -217,8 +217,10 @@ def _fills(page: bytes, cells: list[Cell], content: int, free: tuple[int, int]) 
     return sum(end - start for start, end in spans) + fragments == len(page) - content
 
 
-def parse_cell(page: bytes, at: int, kind: int, usable: int) -> tuple[Cell, int]:
+def parse_cell(page: bytes, at: int, kind: int, usable: int, *, least: int = 0) -> tuple[Cell, int]:
     """Return the cell at an offset and the page below it, 0 in a leaf; raise Malformed if none can be there."""
+    if at < least:
+        raise Malformed("a cell begins in the header of its page")
     start, child, rowid = at, 0, None
     try:
         if kind in {TABLE_INTERIOR, INDEX_INTERIOR}:
