@@ -45,7 +45,7 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
     try:
         with closing(open_state(path, read_only=True)) as database:
             if database.connection.pragma("user_version") != state_migrations()[-1].version:
-                return found + file_findings(database.connection, path)  # the next start updates the schema
+                return found + _old_findings(database.connection, path)  # the next start updates the schema
             return found + check_store(SqliteSessionStore(database, clock=clock))
     except NewerDatabase:
         raise
@@ -53,6 +53,14 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
         # a remedy that points at this very check would lead in a circle
         names_no_repair = not error.remedy or "kept doctor" in error.remedy
         return [*found, Finding(error.message, REPAIR if names_no_repair else error.remedy)]
+
+
+def _old_findings(connection: Connection, path: Path) -> list[Finding]:
+    version = int(str(connection.pragma("user_version")))
+    steps = [step for step in state_migrations() if step.version <= version]
+    if steps and is_schema_whole(connection, steps):
+        return file_findings(connection, path)
+    return [Finding("the file is damaged: its tables are not those of its version", REPAIR)]
 
 
 def _log_findings(path: Path) -> list[Finding]:
