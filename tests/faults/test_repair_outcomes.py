@@ -14,7 +14,8 @@ from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import PAGE_BYTES, open_state
+from kept.storage.files import APPLICATION_ID
+from kept.storage.sqlite import PAGE_BYTES, Database, open_state
 
 USERS = (UserId("owner"), UserId("alice"))
 
@@ -139,14 +140,14 @@ def test_a_zeroed_header_loses_nothing(path, size):
     assert report.left == []
 
 
-@pytest.mark.parametrize("at", [60, 61, 68, 71])
-def test_a_damaged_mark_or_version_does_not_make_the_file_foreign_or_newer(path, at):
+@pytest.mark.parametrize(("at", "mask"), [(60, 0x10), (63, 0x10), (63, 0x01), (68, 0x10), (71, 0x01)])
+def test_a_damaged_mark_or_version_does_not_make_the_file_foreign_or_newer(path, at, mask):
     """One bit in the application id or in the version: our file, damaged; not another program's, and not empty."""
     with path.open("r+b") as file:
         file.seek(at)
         (byte,) = file.read(1)
         file.seek(at)
-        file.write(bytes([byte ^ 0x10]))
+        file.write(bytes([byte ^ mask]))
 
     assert Home(path.parent).database == path
     with pytest.raises(Unreadable):
@@ -168,6 +169,14 @@ def test_the_file_of_another_program_stays_foreign(tmp_path):
     with pytest.raises(ForeignDatabase):
         repair(path)
     assert path.read_bytes() == before
+
+
+def test_a_file_that_was_only_begun_is_healthy(tmp_path):
+    """A process was killed between creating the file and the first migration."""
+    path = tmp_path / "state.db"
+    Database(path, application_id=APPLICATION_ID, migrations=()).close()
+
+    assert check_file(path, clock=SystemClock()) == []
 
 
 def test_many_alike_messages_are_healthy(tmp_path):

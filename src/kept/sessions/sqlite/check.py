@@ -58,7 +58,8 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
 def _old_findings(connection: Connection, path: Path) -> list[Finding]:
     version = int(str(connection.pragma("user_version")))
     steps = [step for step in state_migrations() if step.version <= version]
-    if steps and is_schema_whole(connection, steps):
+    is_new = not steps and connection.execute(SQL.tables).fetchone() is None  # killed before the first migration
+    if is_new or (steps and is_schema_whole(connection, steps)):
         return file_findings(connection, path)
     return [Finding("the file is damaged: its tables are not those of its version", REPAIR)]
 
