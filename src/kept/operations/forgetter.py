@@ -221,6 +221,8 @@ class Forgetter:
         skills = forget_passages(self._editor, texts)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
         other = scrub(self._caller.app.database, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
+        if plan.everything:
+            other += self._sessions.receipts.forget_all()  # also those that no session was given
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:

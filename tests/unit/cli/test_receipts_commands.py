@@ -111,3 +111,16 @@ def test_why_of_what_no_search_can_find(kept):
     assert (told["outcome"], told["excluded_by"], told["rank"]) == ("excluded", "trashed", None)
     assert (unknown.code, foreign.code) == (2, 2)
     assert "there is no message 1" in foreign.err
+
+
+def test_forgetting_a_user_removes_every_receipt(asked):
+    """Also those of searches outside a session; another user's stay."""
+    asked("user", "create", "kim")
+    asked("--as", "kim", "memory", "add", "Kim likes violins.")
+    asked("--as", "kim", "tool", "session_search", '{"query": "violins"}')
+
+    assert asked("forget", "--user", "kim", "--yes").code == 0
+
+    asked("user", "create", "kim")
+    assert json.loads(asked("--as", "kim", "receipts", "list", "--json").out) == []
+    assert len(json.loads(asked("receipts", "list", "--json").out)) == 1
