@@ -74,6 +74,28 @@ def write_old_database(laboratory):
     database.close()
 
 
+def damage_database(laboratory):
+    """Overwrite one leaf page of the messages, so that a repair has to salvage the rest and to swap the file."""
+    import apsw
+
+    lines = [
+        {"session_id": "long", "role": "user", "content": f"word{number} " * 60, "timestamp": 1_700_000_000.0 + number}
+        for number in range(40)
+    ]
+    (laboratory.files / "long.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert laboratory.kept("sessions", "import", "{files}/long.jsonl").code == 0
+    database = laboratory.home / "state.db"
+    connection = apsw.Connection(str(database))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    query = "SELECT pageno, pgsize FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf' ORDER BY pageno"
+    pages = connection.execute(query).fetchall()
+    connection.close()
+    number, size = pages[len(pages) // 2]
+    with database.open("r+b") as file:
+        file.seek((number - 1) * size)
+        file.write(b"\xee" * size)
+
+
 def write_package(laboratory):
     folder = laboratory.files / "package" / "delta"
     (folder / "references").mkdir(parents=True, exist_ok=True)
@@ -127,6 +149,7 @@ TABLE = [
     Operation("sessions delete", ("sessions", "delete", "one", "--yes"), (MESSAGES, ("sessions", "list", "--json")), prepare=IMPORTED, refuses_twice=True),
     Operation("sessions reindex", ("sessions", "reindex"), (("sessions", "search", "herons"), ("sessions", "list", "--json")), prepare=IMPORTED,
          constants=CONSTANTS, changes_nothing=True),
+    Operation("sessions repair", ("sessions", "repair"), (MESSAGES, ("sessions", "list", "--json")), prepare=(damage_database,)),
     Operation("forget a session", ("forget", "--session", "one", "--yes"), (MESSAGES, ("sessions", "search", "herons")), prepare=IMPORTED,
          refuses_twice=True, gone="about herons"),
     Operation("forget words", ("forget", "--query", "herons", "--yes"), (MESSAGES, PAGES), refuses_twice=True, gone="herons",

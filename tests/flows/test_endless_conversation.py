@@ -227,6 +227,7 @@ def test_two_processes_compact_a_session_once(tmp_path: Path) -> None:
             one.close()
 
 
+@pytest.mark.timeout(600)  # four processes and 24 turns: half a minute on an idle machine, minutes on a busy one
 @pytest.mark.parametrize("in_place", ["false", pytest.param("true", marks=pytest.mark.heavy)])
 def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str) -> None:
     """Three `kept run --resume` at the same time: one summary, one place where the talk goes on, nothing lost."""
@@ -245,8 +246,8 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
         config.write_text(config.read_text().replace("64000", str(endpoint.window)))
         said = [f"parallel {number}: please set the counter" for number in range(3)]
         running = [_resumed(talk, session_id, text) for text in said]
-        ended = [(one.communicate(timeout=90), one.returncode) for one in running]
-        after = _resumed(talk, session_id, "and now?").communicate(timeout=90)[0]
+        ended = [(one.communicate(timeout=300), one.returncode) for one in running]
+        after = _resumed(talk, session_id, "and now?").communicate(timeout=300)[0]
 
         assert [code for _, code in ended] == [0, 0, 0], ended
         assert json.loads(after)["answer"]

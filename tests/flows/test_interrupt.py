@@ -47,7 +47,8 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 runpy.run_module("kept", run_name="__main__", alter_sys=True)
 """
 """Runs kept with its standard input as the terminal that Ctrl-C is pressed in."""
-STORY = Says("once upon a time " * 100, delay_seconds=0.02)
+STORY = Says("once upon a time " * 400, delay_seconds=0.05)
+"""An answer that takes 40 s, so that it is always interrupted, however late the keys arrive on a busy machine."""
 BOTH = pytest.mark.parametrize(
     ("loopback", "model"), [(LoopbackOpenAI, "openai/loopback"), (LoopbackAnthropic, "anthropic/loopback")]
 )
@@ -197,7 +198,7 @@ class Terminal:
     def type(self, keys):
         os.write(self.near, keys.encode())
 
-    def sees(self, words, *, seconds=20):
+    def sees(self, words, *, seconds=60):
         """Read until the words are there."""
         deadline = time.monotonic() + seconds
         while words not in self.seen and time.monotonic() < deadline:
@@ -211,7 +212,7 @@ class Terminal:
                     self.type("\x1b[1;1R")
         return words in self.seen
 
-    def ends(self, seconds=20):
+    def ends(self, seconds=60):
         """Wait for the end, reading meanwhile, and return the exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:

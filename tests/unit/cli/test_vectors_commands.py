@@ -184,15 +184,16 @@ def test_an_address_that_is_none_is_said(run, talk):
     assert "sessions.embeddings.base_url" in run("sessions", "embed").err
 
 
-SLOW = """
+HANGING = """
 import sys, time
-from kept.core.errors import KeptError
 from kept.sessions.embedding import models
-real = models.StaticModel.embed
-def slow(self, texts):
-    time.sleep(0.05)
+real, batches = models.StaticModel.embed, []
+def hang(self, texts):
+    batches.append(texts)
+    if len(batches) > 6:
+        time.sleep(600)  # in the middle, so that the kill always comes before the end
     return real(self, texts)
-models.StaticModel.embed = slow
+models.StaticModel.embed = hang
 from kept.cli.main import main
 sys.argv = ["kept", "sessions", "embed"]
 main()
@@ -205,7 +206,7 @@ def test_a_killed_run_keeps_what_it_made(kept, tmp_path):
     (tmp_path / "long.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     kept("sessions", "import", str(tmp_path / "long.jsonl"))
     kept("config", "set", "sessions.embeddings.batch", "2")
-    process = subprocess.Popen([sys.executable, "-c", SLOW], env=dict(os.environ), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", HANGING], env=dict(os.environ), stdout=subprocess.DEVNULL)
     covered = 0
     while not 0 < covered < 62 and process.poll() is None:
         time.sleep(0.05)
