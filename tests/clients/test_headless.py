@@ -43,6 +43,14 @@ def test_a_fact_said_in_one_client_reaches_the_models_of_the_others(connected):
     assert sources == {"claude-code", "codex", "opencode"}
 
 
+def test_claude_is_offered_the_tools_of_kept(connected):
+    """The server in the plugin folder starts, and its search is loaded from the first request on."""
+    connected.claude("which tools are there")
+    tools = {tool.get("name", "") for body in connected.requests("anthropic") for tool in body.get("tools", ())}
+
+    assert "mcp__plugin_kept_kept__session_search" in tools
+
+
 def test_codex_is_captured_before_its_hooks_are_trusted(connected):
     """`notify` brings the turn; status says what is missing, and a fact of Claude Code is not yet in the request."""
     connected.codex("The invoice printer is called osprey-77", trusted=False)

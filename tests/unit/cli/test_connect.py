@@ -118,6 +118,7 @@ def test_a_file_that_cannot_be_parsed_is_refused_and_untouched(run, person, clie
 
     assert ran.code == 2
     assert name in json.loads(ran.out)["error"]
+    assert json.loads(ran.out)["next"].startswith("repair the file")
     assert everything(person) == before
 
 

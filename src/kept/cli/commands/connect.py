@@ -1,7 +1,8 @@
 """`kept connect` and `kept disconnect`: give other agents this memory, and take everything out again."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
 
 import typer
 
@@ -34,6 +35,12 @@ def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.command("connect")(connect)
     program.command("disconnect")(disconnect)
+
+
+def _refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
+    """Print a refusal; the JSON names the next step as every error does."""
+    detail: dict[str, JSON] = {**refused.detail, "next": refused.remedy}
+    refuse(replace(refused, detail=detail), as_json=as_json, code=code)
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -105,7 +112,7 @@ def disconnect(
         run = operations.connect.plan_disconnect if dry_run else operations.connect.disconnect
         plan = run(caller, clients, project=place)
     if isinstance(plan, Refused):
-        refuse(plan, as_json=as_json, code=2)
+        _refuse(plan, as_json=as_json, code=2)
     if as_json:
         print_json({**plan.as_json(), "dry_run": dry_run})
         return
@@ -116,7 +123,7 @@ def disconnect(
 
 def _options(*, project: bool, recall: str | None, capture: bool | None, as_json: bool) -> "ConnectOptions":
     if recall is not None and recall not in RECALLS:
-        refuse(
+        _refuse(
             Refused(Reason.INVALID, f"there is no recall {recall!r}", f"use one of: {', '.join(RECALLS)}"),
             as_json=as_json,
             code=2,
@@ -132,7 +139,7 @@ def _find(caller: Caller, *, as_json: bool) -> list[str]:
     names = [one.client.name for one in found if one.is_installed]
     if not names:
         looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in found)
-        refuse(
+        _refuse(
             Refused(Reason.NO_MATCH, f"no client was found; looked for {looked}", "name one: kept connect CLIENT"),
             as_json=as_json,
         )
@@ -150,12 +157,12 @@ def _write(
 ) -> None:
     """Show the plan, ask, and carry it out; without `asked` it is a repair."""
     if isinstance(plan, Refused):
-        refuse(plan, as_json=as_json, code=2)
+        _refuse(plan, as_json=as_json, code=2)
     if not dry_run:
         _ask(plan, yes=yes)
         plan = operations.connect.repair(caller) if asked is None else operations.connect.connect(caller, *asked)
         if isinstance(plan, Refused):
-            refuse(plan, as_json=as_json, code=2)
+            _refuse(plan, as_json=as_json, code=2)
     if as_json:
         print_json({**plan.as_json(), "dry_run": dry_run})
         return
@@ -191,7 +198,7 @@ def _show(plan: "ConnectPlan", *, done: bool, to_stderr: bool = False) -> None:
 
 def _print_files(plan: "ConnectPlan | Refused", *, as_json: bool) -> None:
     if isinstance(plan, Refused):
-        refuse(plan, as_json=as_json, code=2)
+        _refuse(plan, as_json=as_json, code=2)
     files: list[tuple[str, str, str]] = [
         (one.connection.client, str(change.path), change.addition())
         for one in plan.clients
@@ -208,7 +215,7 @@ def _print_files(plan: "ConnectPlan | Refused", *, as_json: bool) -> None:
 
 def _act(caller: Caller, words: list[str], *, as_json: bool) -> None:
     if len(words) > 1:
-        refuse(
+        _refuse(
             Refused(Reason.INVALID, f"{words[0]} takes no {words[1]!r}", f"write kept connect {words[0]}"),
             as_json=as_json,
             code=2,

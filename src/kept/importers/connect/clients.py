@@ -213,7 +213,9 @@ def _vscode_parts(machine: Machine, wiring: Wiring) -> list[Part]:
     return [JsonMember(root / "mcp.json", ("servers", "kept"), {"type": "stdio", **wiring.server})]
 
 
-_TRUST = "open Codex once, type /hooks and trust those of kept; until then turns are stored and nothing is recalled"
+_TRUST = (
+    "start Codex and trust the hooks when it asks (or type /hooks); until then turns are stored, nothing is recalled"
+)
 
 CLIENTS: Mapping[str, Client] = {
     client.name: client
