@@ -126,6 +126,7 @@ def test_a_newer_store_is_one_line(connect, home):
     home.mkdir(parents=True)
     open_state(home / "state.db").close()
     with apsw.Connection(str(home / "state.db")) as newer:
+        newer.execute("CREATE TABLE of_the_future (id INTEGER PRIMARY KEY)")
         newer.pragma("user_version", 9_999)
 
     assert "update kept" in connect().failure("session_search", query="x")
