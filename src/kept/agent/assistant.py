@@ -29,7 +29,6 @@ from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Target
 from kept.memory.history import History
 from kept.memory.store import MemoryStore, rules_in
-from kept.memory.writer import FILE_NAMES
 
 MIN_SCORE = 0.22
 """An entry must hold at least this share of the question's content words to answer it."""
@@ -136,7 +135,7 @@ class Assistant:
             return Reply(f"I know that already: {statement.text}")
         ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
         undo = f" (undo: {self._program} memory undo {ledger_id})" if ledger_id else ""
-        said = f"Saved to {FILE_NAMES[statement.target]}: {statement.text}{undo}"
+        said = f"Saved to {self._memory.pages.name(statement.target)}: {statement.text}{undo}"
         saved = SavedEntry(ledger_id, statement.target.value, statement.text)
         return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
 
@@ -157,7 +156,8 @@ class Assistant:
         """Name the commands that forget, with the matching entry; only a person runs them."""
         how = f"{HOW_TO_FORGET} {self._program} forget --query WORDS"
         for passage in self._search_pages(unwanted)[:1]:
-            target = next(target for target in Target if passage.source.startswith(FILE_NAMES[target]))
+            name = self._memory.pages.name
+            target = next(page for page in self._memory.targets if passage.source.startswith(name(page)))
             command = f"{self._program} memory remove --target {target.value} {shlex.quote(passage.text)}"
             return Reply(f"{quote(passage.text, passage.source)}\n  remove it: {command}\n{how}")
         return Reply(how)
@@ -179,7 +179,7 @@ class Assistant:
 
     def _page_passages(self) -> list[Passage]:
         found = []
-        for target in Target:
+        for target in self._memory.targets:
             if not self._memory.is_enabled(target):
                 continue
             try:
@@ -204,7 +204,7 @@ class Assistant:
         for entry, shown in zip(entries, self._memory.mask(target, entries), strict=True):
             known = metadata.get(entry)
             when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
-            passages.append(Passage(shown, f"{FILE_NAMES[target]}{when}", 0.0))
+            passages.append(Passage(shown, f"{self._memory.pages.name(target)}{when}", 0.0))
         return passages
 
 

@@ -113,7 +113,7 @@ class PageLedger:
 
     def _read_entries(self, ledger_id: int) -> Iterator["EditRecord"]:
         for _ in count():
-            batch = self._store.ledger.rows(after=ledger_id, limit=_BATCH)
+            batch = self._store.ledger.rows(after=ledger_id, limit=_BATCH, everywhere=True)
             yield from batch
             if len(batch) < _BATCH:
                 return
@@ -135,4 +135,5 @@ def _ledger_row(record: "EditRecord") -> "LedgerRow | None":
         origin=record.origin,
         session_id=record.session_id,
         user_id=record.user_id,
+        project=record.project,
     )

@@ -16,7 +16,7 @@ from kept.core.text import JSON
 from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.page import page_hash
-from kept.memory.store import delta_notice
+from kept.memory.snapshot import delta_notice
 from kept.prompt.tiers import PromptInputs, build_prompt, guidance
 from kept.storage.files import read_bytes
 
@@ -42,6 +42,7 @@ def build_session_prompt(
             project_files=project_files(parts.folder, context_length=window, sink=parts.sink),
             memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
             user_block=memory.render_snapshot(Target.USER) if memory is not None else None,
+            project_block=memory.render_snapshot(Target.PROJECT) if memory is not None else None,
             provider_block=parts.providers.system_prompt_block() if parts.providers is not None else None,
             started=from_epoch(started).astimezone().date(),
             conversation_id=root,

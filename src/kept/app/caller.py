@@ -112,15 +112,34 @@ class UserSpace:
 
     @cached_property
     def memory(self) -> MemoryStore:
-        """The two pages of curated memory."""
+        """The pages of curated memory, with that of the project that the process works in."""
         from kept.memory.store import MemoryStore
 
         app = self.app
         store = MemoryStore(
-            self.home.memories, app.settings.memory, user=self.user, clock=app.clock, sink=self.listeners
+            self.home.memories,
+            app.settings.memory,
+            user=self.user,
+            project=self._page_folder(str(app.folder)),
+            clock=app.clock,
+            sink=self.listeners,
         )
         app.on_close(store.close)
         return store
+
+    def memory_in(self, folder: str | None) -> MemoryStore:
+        """Return the pages with that of the project that `folder` is in; without one where it is in none."""
+        return self.memory.for_project(self._page_folder(folder))
+
+    def _page_folder(self, folder: str | None) -> str | None:
+        """Return the folder of a project's page; the person's home and the root are no projects."""
+        from kept.importers.exclusion import find_project
+        from kept.memory.writer import project_folder
+
+        root = find_project(folder) if self.app.settings.memory.project_pages else None
+        if root is None or Path(root) in (Path("/"), Path(self.app.environ.get("HOME") or "/")):
+            return None
+        return project_folder(Path(root))
 
     def close(self) -> None:
         """Close the files that belong to this user alone; they are opened again when needed."""

@@ -20,7 +20,7 @@ _SOURCE_PREFIX = "\n  — "
 _MESSAGE_SOURCE = re.compile(
     r"^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$", re.MULTILINE
 )
-_PAGE_SOURCE = re.compile(r"^  — (?:MEMORY|USER)\.md\b", re.MULTILINE)
+_PAGE_SOURCE = re.compile(r"^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b", re.MULTILINE)
 
 
 def dumps(value: JSON, *, indent: int | None = None) -> str:

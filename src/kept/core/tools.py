@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import cast
 
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.settings import Toolset
@@ -27,9 +28,20 @@ def read_schema(name: str, toolset: Toolset, package: str, *path: str) -> ToolSc
     return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), toolset)
 
 
-def memory_schema() -> ToolSchema:
-    """Return the schema of the `memory` tool; reading it loads no tier, because servers list tools at their start."""
-    return read_schema("memory", "memory", "kept.memory", "tool.md")
+def memory_schema(*, has_project: bool = False) -> ToolSchema:
+    """Return the schema of the `memory` tool; reading it loads no tier, because servers list tools at their start.
+
+    `has_project` adds the page of the project; without it the bytes are the same everywhere.
+    """
+    plain = read_schema("memory", "memory", "kept.memory", "tool.md")
+    if not has_project:
+        return plain
+    properties = cast("Mapping[str, Mapping[str, JSON]]", plain.parameters["properties"])
+    meaning = "'memory' for your own notes, 'user' for who the user is, 'project' for what holds here only."
+    target: JSON = {**properties["target"], "enum": ["memory", "user", "project"], "description": meaning}
+    more = resource_text("kept.memory", "tool_project.md").strip()
+    parameters = {**plain.parameters, "properties": {**properties, "target": target}}
+    return replace(plain, description=f"{plain.description}\n\n{more}", parameters=parameters)
 
 
 def search_schema() -> ToolSchema:

@@ -20,8 +20,8 @@ def _ping(_home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
     return {}
 
 
-def _list_tools(_home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
-    return {"tools": tools.describe()}
+def _list_tools(home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
+    return {"tools": tools.describe(home)}
 
 
 def _call_tool(home: OpenHome, message: Message, client: str) -> dict[str, JSON]:

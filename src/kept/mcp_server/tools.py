@@ -61,9 +61,13 @@ class Offer:
         return {**value, "_meta": {"anthropic/alwaysLoad": True}} if self.is_always_loaded else value
 
 
-def describe() -> list[JSON]:
-    """Return all tools in the order in which models see them."""
-    return [offer.as_json() for offer in _offers().values()]
+def describe(open_caller: Callable[[], Caller]) -> list[JSON]:
+    """Return all tools in the order in which models see them; a home that cannot be opened has no project."""
+    try:
+        has_project = operations.tools.has_project(open_caller())
+    except KeptError:
+        has_project = False
+    return [offer.as_json() for offer in _offers(has_project=has_project).values()]
 
 
 def call(open_caller: Callable[[], Caller], name: str, arguments: Arguments, *, client: str) -> dict[str, JSON]:
@@ -179,7 +183,7 @@ def _read_memory(caller: Caller, arguments: Arguments, client: str) -> Answer:
     from kept.mcp_server.resources import page_text
 
     target = arguments.get("target")
-    if target not in (None, "", "memory", "user", "all"):
+    if target not in (None, "", "memory", "user", "project", "all"):
         return Refused(Reason.INVALID, f"target is {str(target)[:40]!r}", "use memory, user, or leave it out for both")
     return page_text(caller, None if target in (None, "", "all") else str(target), client=client)
 
@@ -234,8 +238,9 @@ def _object(properties: Mapping[str, JSON], *required: str) -> dict[str, JSON]:
 
 
 @cache
-def _offers() -> dict[str, Offer]:
-    memory, search, listing, viewing, managing = operations.tools.list_shared_tools()
+def _offers(*, has_project: bool = False) -> dict[str, Offer]:
+    memory, search, listing, viewing, managing = operations.tools.list_shared_tools(has_project=has_project)
+    pages: list[JSON] = ["memory", "user", *(["project"] if has_project else []), "all"]
     view_properties = cast("Mapping[str, JSON]", viewing.parameters["properties"])
     offset: JSON = {"type": "integer", "minimum": 0, "description": "Where to go on in a long text."}
     offers = [
@@ -245,8 +250,9 @@ def _offers() -> dict[str, Offer]:
         ),
         Offer(
             "memory_read", "Read the memory pages", _description("memory_read"),
-            _object({"target": {"type": "string", "enum": ["memory", "user", "all"],
-                                "description": "One page; both without it."}}),
+            _object({"target": {"type": "string", "enum": pages,
+                                "description": "One page; all without it." if has_project else
+                                "One page; both without it."}}),
             _read_memory, reads_only=True,
         ),
         Offer(

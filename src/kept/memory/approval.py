@@ -34,6 +34,8 @@ class Pending:
     rules: tuple[str, ...] = ()
     session_id: str | None = None
     user_id: str = OWNER
+    project: str | None = None
+    """The folder of the project's page that it would change."""
 
     @property
     def summary(self) -> str:
@@ -57,6 +59,7 @@ class Pending:
             "rules": list(self.rules),
             "session_id": self.session_id,
             "user_id": self.user_id,
+            **({"project": self.project} if self.project is not None else {}),
         }
 
 
@@ -83,11 +86,13 @@ class Approvals:
     ) -> Pending:
         """Store a write until a person decides; an identical one is stored only once."""
         for waiting in self.waiting():
-            if waiting.target is target and waiting.edits == tuple(edits):
+            own = self._store.project if target is Target.PROJECT else None
+            if (waiting.target, waiting.project, waiting.edits) == (target, own, tuple(edits)):
                 return waiting
         pending = Pending(
             random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
             tuple(rules), author.session_id, self._store.user,
+            self._store.project if target is Target.PROJECT else None,
         )  # fmt: skip
         make_folder(self._folder)
         write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
@@ -133,7 +138,7 @@ class Approvals:
             reason=f"{pending.origin}: {pending.why}",
             allow=rules | set(pending.rules),
         )
-        outcome = self._store.apply_all(pending.target, pending.edits, author)
+        outcome = self._store_of(pending).apply_all(pending.target, pending.edits, author)
         if isinstance(outcome, Outcome):
             self.discard(pending.id)
         return outcome
@@ -148,11 +153,17 @@ class Approvals:
         self._path(pending_id).unlink(missing_ok=True)
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
-        result = self._store.archive(pending.target, pending.texts, Author(origin="approval", reason=reason))
+        result = self._store_of(pending).archive(
+            pending.target, pending.texts, Author(origin="approval", reason=reason)
+        )
         if isinstance(result, Refused):
             return result
         self.discard(pending.id)
         return None
+
+    def _store_of(self, pending: Pending) -> MemoryStore:
+        """Return the memory with the page that the write is for: it may be that of another project."""
+        return self._store.for_project(pending.project) if pending.target is Target.PROJECT else self._store
 
     def _path(self, pending_id: str) -> Path:
         return self._folder / f"{pending_id}.json"
@@ -262,6 +273,7 @@ def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:
         rules=tuple(data["rules"]),
         session_id=data["session_id"],
         user_id=data["user_id"],
+        project=str(data["project"]) if data["target"] == Target.PROJECT else None,
     )
 
 

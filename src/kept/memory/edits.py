@@ -15,6 +15,8 @@ class Target(StrEnum):
 
     MEMORY = "memory"
     USER = "user"
+    PROJECT = "project"
+    """What holds for one project only; there is one such page per project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,8 @@ class EditRecord:
     """The page's stamp before the write; None in rows that were written before stamps existed."""
     is_damaged: bool = False
     """Whether the row was damaged on the disk. Its step then changes nothing and holds what can be read."""
+    project: str | None = None
+    """The folder of the project's page; None for the other pages."""
 
     def was_never_applied(self, page: str, stamp: int) -> bool:
         """Whether the page with this hash and stamp is still the one from before this write."""
@@ -204,6 +208,7 @@ class EditRecord:
             "undoes": self.undoes,
             "undone": is_undone,
             **({"damaged": True} if self.is_damaged else {}),
+            **({"project": self.project} if self.project is not None else {}),
         }
 
 

@@ -13,6 +13,10 @@ from kept.memory.page import Page, page_hash
 from kept.memory.store import MemoryStore
 
 
+_PAST_EVERY_ID = 2**63
+"""SQLite takes no larger numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class EntryMetadata:
     """Metadata of a live entry, from the ledger."""
@@ -41,7 +45,7 @@ class History:
     def rows(self, target: Target | None = None) -> list[EditRecord]:
         """Return the rows that count, oldest first: a last write that never reached its page is left out."""
         rows = self._store.ledger.rows(target)
-        lost = {write_id for page in Target for write_id in self._unfinished_writes(page, rows)}
+        lost = {write_id for page in self._store.targets for write_id in self._unfinished_writes(page, rows)}
         return [row for row in rows if row.write_id not in lost]
 
     def _unfinished_writes(self, target: Target, rows: Sequence[EditRecord]) -> list[int]:
@@ -59,12 +63,24 @@ class History:
         """Return one row, or raise NotFound; raises UsageError when it belongs to another page than `target`."""
         found = next((row for row in self.rows() if row.id == ledger_id), None)
         if found is None:
+            self._refuse_other_project(ledger_id)
             raise NotFound(f"the ledger has no edit {ledger_id}", "`kept memory log` lists the edits")
         if target not in (None, found.target):
             raise UsageError(
                 f"edit {ledger_id} is on the page '{found.target}'", f"leave --target out, or name {found.target}"
             )
         return found
+
+    def _refuse_other_project(self, ledger_id: int) -> None:
+        """Raise UsageError if the edit is on the page of a project that this store is not bound to."""
+        if not 0 < ledger_id < _PAST_EVERY_ID:
+            return
+        for row in self._store.ledger.rows(after=ledger_id - 1, limit=1, everywhere=True):
+            if row.id == ledger_id and row.project not in (None, self._store.project):
+                raise UsageError(
+                    f"edit {ledger_id} is on the page of the project {row.project!r}",
+                    "run it in the folder of that project",
+                )
 
     def gap(self, target: Target) -> str | None:
         """Return where the ledger and the page disagree, None when they agree; raises Unreadable."""
@@ -95,7 +111,7 @@ class History:
     def archive(self, query: str = "", target: Target | None = None) -> list[EditRecord]:
         """Return removed, replaced and displaced texts that contain every word of `query`, newest first."""
         words = query.casefold().split()
-        live = {page: self._live_entries(page) for page in Target}
+        live = {page: self._live_entries(page) for page in self._store.targets}
         found: dict[tuple[Target, str], EditRecord] = {}
         for row in reversed(self.rows(target)):
             text = row.step.before
@@ -137,7 +153,7 @@ def read_log(
         for row in reversed(every)
         if target in (None, row.target) and row.time >= since and group_id in (None, row.group_id)
     )
-    gaps = tuple(gap for page in Target if (gap := _gap(history, page)))
+    gaps = tuple(gap for page in store.targets if (gap := _gap(history, page)))
     return EditLog(records, frozenset(undone_ids(every)), gaps, is_filtered=len(records) < len(every))
 
 
@@ -151,7 +167,7 @@ def _gap(history: History, page: Target) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PageEntries:
-    """The entries of one page or of both: an export, or the pages at an earlier time."""
+    """The entries of one page or of all: an export, or the pages at an earlier time."""
 
     pages: Mapping[Target, tuple[str, ...]]
 
@@ -163,7 +179,7 @@ class PageEntries:
 def read_pages_at(store: MemoryStore, moment: float, *, target: Target | None = None) -> PageEntries:
     """Return the pages as they were at a moment."""
     history = History(store)
-    return PageEntries({page: history.at(page, moment) for page in targets(target)})
+    return PageEntries({page: history.at(page, moment) for page in targets(store, target)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +233,13 @@ def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False
     return PageView(target, page, store.is_enabled(target), metadata)
 
 
-def targets(target: Target | None) -> list[Target]:
-    """Return the named page, or both when none is named."""
-    return [target] if target is not None else list(Target)
+def targets(store: MemoryStore, target: Target | None) -> list[Target]:
+    """Return the named page, or all when none is named; that of the project only once it was written.
+
+    Raises UsageError for the page of a project where no project is known.
+    """
+    if target is Target.PROJECT and store.project is None:
+        raise UsageError("there is no project here", "run it in the folder of a project")
+    if target is not None:
+        return [target]
+    return [page for page in store.targets if page is not Target.PROJECT or store.pages.read(page).raw]

@@ -10,7 +10,7 @@ from typing import Any
 from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
 from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Target
-from kept.memory.ledger_row import LedgerRow
+from kept.memory.ledger_row import LedgerRow, target_of
 from kept.memory.page import page_hash
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
@@ -27,12 +27,25 @@ class SqliteLedger:
     reads as empty and is created by the first write.
     """
 
-    def __init__(self, path: Path, *, user: UserId = OWNER) -> None:
+    def __init__(self, path: Path, *, user: UserId = OWNER, project: str | None = None) -> None:
         self._path = path
         self._user = user
+        self._project = project
+        self._whole: SqliteLedger | None = None
+        """The ledger whose open file this one uses."""
+
+    def for_project(self, project: str | None) -> "SqliteLedger":
+        """Return the same ledger as the sessions of a project see it: with the rows of that project's page."""
+        other = SqliteLedger(self._path, user=self._user, project=project)
+        other._whole = self._whole or self
+        return other
+
+    @property
+    def _db(self) -> Database:
+        return self._opened if self._whole is None else self._whole._opened  # noqa: SLF001 - another view
 
     @cached_property
-    def _db(self) -> Database:
+    def _opened(self) -> Database:
         try:
             return self._open(read_only=False)
         except StorageError:
@@ -51,13 +64,15 @@ class SqliteLedger:
 
     @property
     def _exists(self) -> bool:
-        return "_db" in self.__dict__ or self._path.exists()
+        return "_opened" in self.__dict__ or self._path.exists()
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
-        if "_db" in self.__dict__:
-            self._db.close()
-            del self.__dict__["_db"]
+        if self._whole is not None:
+            self._whole.close()
+        elif "_opened" in self.__dict__:
+            self._opened.close()
+            del self.__dict__["_opened"]
 
     def append(
         self,
@@ -73,7 +88,7 @@ class SqliteLedger:
         of_write: dict[str, Any] = {
             "group_id": author.group_id,
             "time": float(now),
-            "target": target.value,
+            "target": self._name(target),
             "session_id": author.session_id,
             "user_id": self._user,
             "reason": author.reason,
@@ -123,14 +138,26 @@ class SqliteLedger:
         if not self._exists:
             return None
         with self._db.reading() as connection:
-            return next((LedgerRow._make(row).record() for row in connection.execute(SQL.newest, (target,))), None)
+            row = connection.execute(SQL.newest, (self._name(target),)).fetchone()
+        return None if row is None else LedgerRow._make(row).record()
 
-    def rows(self, target: Target | None = None, *, after: int = 0, limit: int | None = None) -> list[EditRecord]:
-        """Return the rows with an id greater than `after`, oldest first."""
+    def _name(self, target: Target) -> str:
+        return target_of(target, self._project)
+
+    def rows(
+        self, target: Target | None = None, *, after: int = 0, limit: int | None = None, everywhere: bool = False
+    ) -> list[EditRecord]:
+        """Return the rows with an id greater than `after`, oldest first; other projects' only with `everywhere`."""
         if not self._exists:
             return []
         # SQLite reads a negative limit as none
-        bindings = {"target": target, "after": after, "limit": -1 if limit is None else limit}
+        bindings = {
+            "target": None if target is None else self._name(target),
+            "project": None if self._project is None else self._name(Target.PROJECT),
+            "everywhere": everywhere,
+            "after": after,
+            "limit": -1 if limit is None else limit,
+        }
         with self._db.reading() as connection:
             return [LedgerRow._make(row).record() for row in connection.execute(SQL.rows, bindings)]
 
@@ -146,7 +173,7 @@ class SqliteLedger:
 
     def _first(self, statement: str, target: Target, entry: str) -> int | None:
         with self._db.reading() as connection:
-            row = connection.execute(statement, (target, entry)).fetchone()
+            row = connection.execute(statement, (self._name(target), entry)).fetchone()
         return None if row is None or row[0] is None else int(row[0])
 
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
@@ -163,7 +190,7 @@ class SqliteLedger:
         if not self._exists:
             return []
         with self._db.writing() as connection:
-            rows = connection.execute(SQL.blank_entry, {"target": target, "entry": entry})
+            rows = connection.execute(SQL.blank_entry, {"target": self._name(target), "entry": entry})
             held = [LedgerId(row) for (row,) in rows]
             self._seal(connection, held)
         return held

@@ -23,7 +23,9 @@ UPDATE edits SET voided = 1 WHERE write_id = ?;
 -- name: rows
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
        session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
-FROM edits WHERE NOT voided AND id > :after AND (:target IS NULL OR target = :target) ORDER BY id LIMIT :limit;
+FROM edits WHERE NOT voided AND id > :after
+  AND (target = :target OR :target IS NULL AND (:everywhere OR target = :project OR target NOT GLOB 'project/*'))
+ORDER BY id LIMIT :limit;
 
 -- name: known_after
 SELECT 1 FROM edits WHERE target = ? AND after = ? AND NOT voided LIMIT 1;

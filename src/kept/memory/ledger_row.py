@@ -15,6 +15,21 @@ _MOST_BYTES = 4_096
 """Texts up to this length are searched for a flipped bit; entries are shorter, and the search grows with the square."""
 
 
+PROJECT_PREFIX = "project/"
+"""The page of a project is stored as this and its folder, so that rows of one page have one target."""
+
+
+def target_of(page: Target, project: str | None) -> str:
+    """Return the stored name of a page."""
+    return f"{PROJECT_PREFIX}{project or ''}" if page is Target.PROJECT else page.value
+
+
+def _page(target: object) -> Target | None:
+    if isinstance(target, str) and target.startswith(PROJECT_PREFIX):
+        return Target.PROJECT
+    return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
+
+
 class LedgerRow(NamedTuple):
     """The columns of the selects, in their order."""
 
@@ -58,7 +73,7 @@ class LedgerRow(NamedTuple):
             or not isinstance(self.write_id, int)
             or not isinstance(self.time, float)
             or not isinstance(self.position, int)
-            or self.target not in set(Target)
+            or _page(self.target) is None
             or self.action not in _ACTIONS
             or _rules(self.allowed) is None
         )
@@ -71,7 +86,7 @@ class LedgerRow(NamedTuple):
             write_id=row.write_id,
             group_id=row.group_id,
             time=row.time,
-            target=Target(row.target),
+            target=_page(row.target) or Target.MEMORY,
             step=Step(row.action, row.before, row.after, row.position),  # type: ignore[arg-type]  # one of the actions
             origin=row.origin,
             session_id=SessionId(row.session_id) if row.session_id else None,
@@ -83,6 +98,7 @@ class LedgerRow(NamedTuple):
             page_after=row.page_after,
             page_stamp=row.page_stamp,
             is_damaged=self.is_damaged,
+            project=row.target.removeprefix(PROJECT_PREFIX) if row.target.startswith(PROJECT_PREFIX) else None,
         )
 
     def marked(self) -> "LedgerRow":
@@ -93,7 +109,7 @@ class LedgerRow(NamedTuple):
             write_id=_number(self.write_id),
             group_id=_text(self.group_id),
             time=float(self.time) if isinstance(self.time, float | int) else 0.0,
-            target=self._page().value,
+            target=self.target if _page(self.target) is not None else Target.MEMORY.value,
             action="archive",
             before=f"[damaged: {' → '.join(texts)}]",
             after=None,
@@ -109,9 +125,6 @@ class LedgerRow(NamedTuple):
             page_after=_text(self.page_after),
             page_stamp=self.page_stamp if isinstance(self.page_stamp, int) else None,
         )
-
-    def _page(self) -> Target:
-        return next((page for page in Target if page.value == self.target), Target.MEMORY)
 
     def rebuilt(self, raw: Sequence[bytes | None], texts: Sequence[str]) -> "LedgerRow | None":
         """Return the row as it was written, proven by its checksum, or None.

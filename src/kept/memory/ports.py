@@ -19,6 +19,12 @@ class Pages(Protocol):
     def prepare(self) -> None:
         """Create what the first read or write needs, and remove what killed writers left behind."""
 
+    def for_project(self, project: str | None) -> "Pages":
+        """Return the same pages with that of a project, given by its folder."""
+
+    def projects(self) -> list[str]:
+        """Return the folders of all projects that have a page."""
+
     def name(self, target: Target) -> str:
         """Return the name of the page for messages, such as `MEMORY.md`."""
 
@@ -56,8 +62,13 @@ class Ledger(Protocol):
     def void(self, write_id: int) -> None:
         """Remove a write that never reached its page; no method returns its rows again."""
 
-    def rows(self, target: Target | None = None, *, after: int = 0, limit: int | None = None) -> list[EditRecord]:
-        """Return the rows with an id greater than `after`, oldest first."""
+    def for_project(self, project: str | None) -> "Ledger":
+        """Return the same ledger as the sessions of a project see it: with the rows of that project's page."""
+
+    def rows(
+        self, target: Target | None = None, *, after: int = 0, limit: int | None = None, everywhere: bool = False
+    ) -> list[EditRecord]:
+        """Return the rows with an id greater than `after`, oldest first; other projects' only with `everywhere`."""
 
     def newest(self, target: Target) -> EditRecord | None:
         """Return the last row of a page."""

@@ -75,7 +75,7 @@ def reset_pages(store: MemoryStore, *, target: Target | None = None) -> Reset | 
         return Change((), steps_between(live.entries, ()), message, is_only_copy=True)
 
     outcomes = {}
-    for page in targets(target):
+    for page in targets(store, target):
         result = store.write(page, decide, author)
         if isinstance(result, Refused):
             return result
@@ -85,7 +85,7 @@ def reset_pages(store: MemoryStore, *, target: Target | None = None) -> Reset | 
 
 def export_pages(store: MemoryStore, *, target: Target | None = None) -> PageEntries:
     """Return the live entries in the form that `read_pages` accepts."""
-    return PageEntries({page: store.page(page).entries for page in targets(target)})
+    return PageEntries({page: store.page(page).entries for page in targets(store, target)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,8 @@ def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
         raise UsageError("the file is neither an export nor a page", "`kept memory export` shows the form")
     pages = {}
     for page in Target:
+        if page is Target.PROJECT and page.value not in data:
+            continue  # an export from outside a project
         entries = data.get(page.value, [])
         if isinstance(entries, dict):
             entries = entries.get("entries", [])
@@ -236,7 +238,7 @@ def repair_ledger(store: MemoryStore) -> LedgerRepair:
     """Rebuild damaged rows of the ledger where that can be proven, and mark the others."""
     if not store.ledger.damaged():
         return LedgerRepair()
-    entries = [entry for page in targets(None) for entry in _readable_entries(store, page)]
+    entries = [entry for page in targets(store, None) for entry in _readable_entries(store, page)]
     return store.ledger.repair(entries)
 
 

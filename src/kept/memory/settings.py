@@ -7,6 +7,7 @@ from kept.core.settings import Above, Between
 
 DEFAULT_MEMORY_CHAR_LIMIT = 2_200
 DEFAULT_USER_CHAR_LIMIT = 1_375
+DEFAULT_PROJECT_CHAR_LIMIT = 2_200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,10 @@ class MemorySettings:
     """How many characters MEMORY.md may hold, delimiters included."""
     user_char_limit: Annotated[int, Above(0)] = DEFAULT_USER_CHAR_LIMIT
     """How many characters USER.md may hold, delimiters included."""
+    project_pages: bool = True
+    """Whether each project has a page of its own, in the prompt of its sessions only; needs `memory_enabled`."""
+    project_char_limit: Annotated[int, Above(0)] = DEFAULT_PROJECT_CHAR_LIMIT
+    """How many characters the page of a project may hold, delimiters included."""
     read_action: bool = False
     """Whether the model's `memory` tool also has `read` and `search`."""
     delta_notice: bool = True

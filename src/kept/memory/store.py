@@ -1,7 +1,7 @@
-"""Curated memory of one user: two pages, shown to a model as a frozen snapshot and written durably."""
+"""Curated memory of one user: two pages and one per project, frozen for a session and written durably."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,8 +14,9 @@ from kept.core.events import Warned, ignore
 from kept.core.ids import OWNER, LedgerId, UserId
 from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, Edit, Replace, Step, Target, undone_ids
-from kept.memory.page import ENTRY_DELIMITER, Page, apply_edits, clean, preview, refuse_batch, refuse_too_long
+from kept.memory.page import Page, apply_edits, clean, preview, refuse_batch, refuse_too_long
 from kept.memory.settings import MemorySettings
+from kept.memory.snapshot import mask_threats, render
 from kept.memory.writer import Decide, PageWriter, WrittenPage
 from kept.security.scan import scan
 
@@ -51,6 +52,14 @@ class Outcome:
         }
 
 
+_SWITCHES = {
+    Target.MEMORY: "memory_enabled",
+    Target.USER: "user_profile_enabled",
+    Target.PROJECT: "memory_enabled",
+}
+"""The setting that switches a page off; that of a project is also off without the page `memory`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Where the pages of one user are kept, and the ledger of their edits."""
@@ -68,15 +77,21 @@ class MemoryStore:
         settings: MemorySettings | None = None,
         *,
         user: UserId = OWNER,
+        project: str | None = None,
         clock: "Clock | None" = None,
         sink: "EventSink" = ignore,
     ) -> None:
+        self.project = project
+        """The folder of the project's page; None where no project is known."""
         self.user = user
         self.settings = settings or MemorySettings()
         self.clock = clock or SystemClock()
         self.sink = sink
         opened = _open_folder(Path(storage), user) if isinstance(storage, Path | str) else storage
+        self._opened = opened
         self.pages, self.ledger = opened.pages, opened.ledger
+        if project is not None:
+            self.pages, self.ledger = opened.pages.for_project(project), opened.ledger.for_project(project)
         self._frozen: Mapping[Target, str | None] | None = None
         self._writer = PageWriter(
             self.pages, self.ledger, clock=self.clock, sink=sink, timeout_seconds=self.settings.lock_timeout_seconds
@@ -84,15 +99,44 @@ class MemoryStore:
 
     def close(self) -> None:
         """Close the ledger; the next use opens it again."""
-        self.ledger.close()
+        self._opened.ledger.close()
+
+    def for_project(self, project: str | None) -> "MemoryStore":
+        """Return the same memory with the page of another project, given by its folder; closing one closes all."""
+        if project == self.project:
+            return self
+        return MemoryStore(
+            self._opened, self.settings, user=self.user, project=project, clock=self.clock, sink=self.sink
+        )
+
+    def projects(self) -> "list[MemoryStore]":
+        """Return this memory once for each project that has a page."""
+        return [self.for_project(project) for project in self.pages.projects()]
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Return the pages that there are here: that of the project only where one is known."""
+        return tuple(Target) if self.project is not None else (Target.MEMORY, Target.USER)
 
     def is_enabled(self, target: Target) -> bool:
-        """Whether the settings enable this page."""
-        return self.settings.memory_enabled if target is Target.MEMORY else self.settings.user_profile_enabled
+        """Whether this page is here and the settings enable it."""
+        match target:
+            case Target.MEMORY:
+                return self.settings.memory_enabled
+            case Target.USER:
+                return self.settings.user_profile_enabled
+            case Target.PROJECT:
+                return self.project is not None and self.settings.project_pages and self.settings.memory_enabled
 
     def limit(self, target: Target) -> int:
         """Return how many characters this page may contain."""
-        return self.settings.memory_char_limit if target is Target.MEMORY else self.settings.user_char_limit
+        match target:
+            case Target.MEMORY:
+                return self.settings.memory_char_limit
+            case Target.USER:
+                return self.settings.user_char_limit
+            case Target.PROJECT:
+                return self.settings.project_char_limit
 
     def page(self, target: Target | str) -> Page:
         """Return the page as it is stored now; raises Unreadable when it cannot be read."""
@@ -108,16 +152,16 @@ class MemoryStore:
         return mask_threats(entries, partial(self.allowed_rules, target))
 
     def load(self) -> Mapping[Target, str | None]:
-        """Read both pages and freeze their blocks until the next call."""
+        """Read the pages and freeze their blocks until the next call."""
         with suppress(StorageError):  # a home that cannot be written can still be read
             self.pages.prepare()
-        self._frozen = {target: self._render(target) for target in Target}
+        self._frozen = {target: self._render(target) for target in self.targets}
         return self._frozen
 
     def render_snapshot(self, target: Target | str) -> str | None:
         """Return the frozen block of a page, None when it has none; loads the pages first if necessary."""
         frozen = self._frozen if self._frozen is not None else self.load()
-        return frozen[Target(target)]
+        return frozen.get(Target(target))
 
     def _render(self, target: Target) -> str | None:
 
@@ -227,16 +271,21 @@ class MemoryStore:
     def check(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:
         """Return why these edits are refused whatever the page contains: it is disabled, or a text is invalid."""
         if not self.is_enabled(target):
-            setting = "memory_enabled" if target is Target.MEMORY else "user_profile_enabled"
-            remedy = (
-                f"`kept config set memory.{setting} true` (run by the user) switches it on; do not retry before that."
-            )
-            return Refused(Reason.DISABLED, f"The page '{target}' is disabled.", remedy)
+            return self._refuse_disabled(target)
         for number, edit in enumerate(edits, start=1):
             refused = self._check_edit(target, edit, author, is_last=number == len(edits))
             if refused is not None:
                 return refuse_batch(refused, number, len(edits), reason=refused.reason)
         return None
+
+    def _refuse_disabled(self, target: Target) -> Refused:
+        if target is Target.PROJECT and self.project is None and self.settings.project_pages:
+            remedy = "work in the folder of a project, or use the page 'memory'"
+            return Refused(Reason.DISABLED, "There is no project here.", remedy)
+        is_project = target is Target.PROJECT and self.settings.memory_enabled
+        setting = "project_pages" if is_project else _SWITCHES[target]
+        remedy = f"`kept config set memory.{setting} true` (run by the user) switches it on; do not retry before that."
+        return Refused(Reason.DISABLED, f"The page '{target}' is disabled.", remedy)
 
     def _check_edit(self, target: Target, edit: Edit, author: Author, *, is_last: bool) -> Refused | None:
         if not isinstance(edit, Add | Replace):
@@ -308,75 +357,3 @@ def rules_to_approve(texts: Iterable[str]) -> frozenset[str] | Refused:
         if refused is not None:
             rules |= rules_in(refused)
     return rules
-
-
-def mask_threats(entries: Sequence[str], allowed: Callable[[str], frozenset[str]]) -> list[str]:
-    """Return the entries with a marker in place of each one that a block rule matches.
-
-    `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
-    """
-    return [_mask(entry, allowed) for entry in entries]
-
-
-def _mask(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
-    verdict = scan(entry)
-    if not verdict.blocked:
-        return entry
-    rules = sorted({finding.rule for finding in verdict.findings if finding.severity == "block"} - allowed(entry))
-    return f"[BLOCKED: this entry matches {', '.join(rules)}; see it with `kept memory show --raw`]" if rules else entry
-
-
-RULE = "═" * 46
-HEADERS = {Target.MEMORY: "MEMORY (your personal notes)", Target.USER: "USER PROFILE (who the user is)"}
-MAX_NOTICE_CHARS = 600
-"""Limit of the notice of later changes, which is added to a user message."""
-MIN_CUT_CHARS = 40
-"""A line that would be cut to this length or less says too little to be shown."""
-
-
-def render(target: Target, page: Page, allowed: Callable[[str], frozenset[str]]) -> str | None:
-    """Return the block, None for an empty page; entries that match a block rule are masked."""
-    if not page.entries:
-        return None
-    shown = ENTRY_DELIMITER.join(mask_threats(page.entries, allowed))
-    return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{shown}"
-
-
-def delta_notice(
-    frozen: Mapping[Target, Sequence[str]],
-    live: Mapping[Target, Sequence[str]],
-    *,
-    own: Mapping[Target, frozenset[str]],
-    allowed: Callable[[Target, str], frozenset[str]],
-) -> str | None:
-    """Return what others changed since the snapshot, at most 600 characters; None when nothing changed.
-
-    `own` holds the entries that this session wrote or removed itself and therefore knows.
-    """
-    lines = []
-    for target in Target:
-        before, after = frozen.get(target, ()), live.get(target, ())
-        known = own.get(target, frozenset())
-        new = [entry for entry in after if entry not in before and entry not in known]
-        gone = [entry for entry in before if entry not in after and entry not in known]
-        allowed_here = partial(allowed, target)
-        lines += [f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here)]
-        lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(gone, allowed_here)]
-    if not lines:
-        return None
-    return _fit("Curated memory changed since this conversation began:", lines)
-
-
-def _fit(head: str, lines: Sequence[str]) -> str:
-    """Return the head and as many lines as fit; the last one is cut, and the rest are counted."""
-    text = head
-    for number, line in enumerate(lines):
-        rest = len(lines) - number
-        more = f"\n- and {rest} more change{'s' if rest > 1 else ''}"
-        room = MAX_NOTICE_CHARS - len(text) - 1 - (len(more) if rest > 1 else 0)
-        if len(line) > room:
-            cut = line[: max(0, MAX_NOTICE_CHARS - len(text) - 2 - len(more))]
-            is_shown = len(cut) > MIN_CUT_CHARS
-            return (f"{text}\n{cut}…" if is_shown else text) + (more if rest > 1 or not is_shown else "")
-        text = f"{text}\n{line}"
-    return text

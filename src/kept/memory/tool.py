@@ -17,6 +17,8 @@ from kept.memory.store import MemoryStore, Outcome
 
 ACTIONS = ("add", "replace", "remove")
 READ_ACTIONS = ("read", "search")
+PAGES = (Target.MEMORY, Target.USER)
+"""The pages that there are without a project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,11 @@ class ArchiveRequest:
 Request: TypeAlias = WriteRequest | ReadRequest | ArchiveRequest
 
 
-def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
+def read_request(arguments: JSON, *, may_read: bool, targets: Sequence[Target] = PAGES) -> Request | Refused:
     """Return what the arguments ask for, or a refusal that says how to correct them."""
     if not isinstance(arguments, Mapping):
         return _invalid("The arguments must be a JSON object.", "Send an object with action, target and content.")
-    target = _target(arguments.get("target"))
+    target = _target(arguments.get("target"), targets)
     if isinstance(target, Refused):
         return target
     operations = arguments.get("operations")
@@ -57,10 +59,12 @@ def read_request(arguments: JSON, *, may_read: bool) -> Request | Refused:
     return edit if isinstance(edit, Refused) else WriteRequest(target, (edit,))
 
 
-def _target(value: JSON) -> Target | Refused:
-    if isinstance(value, str) and value.strip().lower() in set(Target):
+def _target(value: JSON, targets: Sequence[Target]) -> Target | Refused:
+    if isinstance(value, str) and value.strip().lower() in targets:
         return Target(value.strip().lower())
     remedy = "Give target 'memory' (your notes) or 'user' (who the user is)."
+    if Target.PROJECT in targets:
+        remedy = "Give target 'memory' (your notes), 'user' (who the user is) or 'project' (this project only)."
     return _invalid(f"`target` is {_describe(value)}.", remedy)
 
 
@@ -151,7 +155,9 @@ class MemoryTool:
 
     def tool(self) -> Tool:
         """Return the tool for the agent's toolbox."""
-        return Tool(schema(may_read=self._store.settings.read_action), self.call, parallel=False)
+        has_project = self._store.is_enabled(Target.PROJECT)
+        own = schema(may_read=self._store.settings.read_action, has_project=has_project)
+        return Tool(own, self.call, parallel=False)
 
     def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Answer one call; bad arguments and a broken disk are answers too."""
@@ -160,7 +166,8 @@ class MemoryTool:
             return _final_refusal("Memory is disabled in the configuration.")
         if context.incognito:
             return _final_refusal("This conversation is incognito: nothing is kept.")
-        request = read_request(arguments, may_read=self._store.settings.read_action)
+        targets = tuple(Target) if self._store.is_enabled(Target.PROJECT) else PAGES
+        request = read_request(arguments, may_read=self._store.settings.read_action, targets=targets)
         if isinstance(request, Refused):
             return self._refuse(request, None)
         try:
@@ -240,9 +247,9 @@ def _final_refusal(error: str) -> Mapping[str, JSON]:
 
 
 @cache
-def schema(*, may_read: bool) -> ToolSchema:
-    """Return the tool's schema, with the actions `read` and `search` where the settings allow them."""
-    plain = memory_schema()
+def schema(*, may_read: bool, has_project: bool = False) -> ToolSchema:
+    """Return the tool's schema, with `read` and `search` where the settings allow them, and with the project's page."""
+    plain = memory_schema(has_project=has_project)
     if not may_read:
         return plain
     properties = cast("Mapping[str, Mapping[str, JSON]]", plain.parameters["properties"])

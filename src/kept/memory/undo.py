@@ -58,7 +58,7 @@ def undo(
         return rows
     rest = _describe_rest_of_group(store, rows[0]) if ledger_id is not None else ""
     author = Author(origin="undo")
-    by_page = {page: of_page for page in Target if (of_page := [row for row in rows if row.target is page])}
+    by_page = {page: of_page for page in store.targets if (of_page := [row for row in rows if row.target is page])}
     # try every page before writing one, so that a group over both pages is undone as a whole or not at all
     for page, of_page in by_page.items():
         change = _reverse(of_page, store.page(page))
@@ -85,7 +85,7 @@ def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None)
 
 def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
     """Record edits made by hand in the ledger, so that the log lists them with an id."""
-    for page in targets(target):
+    for page in targets(store, target):
         store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 
 
@@ -120,7 +120,7 @@ def _choose(
 
 
 def _refuse_nothing_left(store: MemoryStore, target: Target | None) -> Refused:
-    if any(store.page(page).entries for page in targets(target)):
+    if any(store.page(page).entries for page in targets(store, target)):
         return Refused(
             Reason.NO_MATCH,
             "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",

@@ -2,13 +2,15 @@
 
 import hashlib
 import logging
+import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from kept.core.errors import Busy, Reason, Refused, StorageError
+from kept.core.errors import Busy, Reason, Refused, StorageError, UsageError
 from kept.core.events import MemoryWritten, Warned
 from kept.core.ids import LedgerId
 from kept.memory.edits import Author, Change, Target, replay, steps_between
@@ -162,25 +164,39 @@ def settle(ledger: "Ledger", target: Target, entries: tuple[str, ...], *, now: f
 
 
 FILE_NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
+PROJECTS = "projects"
+"""The folder of the projects' folders."""
 BACKUPS_KEPT = 10
 
 
 class FilePages:
-    """The pages in one folder, `memories/`; implements `Pages`."""
+    """The pages in one folder, `memories/`, and that of one project below; implements `Pages`."""
 
-    def __init__(self, folder: Path, *, write: Callable[[Path, bytes], None] = write_atomically) -> None:
+    def __init__(
+        self, folder: Path, *, project: str | None = None, write: Callable[[Path, bytes], None] = write_atomically
+    ) -> None:
         self._folder = folder
+        self._project = project
         self._write = write
+
+    def for_project(self, project: str | None) -> "FilePages":
+        """Return the same pages with that of a project, given by its folder."""
+        return FilePages(self._folder, project=project, write=self._write)
+
+    def projects(self) -> list[str]:
+        """Return the folders of all projects that have a page."""
+        return sorted(path.parent.name for path in (self._folder / PROJECTS).glob("*/MEMORY.md"))
 
     def prepare(self) -> None:
         """Create the folder and remove temporary files of killed writers."""
         make_folder(self._folder)
         for target in Target:
-            remove_stale_temps(self._path(target))
+            if target is not Target.PROJECT or (self._project and self._path(target).parent.is_dir()):
+                remove_stale_temps(self._path(target))
 
     def name(self, target: Target) -> str:
-        """Return the file name of a page."""
-        return FILE_NAMES[target]
+        """Return the file name of a page, below the folder."""
+        return self._path(target).relative_to(self._folder).as_posix()
 
     def read(self, target: Target) -> StoredPage:
         """Return a page; a missing file is an empty page. The stamp is the time of the last write in nanoseconds."""
@@ -194,7 +210,10 @@ class FilePages:
 
     def lock(self, target: Target, *, timeout_seconds: float) -> AbstractContextManager[None]:
         """Hold the lock on the sidecar file, which is never deleted and which other agents use as well."""
-        return hold_lock(self._folder / f"{FILE_NAMES[target]}.lock", timeout_seconds=timeout_seconds)
+        path = self._path(target)
+        if target is Target.PROJECT:
+            make_folder(path.parent)  # the first write of a project
+        return hold_lock(path.with_name(f"{path.name}.lock"), timeout_seconds=timeout_seconds)
 
     def replace(self, target: Target, text: str, *, expected: StoredPage) -> None:
         """Replace the file durably and verify it by reading it back."""
@@ -224,7 +243,18 @@ class FilePages:
         return copy.name
 
     def _path(self, target: Target) -> Path:
-        return self._folder / FILE_NAMES[target]
+        if target is not Target.PROJECT:
+            return self._folder / FILE_NAMES[target]
+        if not self._project:
+            raise UsageError("there is no project here", "run it in the folder of a project")
+        return self._folder / PROJECTS / self._project / FILE_NAMES[Target.MEMORY]
+
+
+def project_folder(root: Path) -> str:
+    """Return the folder of a project's page: its name, and a hash of its path, because names repeat."""
+    root = Path(os.path.realpath(root))
+    name = re.sub(r"[^\w.-]+", "-", root.name).strip("-.")[:40] or "project"
+    return f"{name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}"
 
 
 def _digest(data: bytes) -> bytes:

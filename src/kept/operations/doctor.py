@@ -20,7 +20,7 @@ from kept.core.search import SearchRequest
 from kept.core.text import JSON
 from kept.memory.approval import unreadable_pending
 from kept.memory.edits import Add, Target
-from kept.memory.history import History
+from kept.memory.history import History, targets
 from kept.memory.page import find_drift
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo
@@ -124,9 +124,10 @@ def check_writable(home: Path, *inside: Path) -> Check:
 
 def check_pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
     """Check one user's pages and pending writes; reads only."""
-    for target in Target:
+    here = targets(store, None)
+    for target in here:
         yield run_probe(f"page {target.value}", lambda target=target: _page(store, target))  # type: ignore[misc] # the default binds the loop variable
-    for target in Target:
+    for target in here:
         try:
             gap = History(store).gap(target)
         except KeptError as error:

@@ -16,12 +16,13 @@ from kept.storage.columns import count_holding, scrub
 from kept.storage.texts import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.memory.approval import Pending
     from kept.memory.page import Page
+    from kept.memory.store import MemoryStore
     from kept.providers.forgetting import ForgetAnswer
     from kept.sessions.reports import ForgetPlan, ForgetReport
 
@@ -162,8 +163,8 @@ class Forgetter:
         texts = Texts(plan.texts)
         entries = [
             (target, entry)
-            for target in Target
-            for entry in self._memory.entries(target)
+            for store, target in self._pages()
+            for entry in store.entries(target)
             if everything or (target, entry) in traced or texts.are_in(entry)
         ]
         gone = sorted(traced.difference(entries))
@@ -188,13 +189,18 @@ class Forgetter:
         files = find_files(self._caller, texts, passages)
         return [file for file in files if file.place is None or file.place.on_forget not in by_tier]
 
+    def _pages(self) -> Iterator[tuple[MemoryStore, Target]]:
+        """Yield every page of the user: the two, and that of each project."""
+        yield from ((self._memory, target) for target in (Target.MEMORY, Target.USER))
+        yield from ((store, Target.PROJECT) for store in self._memory.projects())
+
     def _all_entries(self) -> set[tuple[Target, str]]:
-        rows = self._memory.ledger.rows()
+        rows = self._memory.ledger.rows(everywhere=True)
         return {(row.target, text) for row in rows for text in (row.step.before, row.step.after) if text}
 
     def _traced_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
         going = set(plan.sessions)
-        rows = self._memory.ledger.rows() if going else []
+        rows = self._memory.ledger.rows(everywhere=True) if going else []
         return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
 
     def _pending(self, plan: ForgetPlan, entry_texts: Sequence[str]) -> list[Pending]:
@@ -259,20 +265,24 @@ class Forgetter:
         """Remove the planned entries from the pages; return how many are still there."""
         # record the removal under the forgotten session, so that forgetting its rows covers this one too
         author = Author(origin=ORIGIN, session_id=next(iter(plan.sessions.sessions), None))
-        for target in {target for target, _ in plan.entries}:
+        for store, target in self._pages():
             going = {entry for page, entry in plan.entries if page is target}
 
             def decide(page: Page, going: set[str] = going) -> Change:
                 rest = tuple(entry for entry in page.entries if entry not in going)
                 return Change(rest, steps_between(page.entries, rest), "Forgotten.")
 
-            self._memory.write(target, decide, author)
-        return sum(entry in self._memory.entries(target) for target, entry in plan.entries)
+            if not going.isdisjoint(store.entries(target)):
+                store.write(target, decide, author)
+        held = {(target, entry) for store, target in self._pages() for entry in store.entries(target)}
+        return sum(entry in held for entry in plan.entries)
 
     def _blank_ledger(self, plan: FullForgetPlan) -> int:
         ledger = self._memory.ledger
         blanked = {row for session_id in plan.sessions.sessions for row in ledger.forget_session(session_id)}
-        blanked.update(row for target, text in plan.gone_entries for row in ledger.forget_entry(target, text))
+        stores = [self._memory, *self._memory.projects()]
+        gone = [(store.ledger, target, text) for store in stores for target, text in plan.gone_entries]
+        blanked.update(row for own, target, text in gone for row in own.forget_entry(target, text))
         texts = [text for _, text in plan.entries]
         blanked.update(ledger.forget_words([*texts, *plan.sessions.texts]))
         return len(blanked)

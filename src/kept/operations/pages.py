@@ -1,4 +1,4 @@
-"""The two pages of curated memory: read, edit, undo, approve, repair, import and export.
+"""The pages of curated memory: read, edit, undo, approve, repair, import and export.
 
 The logic is in the memory tier, which the `memory` tool uses too; an operation adds the caller and its scopes.
 """
@@ -41,11 +41,11 @@ class PageViews:
 
 
 def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: bool = False) -> PageViews:
-    """Return one page or both; a page that cannot be read is returned with its error."""
+    """Return one page or all; a page that cannot be read is returned with its error."""
     from kept.memory.history import targets, view_page
 
     store = caller.space.memory
-    views = tuple(view_page(store, page, with_metadata=with_metadata) for page in targets(target))
+    views = tuple(view_page(store, page, with_metadata=with_metadata) for page in targets(store, target))
     masked = {one.target: tuple(store.mask(one.target, one.page.entries)) for one in views if one.page is not None}
     # most homes have no pending writes: do not load what reads them
     has_pending = caller.space.home.pending.is_dir()
@@ -63,13 +63,23 @@ class Snapshot:
         return {page.value: block for page, block in self.blocks.items()}
 
 
-def render_snapshot(caller: Caller, target: Target | None = None) -> Snapshot:
-    """Return the blocks exactly as a session would freeze them."""
+def render_snapshot(caller: Caller, target: Target | None = None, *, project: str | None = None) -> Snapshot:
+    """Return the blocks exactly as a session would freeze them.
+
+    `project` is the working folder of that session; without it, the one that this process works in.
+    """
     from kept.memory.history import targets
 
-    store = caller.space.memory
+    store = caller.space.memory if project is None else caller.space.memory_in(project)
     store.load()
-    return Snapshot({page: store.render_snapshot(page) for page in targets(target)})
+    return Snapshot({page: store.render_snapshot(page) for page in targets(store, target)})
+
+
+def list_pages(caller: Caller, target: Target | None = None) -> list[Target]:
+    """Return the named page, or all that there are here; raises UsageError for a project's page without a project."""
+    from kept.memory.history import targets
+
+    return targets(caller.space.memory, target)
 
 
 def edit_entry(
@@ -216,14 +226,12 @@ def replace_page(
 
 
 def count_entries(caller: Caller, target: Target | None = None) -> int:
-    """Return how many entries one page or both hold."""
-    from kept.memory.history import targets
-
-    return sum(len(caller.space.memory.page(page).entries) for page in targets(target))
+    """Return how many entries one page or all hold."""
+    return sum(len(caller.space.memory.page(page).entries) for page in list_pages(caller, target))
 
 
 def reset_pages(caller: Caller, target: Target | None = None) -> Reset | Refused:
-    """Empty one page or both; every entry stays in the archive."""
+    """Empty one page or all; every entry stays in the archive."""
     from kept.memory.rewrite import reset_pages as reset
 
     return reset(_writable(caller), target=target)

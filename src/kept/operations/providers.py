@@ -129,8 +129,10 @@ class ProvidersStatus:
 
 def report_status(caller: Caller) -> ProvidersStatus:
     """Return the providers in use with their requirements, health and queued writes."""
+    from kept.memory.history import targets
+
     memory = caller.space.memory
-    pages = {page: (memory.is_enabled(page), len(memory.page(page).entries)) for page in Target}
+    pages = {page: (memory.is_enabled(page), len(memory.page(page).entries)) for page in targets(memory, None)}
     return ProvidersStatus(pages, report_providers(caller))
 
 

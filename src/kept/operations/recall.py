@@ -92,8 +92,7 @@ def _mark(parts: Sequence[str]) -> str:
 
 def _read_pages(caller: Caller, project: str | None) -> tuple[dict[str, str], int]:
     """Return the pages as a session of this project freezes them, by name, and the number of their entries."""
-    del project
-    store = caller.space.memory
+    store = caller.space.memory_in(project)
     blocks = {page.value: block for page, block in store.load().items() if block is not None}
     return blocks, sum(len(store.entries(name)) for name in blocks)
 

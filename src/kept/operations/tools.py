@@ -34,9 +34,16 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
     return tools[name].call(arguments, ToolContext(session_id=caller.session_id, user_id=caller.user))
 
 
-def list_shared_tools() -> list[ToolSchema]:
+def list_shared_tools(*, has_project: bool = False) -> list[ToolSchema]:
     """Return the schemas of `SHARED`; they are the same in every home, so none has to be open."""
-    return [memory_schema(), search_schema(), *skill_schemas()]
+    return [memory_schema(has_project=has_project), search_schema(), *skill_schemas()]
+
+
+def has_project(caller: Caller) -> bool:
+    """Whether the `memory` tool offers the page of a project: one is known, and the settings allow it."""
+    from kept.memory.edits import Target
+
+    return caller.space.memory.is_enabled(Target.PROJECT)
 
 
 def run_shared_tool(

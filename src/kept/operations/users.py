@@ -134,12 +134,17 @@ def export_user(caller: Caller) -> UserExport:
 def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) -> Iterator[dict[str, JSON]]:
     """Yield a user's conversations as `sessions export` does, then pages, edits and pending writes with their type."""
     yield from sessions.transfer.export()
+    memory = memory.for_project(None)
     rows = History(memory).rows()
-    undone = undone_ids(rows)
-    for target in Target:
+    for target in memory.targets:
         entries = memory.entries(target)
         if entries:
             yield {"type": "page", "target": target.value, "entries": [*entries]}
+    for store in memory.projects():
+        rows += History(store).rows(Target.PROJECT)
+        project = {"type": "page", "target": Target.PROJECT.value, "project": store.project}
+        yield {**project, "entries": [*store.entries(Target.PROJECT)]}
+    undone = undone_ids(rows)
     for row in rows:
         yield {"type": "edit", **row.as_json(is_undone=row.id in undone)}
     for pending in approvals.waiting():

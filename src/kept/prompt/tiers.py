@@ -30,6 +30,8 @@ class PromptInputs:
     """Name and text, already scanned and truncated."""
     memory_block: str | None = None
     user_block: str | None = None
+    project_block: str | None = None
+    """The page of the project; None where none is known."""
     provider_block: str | None = None
     started: date
     conversation_id: str
@@ -60,7 +62,8 @@ def _volatile(inputs: PromptInputs) -> list[str]:
     day = inputs.started
     started = f"{_WEEKDAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}"
     facts = f"Conversation started: {started}\nConversation id: {inputs.conversation_id}\nModel: {inputs.model}"
-    return [inputs.memory_block or "", inputs.user_block or "", inputs.provider_block or "", facts]
+    pages = [inputs.memory_block or "", inputs.user_block or "", inputs.project_block or ""]
+    return [*pages, inputs.provider_block or "", facts]
 
 
 @cache

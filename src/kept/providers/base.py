@@ -197,6 +197,8 @@ class LedgerRow:
     user_id: str | None = None
     platform: str = ""
     tool_name: str = "memory"
+    project: str | None = None
+    """The folder of the project whose page it is, for the target `project`."""
 
 
 class LedgerReader(Protocol):

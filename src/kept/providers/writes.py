@@ -155,12 +155,12 @@ class Mirror:
 
 def current_entries(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
     """Return the rows whose entries are still on the pages after the last row, each as an add."""
-    current: dict[tuple[str, str], LedgerRow] = {}
+    current: dict[tuple[str, str | None, str], LedgerRow] = {}
     for row in rows:
         if row.before is not None:
-            current.pop((row.target, row.before), None)
+            current.pop((row.target, row.project, row.before), None)
         if row.after is not None:
-            current[row.target, row.after] = row
+            current[row.target, row.project, row.after] = row
     return [replace(row, action="add", before=None) for row in current.values()]
 
 
@@ -179,6 +179,7 @@ def _memory_write(row: LedgerRow, user: UserId) -> Write:
         "platform": row.platform,
         "tool_name": row.tool_name,
         "before": None if row.before is None else redact(row.before),
+        **({} if row.project is None else {"project": row.project}),
     }
     step: Mapping[str, JSON] = {"action": row.action, "target": row.target, "content": redact(content)}
     # each user has a separate ledger, so the ids of two users can be equal

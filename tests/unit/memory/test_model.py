@@ -78,7 +78,8 @@ class Pages(RuleBasedStateMachine):
 
     @initialize()
     def open(self):
-        self.store = MemoryStore(self.folder, MemorySettings(memory_char_limit=LIMIT, user_char_limit=LIMIT))
+        limits = MemorySettings(memory_char_limit=LIMIT, user_char_limit=LIMIT, project_char_limit=LIMIT)
+        self.store = MemoryStore(self.folder, limits, project="demo-12345678")
 
     @rule(page=targets, edit=edits)
     def one(self, page, edit):

@@ -23,7 +23,6 @@ from kept.cli.terminal import (
 )
 from kept.core.errors import KeptError, Unreadable
 from kept.core.text import JSON
-from kept.memory.edits import Target
 from kept.memory.writer import FILE_NAMES
 from kept.operations import pages
 
@@ -138,11 +137,12 @@ def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
 
 def _name_unreadable_pages(caller: "Caller") -> None:
     """Name the unreadable pages; with a model, building the prompt reports them."""
-    for page in Target:
+    for page in pages.list_pages(caller):
         try:
             pages.read_page(caller, page)
         except Unreadable as error:
-            note(f"kept: continuing without {FILE_NAMES[page]}: {error.message}\n  next: {error.remedy}")
+            name = FILE_NAMES.get(page, "the page of the project")
+            note(f"kept: continuing without {name}: {error.message}\n  next: {error.remedy}")
 
 
 def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:

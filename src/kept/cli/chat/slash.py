@@ -277,7 +277,7 @@ class Slash:
         share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
         tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
         cost = [f"${self.screen.cost:.4f}"] if self.screen.cost else []
-        fill = ", ".join(f"{page.value} {self._fill(page)}" for page in Target)
+        fill = ", ".join(f"{page.value} {self._fill(page)}" for page in pages.list_pages(self.caller))
         return _lines([self._model_name(), tokens, *cost, fill], get_terminal_size().columns)
 
 

@@ -1,4 +1,4 @@
-"""`kept memory`: show and edit the two pages, approve pending writes."""
+"""`kept memory`: show and edit the pages, approve pending writes."""
 
 import dataclasses
 import shlex
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from kept.memory.history import EntryMetadata, PageView
     from kept.memory.store import Outcome
 
-app = typer.Typer(no_args_is_help=True, help="The two pages of curated memory.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="The pages of curated memory.", rich_markup_mode=None)
 
-TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory or user.")]
+TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory, user or project.")]
 T = TypeVar("T")
 WhichArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, or `all`.")]
 AllowOption = Annotated[

@@ -151,11 +151,9 @@ def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonF
 @app.command()
 def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Repair an unreadable page, one that another program changed, and damaged rows of the ledger."""
-    from kept.memory.history import targets
-
     with open_caller() as caller:
         done: dict[str, JSON] = {
-            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in targets(target)
+            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in pages.list_pages(caller, target)
         }
         ledger = pages.repair_ledger(caller)
     if ledger.rebuilt or ledger.marked:

@@ -1,0 +1,84 @@
+"""How models see the pages: blocks that are frozen for a session, masked threats, notices of later changes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from kept.memory.edits import Target
+from kept.memory.page import ENTRY_DELIMITER, Page, preview
+from kept.security.scan import scan
+
+
+def mask_threats(entries: Sequence[str], allowed: Callable[[str], frozenset[str]]) -> list[str]:
+    """Return the entries with a marker in place of each one that a block rule matches.
+
+    `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
+    """
+    return [_mask(entry, allowed) for entry in entries]
+
+
+def _mask(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
+    verdict = scan(entry)
+    if not verdict.blocked:
+        return entry
+    rules = sorted({finding.rule for finding in verdict.findings if finding.severity == "block"} - allowed(entry))
+    return f"[BLOCKED: this entry matches {', '.join(rules)}; see it with `kept memory show --raw`]" if rules else entry
+
+
+RULE = "═" * 46
+HEADERS = {
+    Target.MEMORY: "MEMORY (your personal notes)",
+    Target.USER: "USER PROFILE (who the user is)",
+    Target.PROJECT: "PROJECT (what holds for this project only)",
+}
+MAX_NOTICE_CHARS = 600
+"""Limit of the notice of later changes, which is added to a user message."""
+MIN_CUT_CHARS = 40
+"""A line that would be cut to this length or less says too little to be shown."""
+
+
+def render(target: Target, page: Page, allowed: Callable[[str], frozenset[str]]) -> str | None:
+    """Return the block, None for an empty page; entries that match a block rule are masked."""
+    if not page.entries:
+        return None
+    shown = ENTRY_DELIMITER.join(mask_threats(page.entries, allowed))
+    return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{shown}"
+
+
+def delta_notice(
+    frozen: Mapping[Target, Sequence[str]],
+    live: Mapping[Target, Sequence[str]],
+    *,
+    own: Mapping[Target, frozenset[str]],
+    allowed: Callable[[Target, str], frozenset[str]],
+) -> str | None:
+    """Return what others changed since the snapshot, at most 600 characters; None when nothing changed.
+
+    `own` holds the entries that this session wrote or removed itself and therefore knows.
+    """
+    lines = []
+    for target in Target:
+        before, after = frozen.get(target, ()), live.get(target, ())
+        known = own.get(target, frozenset())
+        new = [entry for entry in after if entry not in before and entry not in known]
+        gone = [entry for entry in before if entry not in after and entry not in known]
+        allowed_here = partial(allowed, target)
+        lines += [f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here)]
+        lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(gone, allowed_here)]
+    if not lines:
+        return None
+    return _fit("Curated memory changed since this conversation began:", lines)
+
+
+def _fit(head: str, lines: Sequence[str]) -> str:
+    """Return the head and as many lines as fit; the last one is cut, and the rest are counted."""
+    text = head
+    for number, line in enumerate(lines):
+        rest = len(lines) - number
+        more = f"\n- and {rest} more change{'s' if rest > 1 else ''}"
+        room = MAX_NOTICE_CHARS - len(text) - 1 - (len(more) if rest > 1 else 0)
+        if len(line) > room:
+            cut = line[: max(0, MAX_NOTICE_CHARS - len(text) - 2 - len(more))]
+            is_shown = len(cut) > MIN_CUT_CHARS
+            return (f"{text}\n{cut}…" if is_shown else text) + (more if rest > 1 or not is_shown else "")
+        text = f"{text}\n{line}"
+    return text
