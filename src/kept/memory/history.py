@@ -12,7 +12,6 @@ from kept.memory.edits import EditRecord, Target, replay, undone_ids
 from kept.memory.page import Page, page_hash
 from kept.memory.store import MemoryStore
 
-
 _PAST_EVERY_ID = 2**63
 """SQLite takes no larger numbers."""
 

@@ -245,7 +245,7 @@ class MemoryStore:
 
     def _outcome(self, target: Target, written: WrittenPage) -> Outcome:
         displaced = [step.before or "" for step in written.change.overflow]
-        moved = [preview(text) for text in self.mask(target, displaced)]
+        moved = [preview(text) for text in self.mask(target, displaced)] if displaced else []
         return Outcome(
             target=target,
             message=written.change.message,

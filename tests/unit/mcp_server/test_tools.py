@@ -5,6 +5,7 @@ import json
 import pytest
 
 from kept.app import open_app
+from kept.core.errors import StorageError
 from kept.mcp_server.tools import MOST_TEXT_CHARS, describe, known_client
 from kept.sessions.recall import tokens
 
@@ -33,9 +34,13 @@ def receipts():
         app.close()
 
 
+def _no_home():
+    raise StorageError("the disk is gone", "wait")
+
+
 def test_the_tools_are_described_for_models_and_clients():
     """Eight tools, two of them always loaded, with hints that say what they do."""
-    listed = describe()
+    listed = describe(_no_home)
     by_name = {one["name"]: one for one in listed}
     read_only = {name for name, one in by_name.items() if one["annotations"]["readOnlyHint"]}
 

@@ -4,7 +4,8 @@ import pytest
 
 from kept.agent.parts import PageLedger
 from kept.app import open_app
-from kept.core.errors import Reason, Refused
+from kept.core.errors import Reason, Refused, StorageError
+from kept.mcp_server.tools import call, describe
 from kept.memory.edits import Add, Target
 from kept.operations.forget import forget, plan_forget_words
 from kept.operations.pages import edit_entry, list_pages, render_snapshot
@@ -76,6 +77,23 @@ def test_the_mirror_reads_every_project(caller, project):
     assert [(row.target, row.after) for row in rows] == [("project", "one"), ("project", "two")]
     assert rows[0].project == caller.space.memory.project
     assert rows[1].project == store.project
+
+
+def test_another_agent_is_offered_the_page_over_mcp(caller):
+    """By `memory` and `memory_read`; without a home that can be opened, as without a project."""
+
+    def no_home():
+        raise StorageError("gone", "wait")
+
+    def targets(listed):
+        found = {one["name"]: one["inputSchema"]["properties"].get("target") for one in listed}
+        return found["memory"]["enum"], found["memory_read"]["enum"]
+
+    assert targets(describe(lambda: caller)) == (["memory", "user", "project"], ["memory", "user", "project", "all"])
+    assert targets(describe(no_home)) == (["memory", "user"], ["memory", "user", "all"])
+    call(lambda: caller, "memory", {"action": "add", "target": "project", "content": "Tests run with tox"}, client="x")
+    answer = call(lambda: caller, "memory_read", {"target": "project"}, client="x")
+    assert "Tests run with tox" in str(answer["content"])
 
 
 def test_forget_reaches_the_pages_of_all_projects(caller, project, home):
