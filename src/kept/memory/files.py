@@ -16,7 +16,8 @@ from kept.memory.approval import Approvals, needs_approval
 from kept.memory.edits import Add, Author, Edit, Remove, Target, steps_between
 from kept.memory.page import ENTRY_DELIMITER, Page, parse
 from kept.memory.rewrite import edit_page
-from kept.memory.store import MemoryStore, check_text, mask_threats, rules_in
+from kept.memory.snapshot import mask_threats
+from kept.memory.store import MemoryStore, check_text, rules_in
 from kept.security.paths import inside
 from kept.storage.files import explain_errors, hold_lock, make_folder, read_bytes, write_atomically
 
