@@ -38,3 +38,20 @@ def test_codex_hooks_are_trusted_at_a_terminal(connected, terminal):
     said = Counter(connected.texts())
     assert said["the lower gate is called stoat-8"] == 1
     assert said["answer responses1 noted"] == 1
+
+
+def test_opencode_at_a_terminal_and_continued(connected, terminal):
+    """A turn that is typed and one that continues it headless are each stored once."""
+    connected.opencode("the upper lock is called dipper-5")
+    opencode = terminal("opencode", "--continue")
+    opencode.wait("chat1 noted")
+    opencode.type("and the lock keeper is called Wren")
+    opencode.wait("chat2")
+    opencode.close()
+    connected.opencode("the lock has three gates", "--continue")
+    said = Counter(text.strip('"') for text in connected.texts())
+
+    assert said["the upper lock is called dipper-5"] == 1
+    assert said["and the lock keeper is called Wren"] == 1
+    assert said["the lock has three gates"] == 1
+    assert [count for text, count in said.items() if text.startswith("answer chat")] == [1, 1, 1]
