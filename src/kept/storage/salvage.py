@@ -254,7 +254,9 @@ class Salvage:
 
     def _carve_page(self, shape: Shape, number: int, kind: int) -> Iterator[Row]:
         page, tree = self.file.page(number), self.file.tree(number)
-        known = {cell.start: cell.end for cell in tree.cells if _accepts(shape, cell)} if tree is not None else {}
+        # the cells that pointers lead to were given already, if the page is one of the table
+        cells = tree.cells if tree is not None and self._owner.get(number) == shape.name else ()
+        known = {cell.start: cell.end for cell in cells if _accepts(shape, cell)}
         at = HEADER_BYTES if number == 1 else 0
         while at < self.file.usable - 4:
             if at in known:

@@ -167,6 +167,21 @@ def test_a_cell_is_found_although_the_header_of_its_page_is_damaged(healthy, off
     assert sorted(found.values(), key=repr) == before
 
 
+def test_a_file_that_is_cut_inside_a_page_gives_the_cells_before_the_cut(healthy):
+    """The tree does not lead to the page any more, and most of its cells are gone; the others are whole."""
+    path, connection = healthy
+    shapes = describe_shapes(connection)
+    leaf = pages_of(connection, "notes", "leaf")[-1]
+    tree = PageFile(path).tree(leaf)
+    first = min(tree.cells, key=lambda cell: cell.start)
+    with path.open("r+b") as file:
+        file.truncate((leaf - 1) * 1_024 + first.end)
+
+    rows = Salvage(PageFile(path), shapes).rows("notes")
+
+    assert first.rowid in {row.number for row in rows if not row.damage}
+
+
 def test_a_broken_chain_is_said(healthy):
     """A row whose overflow pages lead astray is given with what can be read, and called damaged."""
     path, connection = healthy
