@@ -88,6 +88,8 @@ class Operation:
     """Whether running it twice is refused, because the first run did everything."""
     warns: bool = False
     """Whether it answers although the disk refuses, and says on standard error what was not stored."""
+    reports: bool = False
+    """Whether it prints what is wrong as a part of its report, on standard output."""
     ignored: str = ""
     """A pattern of what is stored best effort, such as the title of a session."""
     eventually: tuple[tuple[str, ...], str] | None = None
@@ -219,7 +221,7 @@ class Laboratory:
         operation = survey.operation
         self.put_back()
         answer = self.perform(operation, mode=mode, point=point)
-        wrong = _judge_answer(answer, mode)
+        wrong = _judge_answer(answer, mode, shown=answer.err + (answer.out if operation.reports else ""))
         seen = self.view(operation)
         is_known = seen in {survey.old, survey.new}
         if not is_known and not operation.is_between_allowed:
@@ -272,14 +274,14 @@ class Laboratory:
         return [*wrong, f"left over: {left}"] if left else wrong
 
 
-def _judge_answer(answer: Answer, mode: Mode) -> list[str]:
+def _judge_answer(answer: Answer, mode: Mode, *, shown: str) -> list[str]:
     if answer.is_defect:
         return [f"a defect: {answer.code} {answer.out[-300:]} {answer.err[-1_500:]}"]
     if mode.is_deadly:
         return []  # a command whose threads make fewer calls this time ends by itself
     if answer.code not in {0, 74, 1}:
         return [f"the exit code {answer.code}, and {answer.err.strip()}"]
-    if answer.code != 0 and not answer.err.strip():
+    if answer.code != 0 and not shown.strip():
         return [f"no error is shown, exit code {answer.code}: {answer.out}"]
     return []
 

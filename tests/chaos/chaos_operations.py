@@ -149,7 +149,7 @@ TABLE = [
     Operation("sessions delete", ("sessions", "delete", "one", "--yes"), (MESSAGES, ("sessions", "list", "--json")), prepare=IMPORTED, refuses_twice=True),
     Operation("sessions reindex", ("sessions", "reindex"), (("sessions", "search", "herons"), ("sessions", "list", "--json")), prepare=IMPORTED,
          constants=CONSTANTS, changes_nothing=True),
-    Operation("sessions repair", ("sessions", "repair"), (MESSAGES, ("sessions", "list", "--json")), prepare=(damage_database,)),
+    Operation("sessions repair", ("sessions", "repair"), (MESSAGES, ("sessions", "list", "--json")), prepare=(damage_database,), reports=True),
     Operation("forget a session", ("forget", "--session", "one", "--yes"), (MESSAGES, ("sessions", "search", "herons")), prepare=IMPORTED,
          refuses_twice=True, gone="about herons"),
     Operation("forget words", ("forget", "--query", "herons", "--yes"), (MESSAGES, PAGES), refuses_twice=True, gone="herons",
