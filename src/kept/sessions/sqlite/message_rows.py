@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import MessageId, SessionId, UserId
@@ -13,7 +14,7 @@ from kept.sessions import damage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.session_rows import no_session
-from kept.storage.connections import DamagedText, statements
+from kept.storage.connections import DamagedText, explain_sql_errors, statements
 from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "messages.sql")
@@ -132,14 +133,17 @@ def read_preview(connection: Connection, session_id: SessionId) -> str:
 
 def lineage(connection: Connection, *, user: UserId) -> Lineage:
     """Return the links between the user's sessions as the file holds them."""
+    path = Path(connection.filename)
 
     def parent_of(session_id: SessionId) -> tuple[SessionId, Link | None] | None:
-        row = connection.execute(SQL.parent, (session_id, user)).fetchone()
+        with explain_sql_errors(path):  # a lineage is read after the call that made it
+            row = connection.execute(SQL.parent, (session_id, user)).fetchone()
         return None if row is None or row[0] is None else (SessionId(row[0]), _link(row[1]))
 
     def children_of(session_id: SessionId) -> list[tuple[SessionId, Link | None]]:
-        found = connection.execute(SQL.children, (session_id, user))
-        return [(SessionId(child), _link(link)) for child, link in found]
+        with explain_sql_errors(path):
+            found = connection.execute(SQL.children, (session_id, user)).fetchall()
+        return [(SessionId(str(child)), _link(link)) for child, link in found]
 
     return Lineage(parent_of, children_of)
 
