@@ -133,8 +133,8 @@ class UserSpace:
 
     def _page_folder(self, folder: str | None) -> str | None:
         """Return the folder of a project's page; the person's home and the root are no projects."""
-        from kept.importers.exclusion import find_project
         from kept.memory.writer import project_folder
+        from kept.storage.files import find_project
 
         root = find_project(folder) if self.app.settings.memory.project_pages else None
         if root is None or Path(root) in (Path("/"), Path(self.app.environ.get("HOME") or "/")):

@@ -20,7 +20,7 @@ from kept.core.errors import UsageError
 from kept.core.events import Event, ignore
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.observe import AppLog, open_log
-from kept.storage.scratch import remove_unfinished
+from kept.storage.files import SCRATCH_FOLDER
 
 if TYPE_CHECKING:
     from kept.agent.mcp_tools import McpTools
@@ -194,7 +194,10 @@ def open_app(
     """Open the app on the home given by the argument, `$KEPT_HOME` or the default."""
     variables = os.environ if environ is None else environ
     place = find_home(home, profile, variables)
-    remove_unfinished(place.root)
+    if (place.root / SCRATCH_FOLDER).exists():
+        from kept.storage.scratch import remove_unfinished  # only after a command that was killed
+
+        remove_unfinished(place.root)
     app_log = open_log(place.logs, debug=debug)
     try:
         full = with_secrets(variables, place.env_file)

@@ -8,8 +8,7 @@ from pathlib import Path
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.text import is_encodable
-from kept.storage.files import make_folder, read_bytes, write_atomically
-from kept.storage.header import is_foreign
+from kept.storage.files import is_foreign, make_folder, read_bytes, write_atomically
 
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

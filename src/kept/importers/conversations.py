@@ -10,8 +10,8 @@ from kept.core.clock import from_epoch
 from kept.core.ids import SessionId
 from kept.core.messages import Link, NewMessage, Origin, Session
 from kept.importers.captures import Known, mark_of
-from kept.importers.exclusion import find_project
 from kept.importers.port import Conversation, Kind
+from kept.storage.files import find_project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

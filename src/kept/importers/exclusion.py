@@ -1,9 +1,9 @@
-"""Projects: which one a folder is in, and which are left alone."""
+"""Projects that are left alone."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,14 +25,3 @@ def is_excluded(folder: str | None, patterns: Sequence[str], home: str) -> bool:
         elif any(fnmatchcase(place.name, wanted) for place in places):
             return True
     return False
-
-
-def find_project(folder: str | None) -> str | None:
-    """Return the repository that a working folder is in, or the folder itself."""
-    if folder is None:
-        return None
-    path = Path(folder)
-    try:
-        return str(next((one for one in (path, *path.parents) if (one / ".git").exists()), path))
-    except (OSError, ValueError):
-        return folder

@@ -5,12 +5,12 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
-from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Target
-from kept.memory.ledger_row import LedgerRow, target_of
+from kept.core.text import checksum
+from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Step, Target
 from kept.memory.page import page_hash
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
@@ -224,6 +224,8 @@ class SqliteLedger:
 
         `texts` may be what a row wrote: the entries that are on the pages now.
         """
+        from kept.memory.ledger_repair import rebuild
+
         rebuilt, marked = list[LedgerId](), list[LedgerId]()
         with self._db.writing() as connection:
             rows = [LedgerRow._make(row) for row in connection.execute(SQL.whole, (0,))]
@@ -232,7 +234,7 @@ class SqliteLedger:
             for row in rows:
                 if row.is_damaged:
                     ((before, after),) = connection.execute(SQL.raw_texts, (row.id,))
-                    again = row.rebuilt((before, after), list(known))
+                    again = rebuild(row, (before, after), list(known))
                     connection.execute(SQL.set_row, (again or row.marked().sealed())._asdict())
                     (marked if again is None else rebuilt).append(LedgerId(row.id))
         return LedgerRepair(tuple(rebuilt), tuple(marked))
@@ -244,3 +246,137 @@ class SqliteLedger:
         with self._db.reading() as connection:
             rows = connection.execute(SQL.truncate_log).fetchall()
         return all(row[0] == 0 for row in rows)
+
+
+Values: TypeAlias = tuple[Any, ...]
+
+_ACTIONS = frozenset(("add", "replace", "remove", "archive"))
+
+PROJECT_PREFIX = "project/"
+"""The page of a project is stored as this and its folder, so that rows of one page have one target."""
+
+
+def target_of(page: Target, project: str | None) -> str:
+    """Return the stored name of a page."""
+    return f"{PROJECT_PREFIX}{project or ''}" if page is Target.PROJECT else page.value
+
+
+def _page(target: object) -> Target | None:
+    if isinstance(target, str) and target.startswith(PROJECT_PREFIX):
+        return Target.PROJECT
+    return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
+
+
+class LedgerRow(NamedTuple):
+    """The columns of the selects, in their order."""
+
+    id: int
+    write_id: int
+    group_id: str
+    time: float
+    target: str
+    action: str
+    before: str | None
+    after: str | None
+    position: int
+    origin: str
+    session_id: str | None
+    user_id: str
+    reason: str | None
+    allowed: str | None
+    undoes: int | None
+    page_before: str
+    page_after: str
+    page_stamp: int | None
+    checksum: int | None = None
+
+    def sealed(self) -> "LedgerRow":
+        """Return the row with the checksum of its values."""
+        return self._replace(checksum=checksum(self[:-1]))
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the row is not as it was written; without a checksum, whether no record can be made of it."""
+        return self.is_malformed if self.checksum is None else self.checksum != checksum(self[:-1])
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether no record can be made of the row."""
+        texts = (self.group_id, self.target, self.action, self.origin, self.user_id, self.page_before, self.page_after)
+        optional = (self.before, self.after, self.session_id, self.reason, self.allowed)
+        return (
+            any(type(text) is not str for text in texts)
+            or any(text is not None and type(text) is not str for text in optional)
+            or not isinstance(self.write_id, int)
+            or not isinstance(self.time, float)
+            or not isinstance(self.position, int)
+            or _page(self.target) is None
+            or self.action not in _ACTIONS
+            or _rules(self.allowed) is None
+        )
+
+    def record(self) -> EditRecord:
+        """Return the edit; a damaged one changes nothing, allows nothing, and holds what can be read."""
+        row = self.marked() if self.is_damaged else self
+        return EditRecord(
+            id=LedgerId(row.id),
+            write_id=row.write_id,
+            group_id=row.group_id,
+            time=row.time,
+            target=_page(row.target) or Target.MEMORY,
+            step=Step(row.action, row.before, row.after, row.position),  # type: ignore[arg-type]  # one of the actions
+            origin=row.origin,
+            session_id=SessionId(row.session_id) if row.session_id else None,
+            user_id=UserId(row.user_id),
+            reason=row.reason,
+            allowed=_rules(row.allowed) or frozenset(),
+            undoes=LedgerId(row.undoes) if row.undoes else None,
+            page_before=row.page_before,
+            page_after=row.page_after,
+            page_stamp=row.page_stamp,
+            is_damaged=self.is_damaged,
+            project=row.target.removeprefix(PROJECT_PREFIX) if row.target.startswith(PROJECT_PREFIX) else None,
+        )
+
+    def marked(self) -> "LedgerRow":
+        """Return a damaged row in the form of an archived text that says so, with every column in its type."""
+        texts = [_text(text) for text in (self.before, self.after) if text is not None]
+        return LedgerRow(
+            id=self.id,
+            write_id=_number(self.write_id),
+            group_id=_text(self.group_id),
+            time=float(self.time) if isinstance(self.time, float | int) else 0.0,
+            target=self.target if _page(self.target) is not None else Target.MEMORY.value,
+            action="archive",
+            before=f"[damaged: {' → '.join(texts)}]",
+            after=None,
+            position=-1,
+            origin=_text(self.origin),
+            session_id=None if self.session_id is None else _text(self.session_id),
+            user_id=_text(self.user_id),
+            reason="damaged on the disk",
+            allowed=None,
+            # an undo names an earlier edit
+            undoes=self.undoes if isinstance(self.undoes, int) and 0 < self.undoes < self.id else None,
+            page_before=_text(self.page_before),
+            page_after=_text(self.page_after),
+            page_stamp=self.page_stamp if isinstance(self.page_stamp, int) else None,
+        )
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _rules(allowed: str | None) -> frozenset[str] | None:
+    if not allowed:
+        return frozenset()
+    try:
+        found = json.loads(allowed)
+    except ValueError:
+        return None
+    return frozenset(map(str, found)) if isinstance(found, list) else None

@@ -111,12 +111,12 @@ def note_error(caller: Caller, client: str, message: str) -> None:
 
 
 def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
-    from kept.importers.exclusion import find_project
     from kept.operations.capture import find_session
     from kept.operations.recall import build_start_block
     from kept.operations.receipts import record_receipt
     from kept.sessions.recall import tokens
     from kept.sessions.receipts import ShownPage, ShownSession
+    from kept.storage.files import find_project
 
     begun = time.perf_counter()
     project = find_project(event.folder)
@@ -156,11 +156,11 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
     from kept.importers.connect.prompts import keep_prompt
-    from kept.importers.exclusion import find_project
     from kept.importers.readers import CLIENTS as READABLE
     from kept.operations.recall import Recipient, recall_for_prompt
     from kept.operations.receipts import record_receipt
     from kept.sessions.receipts import ShownMessage
+    from kept.storage.files import find_project
 
     if mode.capture and (event.transcript is None or event.client not in READABLE):
         keep_prompt(caller.space.home.connections, event)

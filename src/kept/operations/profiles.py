@@ -18,9 +18,16 @@ from kept.config.home import (
     settle_active_profile,
 )
 from kept.core.errors import NotFound, StorageError, UsageError
-from kept.storage.files import explain_errors, make_folder, remove_stale_temps, sync_folder, temporary_name
+from kept.storage.files import (
+    SCRATCH_FOLDER,
+    explain_errors,
+    make_folder,
+    remove_stale_temps,
+    sync_folder,
+    temporary_name,
+)
 from kept.storage.maintenance import copy_file
-from kept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
+from kept.storage.scratch import open_scratch, remove_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

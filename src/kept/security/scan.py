@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kept.security import encoded, secrets, unicode
+from kept.security import secrets, unicode
 from kept.security.skeleton import OTHER_SCRIPT
 from kept.security.table import Reading, Rule, Scope, Severity, Table, table
 from kept.security.wording import wording
@@ -107,7 +107,7 @@ def scan(text: str, *, scope: Scope = Scope.MEMORY, allow: Collection[str] = ())
     reading = rules.read(_fold(text, rules, foreign))
     found = [*_unicode(text, rules, foreign), *_judge(reading, rules, scope)]
     disguised = any(finding.rule == _DISGUISED for finding in found)
-    for payload in (*encoded.payloads(text), *(encoded.undisguise(text) if disguised else ())):
+    for payload in (*unicode.payloads(text), *(unicode.undisguise(text) if disguised else ())):
         found.extend(_hidden(payload, rules, scope))
     for rule, certain in secrets.shapes(text, reading.vocabulary):
         found.append(Finding(rule, "credentials", Severity.BLOCK if certain else Severity.HOLD))

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from kept.core.text import resource_text
-from kept.security import encoded, secrets, unicode
+from kept.security import secrets, unicode
 from kept.security.scan import Finding as Threat
 from kept.security.scan import Scope, Severity, scan
 from kept.skills.frontmatter import Field, Frontmatter, read_frontmatter
@@ -313,7 +313,7 @@ def inspect_text(path: str, text: str) -> list[Finding]:
     plain = _undo_shell_tricks(text)
     if plain != text:
         found += [finding for finding in _match_rules(path, plain) if finding.rule not in {seen.rule for seen in found}]
-    for hidden in encoded.payloads(text):
+    for hidden in unicode.payloads(text):
         found += [_as_hidden(finding) for finding in _match_rules(path, hidden) if finding.level is Level.CRITICAL]
     found += _find_invisible(path, text)
     if is_prose(path):

@@ -6,9 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kept.core.ids import random_hex
-from kept.storage.files import is_alive, make_folder, remove_stale_temps
-
-SCRATCH_FOLDER = ".unfinished"
+from kept.storage.files import SCRATCH_FOLDER, is_alive, make_folder, remove_stale_temps
 
 
 @contextmanager

@@ -181,7 +181,8 @@ class Database:
         """Complete or take back a repair that was killed, before anything of it is opened."""
         with explain_errors("open", self.path):
             path = resolve_link(self.path)
-            if path.exists() and not path.with_name(f"{path.name}.repair").exists():
+            is_settled = path.exists() or not any(path.parent.glob(f"{path.name}.salvaged-*"))
+            if is_settled and not path.with_name(f"{path.name}.repair").exists():
                 return
         from kept.storage import swap
 
@@ -314,7 +315,7 @@ class Database:
 
     def _refuse_mark(self, mark: int, version: int, *, empty: bool) -> None:
         if mark != self._application_id and not empty:
-            from kept.storage.header import declares_our_tables
+            from kept.storage.files import declares_our_tables
 
             if self._application_id == APPLICATION_ID and declares_our_tables(self.path):
                 raise self._damaged("the mark of kept in its header")

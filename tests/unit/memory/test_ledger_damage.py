@@ -10,8 +10,7 @@ from kept.core.errors import Reason, Refused, StorageError
 from kept.core.ids import SessionId
 from kept.memory.edits import Add, Author, Remove, Replace, Target, replay
 from kept.memory.history import History, read_log
-from kept.memory.ledger import SqliteLedger
-from kept.memory.ledger_row import LedgerRow
+from kept.memory.ledger import LedgerRow, SqliteLedger
 from kept.memory.rewrite import repair_ledger
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo

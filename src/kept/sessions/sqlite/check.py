@@ -13,9 +13,8 @@ from kept.sessions.reports import Finding
 from kept.sessions.search.analysis import prepare
 from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage import header
 from kept.storage.connections import DamagedText, statements
-from kept.storage.files import read_bytes
+from kept.storage.files import find_header_fault, read_bytes
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import companion, is_unfinished
@@ -38,7 +37,7 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
     if is_unfinished(path):
         what = "a repair was interrupted"
         return [Finding(what, "the next command that uses the conversations completes it")]
-    fault = header.find_fault(path)
+    fault = find_header_fault(path)
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
     found = _log_findings(path)

@@ -16,8 +16,7 @@ from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
-from kept.storage.files import explain_errors, resolve_link
-from kept.storage.header import is_foreign
+from kept.storage.files import explain_errors, is_foreign, resolve_link
 from kept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum
 from kept.storage.sqlite import Connection, Database, open_state
 from kept.storage.swap import Replacement, finish, hold_alone
