@@ -41,7 +41,7 @@ def test_a_search_touches_at_most_37_modules(home):
     modules, depth = touched(home, "sessions", "search", "staging server")
 
     assert modules <= 37
-    assert depth <= 18
+    assert depth <= 19
 
 
 def test_adding_an_entry_touches_at_most_30_modules(home):

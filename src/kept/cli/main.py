@@ -88,9 +88,7 @@ def _run_command() -> None:
     except BrokenPipeError:
         _exit_on_broken_pipe()
     except SystemExit as left:
-        # typer turns a broken pipe inside a command into exit code 1
-        if isinstance(left.__context__, BrokenPipeError):
-            _exit_on_broken_pipe()
+        _check_exit(left)
         raise
     except OSError as error:
         _report(_refusal(error))
@@ -101,6 +99,14 @@ def _run_command() -> None:
             KeptError(f"this is a bug: {type(error).__name__}", "run it again with --debug and report what it shows")
         )
         sys.exit(KeptError.exit_code)
+
+
+def _check_exit(left: SystemExit) -> None:
+    """Complete what typer does when a command ends."""
+    if isinstance(left.__context__, BrokenPipeError):  # typer turns it into exit code 1
+        _exit_on_broken_pipe()
+    if left.code == UsageError.exit_code:  # the details are on stderr
+        terminal.answer_error("the arguments are not valid", "add --help to the command")
 
 
 def _ensure_input() -> None:
@@ -294,6 +300,4 @@ def _report(error: KeptError) -> None:
         import traceback
 
         terminal.note(traceback.format_exc())
-    terminal.note(f"kept: {error.message}")
-    if error.remedy:
-        terminal.note(f"  next: {terminal.add_user_option(error.remedy)}")
+    terminal.report_error(error.message, error.remedy)

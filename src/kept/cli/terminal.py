@@ -36,6 +36,8 @@ class Invocation:
     profile: str | None = None
     user: str | None = None
     debug: bool = False
+    has_printed_json: bool = False
+    """Whether a JSON answer was printed."""
 
 
 invocation = Invocation()
@@ -161,11 +163,13 @@ def _write(stream: object, text: str, *, end: str = "\n") -> None:
 
 def print_json(value: JSON) -> None:
     """Print `value` as JSON: indented in a terminal, on one line when piped."""
+    invocation.has_printed_json = True
     _write(sys.stdout, printable_json(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def print_json_line(value: JSON) -> None:
     """Print `value` as one line of JSONL."""
+    invocation.has_printed_json = True
     _write(sys.stdout, printable_json(value))
 
 
@@ -182,10 +186,22 @@ def write_lines(out: Path, lines: Iterable[str]) -> int:
 
 def fail(message: str, remedy: str = "", *, code: int = 1) -> NoReturn:
     """Print what is wrong and what to do next to stderr, and exit."""
+    report_error(message, remedy)
+    raise typer.Exit(code)
+
+
+def report_error(message: str, remedy: str) -> None:
+    """Print an error to stderr, and with `--json` to stdout too."""
     note(f"kept: {message}")
     if remedy:
         note(f"  next: {add_user_option(remedy)}")
-    raise typer.Exit(code)
+    answer_error(message, remedy)
+
+
+def answer_error(message: str, remedy: str) -> None:
+    """With `--json`, print an error to stdout, unless a JSON answer was printed already: it is never empty."""
+    if "--json" in sys.argv and not invocation.has_printed_json:
+        print_json({"error": message, "next": add_user_option(remedy)})
 
 
 _USER_COMMAND = re.compile(r"\bkept (?=(?:memory|sessions|receipts|skills|forget) [-a-z])")
@@ -203,7 +219,7 @@ def add_user_option(text: str) -> str:
 def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
     """Print a refusal to stderr, with `as_json` also to stdout as JSON, and exit."""
     if as_json:
-        print_json(refused.as_json())
+        print_json({**refused.as_json(), "next": add_user_option(refused.remedy)})
     fail(refused.error, refused.remedy, code=code)
 
 

@@ -209,21 +209,17 @@ class Database:
         if self._empty is not None:
             self._local.refused = self._empty.refused
             return self._prepare(self._empty.connect())
-        with steady_folder(
-            resolve_link(self.path).parent
-        ):  # a repair must not replace the file between its opening and its locking
-            return self._connect_to_file(is_new=is_new)
-
-    def _connect_to_file(self, *, is_new: bool) -> Connection:
         self._local.refused = None
-        if self._read_only:
-            return self._prepare(connect_read_only(self.path))
-        try:
-            return self._connect_for_writing(is_new=is_new)
-        except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
-            if is_new:
-                raise
-            return self._connect_for_reading(error)
+        # a repair must not replace the file between its opening and its locking
+        with steady_folder(resolve_link(self.path).parent):
+            if self._read_only:
+                return self._prepare(connect_read_only(self.path))
+            try:
+                return self._connect_for_writing(is_new=is_new)
+            except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
+                if is_new:
+                    raise
+                return self._connect_for_reading(error)
 
     def _connect_for_writing(self, *, is_new: bool) -> Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
