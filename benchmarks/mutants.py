@@ -121,11 +121,10 @@ def hidden_lines(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 
 def _hidden_parts(node: ast.AST) -> Sequence[ast.expr | ast.stmt | None]:  # noqa: PLR0911 - one per kind
     match node:
-        case ast.ClassDef(bases=bases) if any(ast.unparse(base) == "Protocol" for base in bases):
-            return [node]
-        case ast.ClassDef(decorator_list=decorators):
+        case ast.ClassDef(decorator_list=decorators, bases=bases):
             calls = [each for each in decorators if isinstance(each, ast.Call)]
-            return [keyword.value for call in calls for keyword in call.keywords]  # frozen=True, slots=True
+            options = [keyword.value for call in calls for keyword in call.keywords]  # frozen=True, slots=True
+            return [*options, node] if any(ast.unparse(base) == "Protocol" for base in bases) else options
         case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
             return [returns]
         case ast.AnnAssign(annotation=ast.Name("TypeAlias")) | ast.Assert():

@@ -27,7 +27,7 @@ def test_names_and_options_are_completed(completed):
     assert completed("me") == ["memory"]
     assert {"show", "undo", "pending"} <= set(completed("memory", ""))
     assert completed("memory", "show", "--tar") == ["--target"]
-    assert completed("memory", "show", "--target", "") == ["memory", "user"]
+    assert completed("memory", "show", "--target", "") == ["memory", "user", "project"]
     assert completed("-p", "default", "memory", "sna") == ["snapshot"]
 
 

@@ -59,9 +59,10 @@ def test_a_megabyte_of_arguments_is_answered(wire):
     assert wire.value("remember_turn", session="c", user="y" * (1 << 20))["stored"] == 1
 
 
-def test_a_line_without_end_is_skipped(wire, monkeypatch):
+def test_a_line_without_end_is_skipped(connect, monkeypatch):
     """It does not fill the memory, and the next request is answered."""
     monkeypatch.setattr(server_module, "MOST_LINE_BYTES", 10_000)
+    wire = connect()
     wire.send(b"x" * 35_000)
 
     assert "too long" in wire.receive()["error"]["message"]
@@ -90,12 +91,12 @@ def test_an_unforeseen_failure_is_one_line(wire, monkeypatch):
 
 def test_a_broken_home_is_an_answer_and_heals(connect):
     """Tools are listed without a home; a call that cannot open it says why; the next one tries again."""
-    states = iter([UsageError("the settings are wrong", "run: kept config check")])
+    broken = [True]
 
     @contextmanager
     def open_caller():
-        for error in states:
-            raise error
+        if broken:
+            raise UsageError("the settings are wrong", "run: kept config check")
         app = open_app()
         yield app.caller()
         app.close()
@@ -104,6 +105,7 @@ def test_a_broken_home_is_an_answer_and_heals(connect):
 
     assert len(wire.ask("tools/list")["result"]["tools"]) == 8
     assert wire.failure("memory_read") == "the settings are wrong; next: run: kept config check"
+    broken.clear()
     assert "(empty)" in wire.text("memory_read")
 
 
