@@ -200,7 +200,12 @@ _ALONE: tuple[tuple[str, _Reader], ...] = (
 )
 _PREPOSITION = re.compile(r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?")
 _READERS = tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
-_WHOLE = tuple((re.compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
+
+
+@cache
+def _whole_readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
+    """Return the expressions of a text that is only a date; compiled when a filter is first read."""
+    return tuple((re.compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
 
 
 def _read(match: re.Match[str], reader: _Reader, now: datetime) -> Span | None:
@@ -221,7 +226,7 @@ def parse_date(text: str, now: float) -> Span | None:
     """
     folded = " ".join(text.lower().split())
     for words in (folded, _PREPOSITION.sub("", folded)):
-        for pattern, reader in _WHOLE:
+        for pattern, reader in _whole_readers():
             found = pattern.fullmatch(words)
             span = _read(found, reader, _at(now)) if found is not None else None
             if span is not None:
