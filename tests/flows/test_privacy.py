@@ -309,7 +309,7 @@ def test_a_skill_that_is_named_like_the_words_is_named(kept, home, work):
 
     assert ran.code == 1
     named = {file["path"]: file["remedy"] for file in ran.json["files_left"]}
-    assert "kept skills purge" in named["skills/zebracorn-steps/SKILL.md"]
+    assert "rename it" in named["skills/zebracorn-steps/SKILL.md"]
     assert not [name for name in ran.json["files"] if name.endswith("SKILL.md")]
 
 

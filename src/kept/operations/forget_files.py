@@ -51,7 +51,7 @@ class HeldFile:
     def remedy(self) -> str:
         """Return what a person can do about a file that was not touched."""
         if self.by_name:
-            return "its name holds the words: rename it, or remove it (a skill with `kept skills delete NAME`)"
+            return "its name holds the words: rename it, or remove the file or folder"
         return _EDIT if self.place is None else _REMEDIES.get(self.place.on_forget, _EDIT)
 
     def as_json(self) -> dict[str, JSON]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from kept.core.errors import KeptError, ProviderError
 from kept.core.ids import OWNER
 from kept.core.text import JSON, dumps
-from kept.providers.base import ForgetRequest, MemoryProvider
+from kept.providers.base import ForgetRequest, MemoryAction, MemoryProvider
 from kept.providers.config import load_settings, questions
 from kept.providers.http import HttpClient
 from kept.security.fence import sanitize_context
@@ -153,6 +153,29 @@ class RemoteProvider(MemoryProvider, Generic[S]):
             return dumps({"success": True, **tool.run(args)})
         except KeptError as error:
             return dumps({"success": False, "error": error.message, "remedy": error.remedy})
+
+    def on_memory_write(
+        self, action: MemoryAction, target: str, content: str, metadata: Mapping[str, JSON] | None = None
+    ) -> None:
+        """Mirror a write to the pages: remove the copy of the old entry, add one of the new; each write once."""
+        if not self.is_new_write(metadata):
+            return
+        before = (metadata or {}).get("before")
+        old = content if action == "remove" else before if isinstance(before, str) else ""
+        old, new = clean(old), clean(content) if action != "remove" else ""
+        if action != "add" and old and old != new:
+            self.remove_entry(target, old)
+        if new:
+            self.add_entry(target, new)
+        self.mark_mirrored(metadata)
+
+    def add_entry(self, target: str, text: str) -> None:
+        """Store the copy of a page's entry, unless the back end has it."""
+        raise NotImplementedError
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Remove the copy of a page's entry, if the back end has it."""
+        raise NotImplementedError
 
     def is_new_write(self, metadata: Mapping[str, JSON] | None) -> bool:
         """Whether a write to the pages is to be mirrored: not in other contexts, and not one that was mirrored before.

@@ -14,7 +14,7 @@ from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
-    from kept.providers.base import ForgetRequest, MemoryAction, Messages
+    from kept.providers.base import ForgetRequest, Messages
 
 CLOUD_URL = "https://api.honcho.dev"
 _RECALL_CHARS = 6_000
@@ -196,22 +196,19 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         super().on_session_switch(new_id, **context)
         self._context_of.clear()
 
-    def on_memory_write(
-        self, action: MemoryAction, target: str, content: str, metadata: Mapping[str, JSON] | None = None
-    ) -> None:
-        """Mirror a write to the pages as a conclusion about the person."""
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry as a conclusion about the person."""
         del target
-        if not self.is_new_write(metadata):
-            return
-        before = (metadata or {}).get("before")
-        old = content if action == "remove" else before if isinstance(before, str) else ""
-        if action != "add" and old:
-            for each in self._with_text(clean(old)):
-                self.api.delete_conclusion(text_of(each, "id"))
-        if action != "remove" and not self._with_text(clean(content)):
-            self.api.conclude([clean(content)], session=None)
+        if not self._with_text(text):
+            self.api.conclude([text], session=None)
         self._context_of.clear()
-        self.mark_mirrored(metadata)
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete the conclusion of an entry."""
+        del target
+        for each in self._with_text(text):
+            self.api.delete_conclusion(text_of(each, "id"))
+        self._context_of.clear()
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete conclusions by text, and whole sessions by id; Honcho deletes no single message."""

@@ -14,7 +14,7 @@ from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
-    from kept.providers.base import ForgetRequest, MemoryAction, Messages
+    from kept.providers.base import ForgetRequest, Messages
 
 PLATFORM_URL = "https://api.mem0.ai"
 _MIRROR = "kept_page"
@@ -168,26 +168,21 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
             self.scope, turn, agent_id=self.settings.agent_id, infer=self.settings.infer, metadata=metadata
         )
 
-    def on_memory_write(
-        self, action: MemoryAction, target: str, content: str, metadata: Mapping[str, JSON] | None = None
-    ) -> None:
-        """Mirror a write to the pages, as it is; the old text is found by its copy at Mem0."""
-        if not self.is_new_write(metadata):
-            return
-        before = (metadata or {}).get("before")
-        old = content if action == "remove" else before if isinstance(before, str) else ""
-        if action != "add" and old:
-            for each in self._copies(target, clean(old)):
-                self.backend.delete(text_of(each, "id"))
-        if action != "remove" and not self._copies(target, clean(content)):
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry as it is."""
+        if not self._copies(target, text):
             self.backend.add(
                 self.scope,
-                [{"role": "user", "content": clean(content)}],
+                [{"role": "user", "content": text}],
                 agent_id=self.settings.agent_id,
                 infer=False,
                 metadata={_MIRROR: target},
             )
-        self.mark_mirrored(metadata)
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete an entry, found by its text."""
+        for each in self._copies(target, text):
+            self.backend.delete(text_of(each, "id"))
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete the memories of this user that the request selects."""

@@ -15,7 +15,7 @@ from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
-    from kept.providers.base import ForgetRequest, MemoryAction, Messages
+    from kept.providers.base import ForgetRequest, Messages
 
 CLOUD_URL = "https://api.retaindb.com"
 TYPES = ("factual", "preference", "event", "relationship", "opinion", "goal", "instruction")
@@ -113,21 +113,17 @@ class RetainDBProvider(RemoteProvider[RetainDBSettings]):
         if isinstance(errors, list) and errors:
             raise ProviderError(f"retaindb stored nothing of a turn: {errors[0]}", "check the version of its server")
 
-    def on_memory_write(
-        self, action: MemoryAction, target: str, content: str, metadata: Mapping[str, JSON] | None = None
-    ) -> None:
-        """Mirror a write to the pages; text that did not change is not sent again."""
-        if not self.is_new_write(metadata):
-            return
-        before = (metadata or {}).get("before")
-        old = content if action == "remove" else before if isinstance(before, str) else ""
-        if action != "add" and old and (action == "remove" or old != content):
-            for each in self._known():
-                if text_of(each, "content") == clean(old):
-                    self._delete(text_of(each, "id"))
-        if action != "remove" and not any(text_of(each, "content") == clean(content) for each in self._known()):
-            self._store(clean(content), kind="preference" if target == "user" else "factual")
-        self.mark_mirrored(metadata)
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry; text that is known is not sent again."""
+        if not any(text_of(each, "content") == text for each in self._known()):
+            self._store(text, kind="preference" if target == "user" else "factual")
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete an entry, found by its text."""
+        del target
+        for each in self._known():
+            if text_of(each, "content") == text:
+                self._delete(text_of(each, "id"))
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete the memories of this user that the request selects."""

@@ -15,7 +15,7 @@ from kept.providers.supermemory.backends import Backend, DocumentsBackend, Items
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
-    from kept.providers.base import ForgetRequest, MemoryAction, Messages
+    from kept.providers.base import ForgetRequest, Messages
 
 CLOUD_URL = "https://api.supermemory.ai"
 _RECALL_CHARS = 6_000
@@ -166,20 +166,16 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         identity = _identity("turn", self.scope, idempotency_key or f"{session_id}\n{user}")
         self._add(self.scope, "\n".join(lines), identity=identity, kind="turn", session_id=session_id)
 
-    def on_memory_write(
-        self, action: MemoryAction, target: str, content: str, metadata: Mapping[str, JSON] | None = None
-    ) -> None:
-        """Mirror a write to the pages; an entry's document has an id made of its text."""
-        if not self.is_new_write(metadata):
-            return
-        before = (metadata or {}).get("before")
-        old = content if action == "remove" else before if isinstance(before, str) else ""
-        if action != "add" and old:
-            self._delete_entry(target, clean(old))
-        if action != "remove":
-            text = clean(content)
-            self._add(self.scope, text, identity=self._entry_id(target, text), kind="page", page=target)
-        self.mark_mirrored(metadata)
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry as a document whose id is made of its text."""
+        self._add(self.scope, text, identity=self._entry_id(target, text), kind="page", page=target)
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete the document of an entry."""
+        identity = self._entry_id(target, text)
+        for each in self.backend.list_documents(self.scope):
+            if identity in {text_of(each, "customId"), text_of(each, "id")}:
+                self.backend.delete_document(self.scope, text_of(each, "id"))
 
     def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
         """Hand over the whole conversation for the session graph."""
@@ -235,12 +231,6 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
 
     def _entry_id(self, target: str, text: str) -> str:
         return _identity("page", self.scope, f"{target}\n{text}")
-
-    def _delete_entry(self, target: str, text: str) -> None:
-        identity = self._entry_id(target, text)
-        for each in self.backend.list_documents(self.scope):
-            if identity in {text_of(each, "customId"), text_of(each, "id")}:
-                self.backend.delete_document(self.scope, text_of(each, "id"))
 
     def _container(self, args: Mapping[str, Any]) -> str:
         return str(args.get("container_tag") or self.scope)
