@@ -215,7 +215,7 @@ class Capture:
             else:
                 self.tally.known += 1
                 self.tally.conflicts += stored[1] != mark_of(item.message)
-                self._conversations.shared(item.conversation, stored[0])
+                self._conversations.note_shared(item.conversation, stored[0])
         return list(fresh.values())
 
     def _drop_if_newest(self, unit: UnitOfWork, message_id: MessageId) -> bool:

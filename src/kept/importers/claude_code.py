@@ -67,13 +67,13 @@ class ClaudeCode:
             return [root]
         base = root / "projects" if (root / "projects").is_dir() else root
         found = [path for path in base.rglob("*.jsonl") if path.name not in {"history.jsonl", "journal.jsonl"}]
-        return sorted(found, key=lambda path: (path.name.startswith("agent-"), _modified(path)))
+        return sorted(found, key=lambda path: (path.name.startswith("agent-"), _modification_time(path)))
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the transcripts of the session's sub-agents."""
         if path.name.startswith("agent-"):
             return []
-        return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=_modified)
+        return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=_modification_time)
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a transcript."""
@@ -90,7 +90,7 @@ def _read_purpose(path: Path) -> str | None:
     return as_text(value.get("description")) if isinstance(value, dict) else None
 
 
-def _modified(path: Path) -> float:
+def _modification_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

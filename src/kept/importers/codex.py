@@ -290,7 +290,7 @@ class _Parser:
 
     def _take_prompt(self, payload: dict[str, Any]) -> Iterator[Item]:
         blocks = as_blocks(payload.get("content"))
-        kinds = _passed_through(payload).get("content_item_kinds")
+        kinds = _is_passed_through(payload).get("content_item_kinds")
         if isinstance(kinds, list):
             own = [str(kind).startswith("user.") for kind in kinds]
             blocks = [block for block, is_own in zip(blocks, own, strict=False) if is_own]
@@ -338,7 +338,7 @@ class _Parser:
             message,
             self._last,
             origin,
-            turn=(as_text(_passed_through(payload).get("turn_id")) or self._turn) if is_person else None,
+            turn=(as_text(_is_passed_through(payload).get("turn_id")) or self._turn) if is_person else None,
         )
 
     def _external_id(self, payload: dict[str, Any], message: Message) -> str:
@@ -348,7 +348,7 @@ class _Parser:
         """
         whole = f"{message.role.value}\0{message.text}\0{message.tool_calls}"
         digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        turn = as_text(_passed_through(payload).get("turn_id"))
+        turn = as_text(_is_passed_through(payload).get("turn_id"))
         own = as_text(payload.get("id")) or as_text(payload.get("call_id"))
         if turn is not None and own is not None:
             return f"{turn}:{own}:{digest}"
@@ -378,7 +378,7 @@ def _human_text(whole: str) -> str:
     return "" if starts_with_any(text, _MACHINE_TEXTS) else text
 
 
-def _passed_through(payload: dict[str, Any]) -> dict[str, Any]:
+def _is_passed_through(payload: dict[str, Any]) -> dict[str, Any]:
     found = payload.get(_PASSED_THROUGH)
     return found if isinstance(found, dict) else {}
 

@@ -67,7 +67,7 @@ class Conversations:
         self._facts[conversation.external_id] = conversation
         self._changed.add(conversation.external_id)
 
-    def shared(self, external: str, message_id: MessageId) -> None:
+    def note_shared(self, external: str, message_id: MessageId) -> None:
         """Note a stored message that this conversation contains as well: a fork begins with copies."""
         self._shared[external] = message_id
 
@@ -81,7 +81,7 @@ class Conversations:
         known = self._captures.session(unit, external)
         if known is None:
             if not fresh:
-                return self._opened_shared(external)
+                return self._open_shared(external)
             opened: Opened | None = self._create(unit, external, fresh[0].timestamp)
         elif self._store.session(known.session_id) is None:
             self.has_trashed = self.has_trashed or known.session_id in {one.id for one in self._store.upkeep.trash()}
@@ -92,7 +92,7 @@ class Conversations:
             self._opened[external] = opened
         return opened
 
-    def _opened_shared(self, external: str) -> Opened | None:
+    def _open_shared(self, external: str) -> Opened | None:
         """Return the session that holds all of a copy."""
         message = self._store.message(self._shared[external]) if external in self._shared else None
         return None if message is None else Opened(message.session_id)

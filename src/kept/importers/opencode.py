@@ -199,7 +199,7 @@ def _read_prompt(
         return
     origin = Origin.SYNTHETIC if facts.kind is Kind.SUBAGENT else Origin.PERSON
     said = Message(Role.USER, shorten(text, MOST_CHARS))
-    yield Said(facts.external_id, str(message["id"]), said, _created(message), origin, turn=str(message["id"]))
+    yield Said(facts.external_id, str(message["id"]), said, _creation_time(message), origin, turn=str(message["id"]))
 
 
 def _unquote(text: str) -> str:
@@ -214,7 +214,7 @@ def _read_answer(message: dict[str, Any], parts: list[dict[str, Any]], session: 
     if message.get("summary") is True or not (text or tools):
         yield Left("machine text" if message.get("summary") is True else "empty")
         return
-    name, moment = str(message["id"]), _created(message)
+    name, moment = str(message["id"]), _creation_time(message)
     thinking = shorten(clean_answer(_join(parts, "reasoning")), MOST_TOOL_CHARS) or None
     answer = Message(Role.ASSISTANT, text, tuple(call for _, call in tools), reasoning=thinking)
     tokens = message.get("tokens") or {}
@@ -258,7 +258,7 @@ def _count(counts: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _created(message: dict[str, Any]) -> float:
+def _creation_time(message: dict[str, Any]) -> float:
     return from_program((message.get("time") or {}).get("created")) or 0.0
 
 
@@ -314,7 +314,12 @@ class _FolderHistory:
         found = []
         for path in self._folder.glob("session/*/*.json"):
             messages = self._folder / "message" / path.stem
-            changed = max(_modified(path), _modified(messages), *map(_modified, messages.glob("*.json")), 0)
+            changed = max(
+                _modification_time(path),
+                _modification_time(messages),
+                *map(_modification_time, messages.glob("*.json")),
+                0,
+            )
             if changed >= since:
                 found.append((changed, path))
         for changed, path in sorted(found):
@@ -326,13 +331,17 @@ class _FolderHistory:
         for path in sorted((self._folder / "message" / session_id).glob("*.json")):
             places = sorted((self._folder / "part" / path.stem).glob("*.json"))
             parts = [{**_load(place), "id": place.stem} for place in places]
-            yield {**_load(path), "id": path.stem}, parts, max([_modified(path), *map(_modified, places)])
+            yield (
+                {**_load(path), "id": path.stem},
+                parts,
+                max([_modification_time(path), *map(_modification_time, places)]),
+            )
 
     def close(self) -> None:
         """Do nothing: every file is closed after it was read."""
 
 
-def _modified(path: Path) -> int:
+def _modification_time(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except OSError:

@@ -120,7 +120,7 @@ def known_client(name: str) -> str:
 # the tools
 
 
-def _shared(name: str) -> Callable[[Caller, Arguments, str], Answer]:
+def _agent_tool(name: str) -> Callable[[Caller, Arguments, str], Answer]:
     """Return a tool of kept's own agent."""
 
     def act(caller: Caller, arguments: Arguments, client: str) -> Answer:
@@ -245,8 +245,8 @@ def _offers(*, has_project: bool = False) -> dict[str, Offer]:
     offset: JSON = {"type": "integer", "minimum": 0, "description": "Where to go on in a long text."}
     offers = [
         Offer(
-            "memory", "Remember: save preferences and facts", memory.description, memory.parameters, _shared("memory"),
-            is_always_loaded=True,
+            "memory", "Remember: save preferences and facts", memory.description, memory.parameters,
+            _agent_tool("memory"), is_always_loaded=True,
         ),
         Offer(
             "memory_read", "Read the memory pages", _description("memory_read"),
@@ -257,7 +257,7 @@ def _offers(*, has_project: bool = False) -> dict[str, Offer]:
         ),
         Offer(
             "session_search", "Search past conversations and history", search.description, search.parameters,
-            _shared("session_search"), reads_only=True, is_always_loaded=True,
+            _agent_tool("session_search"), reads_only=True, is_always_loaded=True,
         ),
         Offer("skills_list", "List skills (procedures)", listing.description, listing.parameters, _list_skills,
               reads_only=True),
@@ -267,7 +267,7 @@ def _offers(*, has_project: bool = False) -> dict[str, Offer]:
             _view_skill, reads_only=True,
         ),
         Offer("skill_manage", "Create or change a skill", managing.description, managing.parameters,
-              _shared("skill_manage"), destroys=True),
+              _agent_tool("skill_manage"), destroys=True),
         Offer(
             "remember_turn", "Store a turn of this conversation", _description("remember_turn"),
             _object(

@@ -42,10 +42,10 @@ class SqliteLedger:
 
     @property
     def _db(self) -> Database:
-        return self._opened if self._whole is None else self._whole._opened  # noqa: SLF001 - another view
+        return self._open_database if self._whole is None else self._whole._open_database  # noqa: SLF001 - another view
 
     @cached_property
-    def _opened(self) -> Database:
+    def _open_database(self) -> Database:
         try:
             return self._open(read_only=False)
         except StorageError:
@@ -64,15 +64,15 @@ class SqliteLedger:
 
     @property
     def _exists(self) -> bool:
-        return "_opened" in self.__dict__ or self._path.exists()
+        return "_open_database" in self.__dict__ or self._path.exists()
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         if self._whole is not None:
             self._whole.close()
-        elif "_opened" in self.__dict__:
-            self._opened.close()
-            del self.__dict__["_opened"]
+        elif "_open_database" in self.__dict__:
+            self._open_database.close()
+            del self.__dict__["_open_database"]
 
     def append(
         self,

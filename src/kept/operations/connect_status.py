@@ -86,7 +86,7 @@ def _status(caller: Caller, presence: Presence, record: Record, machine: Machine
     client = presence.client
     connections = record.of_client(client.name)
     health = load_health(caller.space.home.connections, client.name)
-    trusted = _trusted(client, connections, health, machine)
+    trusted = _is_trusted(client, connections, health, machine)
     broken = [problem for one in connections for problem in _problems(one)]
     return ClientStatus(
         client=client.name,
@@ -136,17 +136,17 @@ def _problems(connection: Connection) -> list[str]:
     return [f"{str(path)!r} was removed" for path in missing[:1]]
 
 
-def _trusted(client: Client, connections: list[Connection], health: Health, machine: Machine) -> bool | None:
+def _is_trusted(client: Client, connections: list[Connection], health: Health, machine: Machine) -> bool | None:
     """Whether Codex runs our hooks: it keeps a hash of each in its settings, or one of them has run already."""
     if client.name != "codex" or not connections:
         return None
     if health.last_hook is not None and health.last_hook >= max(one.since for one in connections):
         return True
     hooks = [str(file.path) for one in connections for file in one.files if file.path.name == "hooks.json"]
-    return any(path in _trusted_files(client.folder(machine) / "config.toml") for path in hooks)
+    return any(path in _trust_text(client.folder(machine) / "config.toml") for path in hooks)
 
 
-def _trusted_files(settings: Path) -> str:
+def _trust_text(settings: Path) -> str:
     """Return the names of the hooks that Codex trusts, as one text; each begins with the path of its file."""
     from kept.importers.connect.toml_text import NotToml, parse
 

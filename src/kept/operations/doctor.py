@@ -135,12 +135,12 @@ def check_pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
             continue
         if gap is not None:
             yield Check(f"ledger of {target.value}", Health.WARNING, gap, "the next edit records it; nothing to do")
-    yield from _damaged_edits(store)
+    yield from _check_edits(store)
     for path in unreadable_pending(pending):
         yield Check("pending writes", Health.WARNING, f"{path.name} cannot be read", f"look at {path} and remove it")
 
 
-def _damaged_edits(store: MemoryStore) -> Iterator[Check]:
+def _check_edits(store: MemoryStore) -> Iterator[Check]:
     try:
         damaged = store.ledger.damaged()
     except KeptError:

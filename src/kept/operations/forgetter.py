@@ -159,7 +159,7 @@ class Forgetter:
 
         `known` are entries that an interrupted run had found: the ledger may no longer name them.
         """
-        traced = {*known, *(self._all_entries() if everything else self._traced_entries(plan))}
+        traced = {*known, *(self._all_entries() if everything else self._find_entries(plan))}
         texts = Texts(plan.texts)
         entries = [
             (target, entry)
@@ -198,7 +198,7 @@ class Forgetter:
         rows = self._memory.ledger.rows(everywhere=True)
         return {(row.target, text) for row in rows for text in (row.step.before, row.step.after) if text}
 
-    def _traced_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
+    def _find_entries(self, plan: ForgetPlan) -> set[tuple[Target, str]]:
         going = set(plan.sessions)
         rows = self._memory.ledger.rows(everywhere=True) if going else []
         return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}

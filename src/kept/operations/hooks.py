@@ -321,14 +321,14 @@ def catch_up(caller: Caller, client: str) -> None:
     (caller.space.home.connections / _DUE).unlink(missing_ok=True)
     drain_spool(caller)
     since = min((one.since for one in record.of_client(client)), default=caller.app.clock.now().timestamp())
-    for path in _changed_transcripts(caller, client, since):
+    for path in _find_changed_transcripts(caller, client, since):
         done = capture_transcript(caller, client, path)
         if isinstance(done, Refused):
             log.warning("catching up with %s: %s", client, done.error)
     prune_captures(caller)
 
 
-def _changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
+def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
     """Return the transcripts that were written to since the client was connected, of the last days only."""
     from kept.importers.readers import find_reader
 

@@ -186,7 +186,7 @@ class RemoteProvider(MemoryProvider, Generic[S]):
         ledger_id = (metadata or {}).get("ledger_id")
         if not self.is_writable:
             return False
-        return not isinstance(ledger_id, int) or ledger_id > self._mirrored().get(self.scope, 0)
+        return not isinstance(ledger_id, int) or ledger_id > self._read_mirrored().get(self.scope, 0)
 
     def mark_mirrored(self, metadata: Mapping[str, JSON] | None) -> None:
         """Store that a write to the pages was mirrored."""
@@ -195,18 +195,18 @@ class RemoteProvider(MemoryProvider, Generic[S]):
         if not isinstance(ledger_id, int) or known.get("origin") == TRIAL:
             return
         with self._guard:
-            mirrored = self._mirrored()
+            mirrored = self._read_mirrored()
             if ledger_id > mirrored.get(self.scope, 0):
                 make_folder(self.home)
-                write_atomically(self._mirrored_path, dumps({**mirrored, self.scope: ledger_id}).encode())
+                write_atomically(self._mirror_path, dumps({**mirrored, self.scope: ledger_id}).encode())
 
     @property
-    def _mirrored_path(self) -> Path:
+    def _mirror_path(self) -> Path:
         return self.home / f"{self.NAME}.mirrored.json"
 
-    def _mirrored(self) -> dict[str, int]:
+    def _read_mirrored(self) -> dict[str, int]:
         try:
-            values = json.loads(read_bytes(self._mirrored_path) or b"{}")
+            values = json.loads(read_bytes(self._mirror_path) or b"{}")
         except ValueError:  # lost: entries are found by their text, so that nothing is stored twice
             return {}
         return (

@@ -108,7 +108,7 @@ class _RoundTrip:
         return self._text
 
     def _recall(self) -> str:
-        seconds = self._wait(lambda: self._word in self._recalled())
+        seconds = self._wait(lambda: self._word in self._recall_text())
         if seconds is None:
             raise _Failed(f"not recalled within {RECALL_SECONDS:g} s")
         return f"found after {seconds:.1f} s"
@@ -118,7 +118,7 @@ class _RoundTrip:
         return ""
 
     def _check_gone(self) -> str:
-        seconds = self._wait(lambda: self._word not in self._recalled())
+        seconds = self._wait(lambda: self._word not in self._recall_text())
         if seconds is None:
             raise _Failed("it is still recalled: this back end does not remove single entries")
         return ""
@@ -140,7 +140,7 @@ class _RoundTrip:
         }
         call_hook(self._provider, "on_memory_write", (action, TARGET, self._text), {"metadata": metadata})
 
-    def _recalled(self) -> str:
+    def _recall_text(self) -> str:
         found = call_hook(
             self._provider,
             "prefetch",

@@ -227,7 +227,7 @@ def parse_cell(page: bytes, at: int, kind: int, usable: int, *, least: int = 0) 
             child, at = int.from_bytes(page[at : at + 4], "big"), at + 4
         if kind == TABLE_INTERIOR:
             rowid, at = varint(page, at)
-            return _bounded(Cell(start, at, rowid, 0, b"", 0), usable), child
+            return _clamp(Cell(start, at, rowid, 0, b"", 0), usable), child
         size, at = varint(page, at)
         if kind == TABLE_LEAF:
             rowid, at = varint(page, at)
@@ -237,10 +237,10 @@ def parse_cell(page: bytes, at: int, kind: int, usable: int, *, least: int = 0) 
     end = at + local
     overflow = int.from_bytes(page[end : end + 4], "big") if local < size else 0
     end = max(end + (4 if local < size else 0), start + _LEAST_CELL)
-    return _bounded(Cell(start, end, rowid, size, page[at : at + local], overflow), usable), child
+    return _clamp(Cell(start, end, rowid, size, page[at : at + local], overflow), usable), child
 
 
-def _bounded(cell: Cell, usable: int) -> Cell:
+def _clamp(cell: Cell, usable: int) -> Cell:
     if cell.end > usable:
         raise Malformed("a cell goes beyond its page")
     return cell

@@ -74,7 +74,7 @@ class Salvage:
         self._schema = self._walk(SCHEMA, 1)
         if not self._schema.is_complete:
             self._schema.orphans = [
-                tree.number for tree in self._unclaimed() if tree.kind == TABLE_LEAF and self._is_schema(tree)
+                tree.number for tree in self._find_unclaimed() if tree.kind == TABLE_LEAF and self._is_schema(tree)
             ]
             self._owner |= dict.fromkeys(self._schema.orphans, SCHEMA.name)
         self._roots = self._read_roots()
@@ -141,7 +141,7 @@ class Salvage:
         sample = tree.cells[:: max(1, len(tree.cells) // _SAMPLE)]
         return sum(_accepts(shape, cell) for cell in sample) * 2 >= len(sample)
 
-    def _unclaimed(self) -> Iterator[Tree]:
+    def _find_unclaimed(self) -> Iterator[Tree]:
         for number in range(1, self.file.count + 1):
             if number not in self._owner and number not in self._free:
                 tree = self.file.tree(number)
@@ -153,7 +153,7 @@ class Salvage:
         return {number for number in self.file.free_pages() if number not in self._owner}
 
     def _assign_orphans(self, found: dict[str, Extent], wanted: Sequence[Shape]) -> None:
-        for tree in self._unclaimed():
+        for tree in self._find_unclaimed():
             if tree.is_table and not tree.is_leaf:
                 continue  # it holds no rows, and its leaves are found by themselves
             same_kind = (shape for shape in wanted if shape.has_numbers is tree.is_table)
@@ -214,7 +214,7 @@ class Salvage:
         for place, (name, (value, is_complete)) in enumerate(zip(shape.columns, found, strict=False)):
             if not is_complete:
                 damage = damage or f"{name} is damaged"
-            values[name] = cell.rowid if place == shape.alias else _typed(value, shape.affinities[place])
+            values[name] = cell.rowid if place == shape.alias else _convert_types(value, shape.affinities[place])
         return Row(cell.rowid, values, damage, page, is_reached, is_of_table=fits)
 
     def _carve(self, shape: Shape, pages: Iterable[int]) -> Iterator[Row]:
@@ -295,5 +295,5 @@ def _share(shape: Shape, tree: Tree) -> float:
     return (len(fitting) + complete / 100) / len(tree.cells)
 
 
-def _typed(value: Value, affinity: str) -> Value:
+def _convert_types(value: Value, affinity: str) -> Value:
     return float(value) if affinity == "REAL" and isinstance(value, int) else value

@@ -306,7 +306,7 @@ class Database:
         if empty and not self._read_only:
             connection.pragma("application_id", self._application_id)
 
-    def _damaged(self, what: str) -> Unreadable:
+    def _damage_error(self, what: str) -> Unreadable:
         return Unreadable(f"{str(self.path)!r} is damaged: {what}", "run `kept doctor`; it names the repair")
 
     def _refuse_mark(self, mark: int, version: int, *, empty: bool) -> None:
@@ -314,7 +314,7 @@ class Database:
             from kept.storage.files import declares_our_tables
 
             if self._application_id == APPLICATION_ID and declares_our_tables(self.path):
-                raise self._damaged("the mark of kept in its header")
+                raise self._damage_error("the mark of kept in its header")
             raise ForeignDatabase(
                 f"{str(self.path)!r} belongs to another program", "it is left as it is; choose another --home"
             )
@@ -323,7 +323,7 @@ class Database:
             from kept.storage.versions import is_schema_of
 
             if is_schema_of(self.path, self._migrations):
-                raise self._damaged("the version in its header")
+                raise self._damage_error("the version in its header")
             raise NewerDatabase(
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",

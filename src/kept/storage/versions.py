@@ -24,7 +24,7 @@ def build_reference(migrations: Sequence[Migration], version: int) -> apsw.Conne
 
 def find_version(salvage: Salvage, migrations: Sequence[Migration]) -> int:
     """Return the version whose schema has most in common with the readable declarations of a file."""
-    declared = _declared(salvage.declarations)
+    declared = _declarations(salvage.declarations)
     in_header = int.from_bytes(salvage.file.header[60:64], "big")
     newest = migrations[-1].version
 
@@ -42,7 +42,7 @@ def find_version(salvage: Salvage, migrations: Sequence[Migration]) -> int:
 
 def is_schema_of(path: Path, migrations: Sequence[Migration]) -> bool:
     """Whether a file has exactly the schema of the newest migration, whatever its header says."""
-    declared = _declared(Salvage(PageFile(path)).declarations)
+    declared = _declarations(Salvage(PageFile(path)).declarations)
     known = _schema(build_reference(migrations, migrations[-1].version))
     unknown = [name for name in declared if name not in known and not name.startswith(_DERIVED)]
     return not unknown and all(declared.get(name) == sql for name, sql in known.items())
@@ -50,7 +50,7 @@ def is_schema_of(path: Path, migrations: Sequence[Migration]) -> bool:
 
 def is_of_another_program(salvage: Salvage, migrations: Sequence[Migration]) -> bool:
     """Whether a file declares tables, and most of them are none of ours."""
-    declared = _declared(salvage.declarations)
+    declared = _declarations(salvage.declarations)
     known = _schema(build_reference(migrations, migrations[-1].version))
     ours = sum(name in known or name.startswith(_DERIVED) for name in declared)
     return len(declared) > 2 * ours
@@ -63,7 +63,7 @@ def is_schema_whole(connection: apsw.Connection, migrations: Sequence[Migration]
     return all(declared.get(name) == sql for name, sql in known.items())
 
 
-def _declared(rows: Iterable[Row]) -> dict[str, str]:
+def _declarations(rows: Iterable[Row]) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in rows:
         name, sql = row.values.get("name"), row.values.get("sql")

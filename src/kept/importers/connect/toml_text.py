@@ -26,16 +26,16 @@ def parse(text: str) -> dict[str, Any]:
 def add_table(text: str, keys: Sequence[str], values: Mapping[str, Any], *, comment: str) -> str:
     """Return `text` with a new table at its end."""
     newline = _newline(text)
-    lines = [f"# {comment}", f"[{_dotted(keys)}]", *(f"{name} = {render(value)}" for name, value in values.items())]
+    lines = [f"# {comment}", f"[{_join_keys(keys)}]", *(f"{name} = {render(value)}" for name, value in values.items())]
     head = text if not text or text.endswith("\n") else text + newline
     edited = head + (newline if head else "") + newline.join(lines) + newline
-    return _checked(text, edited, keys, dict(values))
+    return _check(text, edited, keys, dict(values))
 
 
 def remove_table(text: str, keys: Sequence[str], *, comment: str) -> str:
     """Return `text` without a table and its sub-tables; the rest must stay as it is."""
     lines = text.splitlines(keepends=True)
-    name = re.escape(_dotted(keys))
+    name = re.escape(_join_keys(keys))
     own = re.compile(rf"[ \t]*\[\[?[ \t]*{name}[ \t]*(?:\.[^\]]*)?\]")
     kept: list[str] = []
     inside = False
@@ -49,17 +49,17 @@ def remove_table(text: str, keys: Sequence[str], *, comment: str) -> str:
                     kept.pop()
         if not inside:
             kept.append(line)
-    return _checked(text, "".join(kept), keys, None)
+    return _check(text, "".join(kept), keys, None)
 
 
 def set_value(text: str, key: str, value: Any, *, comment: str = "") -> str:
     """Return `text` with a value of the root table; a new one is put on the first line, before every table."""
     if key in parse(text):
         start, end = _find_statement(text, key)
-        return _checked(text, f"{text[:start]}{key} = {render(value)}{text[end:]}", (key,), value)
+        return _check(text, f"{text[:start]}{key} = {render(value)}{text[end:]}", (key,), value)
     newline = _newline(text)
     head = f"# {comment}{newline}" if comment else ""
-    return _checked(text, f"{head}{key} = {render(value)}{newline}{text}", (key,), value)
+    return _check(text, f"{head}{key} = {render(value)}{newline}{text}", (key,), value)
 
 
 def remove_value(text: str, key: str, *, comment: str = "") -> str:
@@ -69,7 +69,7 @@ def remove_value(text: str, key: str, *, comment: str = "") -> str:
     start, end = _find_statement(text, key)
     head, rest = text[:start], text[end:].removeprefix("\r").removeprefix("\n")
     note = f"# {comment}{_newline(text)}"
-    return _checked(text, (head.removesuffix(note) if comment else head) + rest, (key,), None)
+    return _check(text, (head.removesuffix(note) if comment else head) + rest, (key,), None)
 
 
 def render(value: Any) -> str:
@@ -105,12 +105,12 @@ def _values(statement: str) -> dict[str, Any] | None:
         return None
 
 
-def _checked(before: str, after: str, keys: Sequence[str], value: Any) -> str:
+def _check(before: str, after: str, keys: Sequence[str], value: Any) -> str:
     """Return `after` if its values are those of `before` with `value` below `keys`; None means no value."""
     wanted, found = parse(before), parse(after)
     _assign(wanted, keys, value)
-    if _pruned(wanted) != _pruned(found):
-        raise NotToml(f"{_dotted(keys)!r} cannot be changed without changing something else")
+    if _drop_empty_tables(wanted) != _drop_empty_tables(found):
+        raise NotToml(f"{_join_keys(keys)!r} cannot be changed without changing something else")
     return after
 
 
@@ -126,15 +126,15 @@ def _assign(values: dict[str, Any], keys: Sequence[str], value: Any) -> None:
         values[keys[-1]] = value
 
 
-def _pruned(values: Any) -> Any:
+def _drop_empty_tables(values: Any) -> Any:
     """Return the values without empty tables: a table that is only the parent of another has no line of its own."""
     if not isinstance(values, dict):
         return values
-    inner = {key: _pruned(value) for key, value in values.items()}
+    inner = {key: _drop_empty_tables(value) for key, value in values.items()}
     return {key: value for key, value in inner.items() if value != {}}
 
 
-def _dotted(keys: Sequence[str]) -> str:
+def _join_keys(keys: Sequence[str]) -> str:
     return ".".join(keys)
 
 

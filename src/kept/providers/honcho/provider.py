@@ -212,7 +212,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete conclusions by text, and whole sessions by id; Honcho deletes no single message."""
-        found = self._selected(request)
+        found = self._select(request)
         for each in found:
             self.api.delete_conclusion(text_of(each, "id"))
         sessions = {self._session(each) for each in request.session_ids}
@@ -224,7 +224,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether a conclusion or a message is left that the request selects."""
-        return bool(self._selected(request) or self._messages_with(request))
+        return bool(self._select(request) or self._messages_with(request))
 
     def check_health(self) -> Mapping[str, JSON]:
         """Ask the server, and how much its deriver has still to do."""
@@ -264,7 +264,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     def _with_text(self, text: str) -> Items:
         return [each for each in self.api.list_conclusions() if text_of(each, "content") == text]
 
-    def _selected(self, request: ForgetRequest) -> Items:
+    def _select(self, request: ForgetRequest) -> Items:
         return [each for each in self.api.list_conclusions() if is_selected(each, request, "content")]
 
     def _messages_with(self, request: ForgetRequest) -> Items:

@@ -186,16 +186,16 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete the memories of this user that the request selects."""
-        found = self._selected(request)
+        found = self._select(request)
         for each in found:
             self.backend.delete(text_of(each, "id"))
         return len(found)
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether Mem0 still has a memory that the request selects."""
-        return bool(self._selected(request))
+        return bool(self._select(request))
 
-    def _selected(self, request: ForgetRequest) -> list[Mapping[str, JSON]]:
+    def _select(self, request: ForgetRequest) -> list[Mapping[str, JSON]]:
         return [each for each in self.backend.list(self.scope) if is_selected(each, request, "memory", "text")]
 
     def check_health(self) -> Mapping[str, JSON]:

@@ -127,14 +127,14 @@ class RetainDBProvider(RemoteProvider[RetainDBSettings]):
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete the memories of this user that the request selects."""
-        found = self._selected(request)
+        found = self._select(request)
         for each in found:
             self._delete(text_of(each, "id"))
         return len(found)
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether a memory is left that the request selects."""
-        return bool(self._selected(request))
+        return bool(self._select(request))
 
     def check_health(self) -> Mapping[str, JSON]:
         """Ask for the person's memories."""
@@ -144,7 +144,7 @@ class RetainDBProvider(RemoteProvider[RetainDBSettings]):
     def _whose(self) -> dict[str, JSON]:
         return {"project": self.settings.project, "user_id": self.scope}
 
-    def _selected(self, request: ForgetRequest) -> Items:
+    def _select(self, request: ForgetRequest) -> Items:
         return [
             each
             for each in self._known()

@@ -192,27 +192,27 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
 
     def forget_content(self, request: ForgetRequest) -> int:
         """Delete the documents and memories of this user that the request selects."""
-        documents = self._selected(request)
+        documents = self._select(request)
         for each in documents:
             self.backend.delete_document(self.scope, text_of(each, "id"))
-        memories = self._selected_memories(request)
+        memories = self._select_memories(request)
         for each in memories:
             self.backend.forget_memory(self.scope, text_of(each, "id"))
         return len(documents) + len(memories)
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether a document or a memory is left that the request selects."""
-        return bool(self._selected(request) or self._selected_memories(request))
+        return bool(self._select(request) or self._select_memories(request))
 
     def check_health(self) -> Mapping[str, JSON]:
         """Ask for the person's profile."""
         lasting, recent = self.backend.profile(self.scope)
         return {"generation": self.settings.generation, "container": self.scope, "profile": len(lasting) + len(recent)}
 
-    def _selected(self, request: ForgetRequest) -> Items:
+    def _select(self, request: ForgetRequest) -> Items:
         return [each for each in self.backend.list_documents(self.scope) if is_selected(each, request, "text")]
 
-    def _selected_memories(self, request: ForgetRequest) -> Items:
+    def _select_memories(self, request: ForgetRequest) -> Items:
         found = [
             each
             for text in request.texts

@@ -102,12 +102,12 @@ def file_findings(connection: Connection, path: Path) -> list[Finding]:
     lines = check_integrity(connection, path, check)
     if not lines:
         return []
-    places = _damaged_places(connection, path, lines)
+    places = _find_damaged_places(connection, path, lines)
     where = f" (in {', '.join(places)})" if places else ""
     return [Finding(f"the file is damaged{where}: {line}", REPAIR) for line in lines]
 
 
-def _damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:
+def _find_damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:
     """Return the tables and indexes that the report names, or else those that fail their own check."""
     roots = connection.execute(SQL.roots).fetchall()
     told = [str(name) for root, name, _ in roots if any(line.startswith(f"Tree {root} ") for line in lines)]
@@ -119,7 +119,7 @@ def _row_findings(connection: Connection) -> list[Finding]:
     ((orphans,),) = connection.execute(SQL.orphans).fetchall()
     found = [Finding(f"{orphans} messages belong to no session", REPAIR)] if orphans else []
     found += [Finding(str(damaged), REMOVE, is_lost=True) for damaged in checksums.check_rows(connection)]
-    found += [Finding(what, LOST, is_lost=True) for what in _damaged_rows(connection)]
+    found += [Finding(what, LOST, is_lost=True) for what in _find_damaged_rows(connection)]
     ((sessions, messages),) = connection.execute(SQL.quarantined).fetchall()
     if sessions:
         what = f"{sessions} sessions with {messages} messages belong to nobody since a repair"
@@ -127,7 +127,7 @@ def _row_findings(connection: Connection) -> list[Finding]:
     return found
 
 
-def _damaged_rows(connection: Connection) -> Iterator[str]:
+def _find_damaged_rows(connection: Connection) -> Iterator[str]:
     """Yield the damaged rows of the other tables, as far as text or a hash shows it."""
     for (table,) in connection.execute(SQL.tables).fetchall():
         if str(table).startswith(NOT_CHECKED):

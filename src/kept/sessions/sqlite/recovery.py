@@ -116,9 +116,9 @@ class _TableCopy:
             self._keep_stray(connection, row)
         lost = self._evidence.expected - self._whole.keys()
         self._result.rows[table] = len(self._whole)
-        self._result.name_lost(table, (self._describe(key) for key in _ordered(lost)))
+        self._result.name_lost(table, (self._describe(key) for key in _sort(lost)))
         damaged = [key for key, is_whole in self._whole.items() if not is_whole]
-        self._result.name_damaged(table, (self._describe(key) for key in _ordered(damaged)))
+        self._result.name_damaged(table, (self._describe(key) for key in _sort(damaged)))
         extent = self._salvage.extents[table]
         if extent.gaps:
             self._result.pages[table] = sorted(extent.gaps)
@@ -134,7 +134,7 @@ class _TableCopy:
         if key in self._whole:
             self._decide(connection, row, key, is_whole=not fault)
             return
-        self._insert(connection, key, self._corrected(row, key) if fault else row.values, is_whole=not fault)
+        self._insert(connection, key, self._correct(row, key) if fault else row.values, is_whole=not fault)
 
     def _is_unknown(self, key: Key) -> bool:
         return self._evidence.is_certain and key not in self._evidence.columns
@@ -148,7 +148,7 @@ class _TableCopy:
         self._remove(connection, key)
         self._insert(connection, key, row.values, is_whole=True)
 
-    def _corrected(self, row: Row, key: Key) -> dict[str, Value]:
+    def _correct(self, row: Row, key: Key) -> dict[str, Value]:
         """Return the values of a damaged row, with those columns that an index repeats taken from there."""
         known = self._evidence.columns.get(key, {})
         return dict(row.values) | {name: value for name, value in known.items() if name in self._shape.columns}
@@ -192,5 +192,5 @@ class _TableCopy:
         return f"{named} of session {session}" if isinstance(session, str) else named
 
 
-def _ordered(keys: Iterable[Key]) -> list[Key]:
+def _sort(keys: Iterable[Key]) -> list[Key]:
     return sorted(keys, key=lambda key: (isinstance(key, int), key if isinstance(key, int) else 0, repr(key)))
