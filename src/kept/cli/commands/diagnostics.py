@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kept import __version__, operations
-from kept.cli.terminal import MOST_DAYS, JsonFlag, note, open_caller, print_json, print_json_line, read_input, say
+from kept.cli.terminal import (
+    MOST_DAYS,
+    JsonFlag,
+    count_noun,
+    note,
+    open_caller,
+    print_json,
+    print_json_line,
+    read_input,
+    say,
+)
 from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.text import JSON
@@ -45,10 +55,13 @@ def doctor(
                 remedy = f"\n    next: {check.remedy}" if check.remedy else ""
                 say(f"{_MARKS[check.health]} {check.name}: {check.said}{remedy}")
     failed = [check for check in checks if check.health == "error"]
+    warned = [check for check in checks if check.health == "warning"]
     if as_json:
-        print_json({"ok": not failed, "checks": [check.as_json() for check in checks]})
-    elif not failed:
+        print_json({"ok": not failed, "warnings": len(warned), "checks": [check.as_json() for check in checks]})
+    elif not failed and not warned:
         say("Everything is in order.")
+    elif not failed:
+        say(f"It works, with {count_noun(len(warned), 'warning')}: see the lines that begin with !")
     if failed:
         raise typer.Exit(1)
 
