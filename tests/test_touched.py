@@ -41,7 +41,7 @@ def test_a_search_touches_at_most_37_modules(home):
     modules, depth = touched(home, "sessions", "search", "staging server")
 
     assert modules <= 37
-    assert depth <= 19
+    assert depth <= 17
 
 
 def test_adding_an_entry_touches_at_most_30_modules(home):
@@ -49,4 +49,4 @@ def test_adding_an_entry_touches_at_most_30_modules(home):
     modules, depth = touched(home, "memory", "add", "I like tea")
 
     assert modules <= 30
-    assert depth <= 22
+    assert depth <= 20

@@ -67,14 +67,12 @@ _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile",
 
 
 def main() -> None:
-    """Run the command line; scripts of earlier installations start here, hooks included."""
+    """Run a command; the one place where errors become exit codes.
+
+    Scripts of earlier installations start here, hooks included.
+    """
     if (hook := split_hook(sys.argv[1:])) is not None:
         run_hook(*hook)
-    _run_command()
-
-
-def _run_command() -> None:
-    """Run a command; the one place where errors become exit codes."""
     logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
     _ensure_input()
     try:

@@ -85,7 +85,7 @@ class Lexicon:
         symbols = self._by_part.get(part)
         if symbols is None:
             names, literal = split_part(part)
-            known = [self._class_symbols(name) for name in names] + [self._exact[word] for word in literal]
+            known = [*map(self._class_symbols, names), *(self._exact[word] for word in literal)]
             symbols = self._by_part[part] = "".join(known)
         return symbols
 

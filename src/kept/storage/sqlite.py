@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from weakref import WeakSet
@@ -226,24 +227,21 @@ class Database:
         with explain_errors("open", self.path):
             connection = open_connection(str(self.path), flags)
         try:
-            return self._prepare_for_writing(connection, is_new=is_new)
+            connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
+            if is_new:
+                connection.pragma("page_size", PAGE_BYTES)
+                connection.pragma("application_id", self._application_id)
+            else:
+                self._refuse_foreign(connection)
+            use_wal(connection, self.path)
+            connection.pragma("synchronous", self._durability)
+            connection.pragma("secure_delete", "ON")
+            connection.pragma("journal_size_limit", CHECKPOINT_PAGES * PAGE_BYTES)
+            connection.set_wal_hook(Checkpointer())
+            return self._prepare(connection)
         except BaseException:
             connection.close()  # the error keeps it alive: its lock would look like another process
             raise
-
-    def _prepare_for_writing(self, connection: Connection, *, is_new: bool) -> Connection:
-        connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
-        if is_new:
-            connection.pragma("page_size", PAGE_BYTES)
-            connection.pragma("application_id", self._application_id)
-        else:
-            self._refuse_foreign(connection)
-        use_wal(connection, self.path)
-        connection.pragma("synchronous", self._durability)
-        connection.pragma("secure_delete", "ON")
-        connection.pragma("journal_size_limit", CHECKPOINT_PAGES * PAGE_BYTES)
-        connection.set_wal_hook(Checkpointer())
-        return self._prepare(connection)
 
     def _connect_for_reading(self, refused: apsw.Error) -> Connection:
         """Open a file that cannot be written; raise `refused` if it cannot be read either, or has an older schema."""
@@ -364,27 +362,24 @@ def open_state(
     """
     fallback = path.with_name(FALLBACK_NAME)
     is_first = not fallback.exists()
-    try:
-        database = _open(path, durability, read_only=read_only)
-    except ForeignDatabase:
-        if path == fallback:
-            raise
-        database = _open(fallback, durability, read_only=read_only)
-    theirs = fallback.with_name(STATE_NAME) if path == fallback else path
-    if is_first and database.path == fallback and theirs.exists():
-        _announce(theirs, fallback, sink)
-    return database
-
-
-def _open(path: Path, durability: Durability, *, read_only: bool) -> Database:
-    return Database(
-        path,
+    open_at = partial(
+        Database,
         application_id=APPLICATION_ID,
         migrations=state_migrations(),
         durability=durability,
         read_only=read_only,
         empty_if_refused=not read_only,
     )
+    try:
+        database = open_at(path)
+    except ForeignDatabase:
+        if path == fallback:
+            raise
+        database = open_at(fallback)
+    theirs = fallback.with_name(STATE_NAME) if path == fallback else path
+    if is_first and database.path == fallback and theirs.exists():
+        _announce(theirs, fallback, sink)
+    return database
 
 
 def _announce(foreign: Path, ours: Path, sink: "EventSink | None") -> None:

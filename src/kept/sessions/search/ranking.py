@@ -235,10 +235,9 @@ class Ranking:
             use = self.weights
             later = after & ~before
             far = around & ~before & ~after
-            known = sum(
-                share * (self.sum(held) - use.doubled * self.sum(held & mask))
-                for share, held in ((use.previous, before), (use.next, later), (use.near, far))
-            )
+            known = 0.0
+            for share, held in ((use.previous, before), (use.next, later), (use.near, far)):
+                known += share * (self.sum(held) - use.doubled * self.sum(held & mask))
             self._gains[key] = known
         return known
 
