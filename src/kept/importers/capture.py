@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import NewMessage, Origin, Role
-from kept.importers.captures import Captures, Known, mark_of, words_mark
+from kept.importers.captures import Captures, Known, Tally, mark_of, words_mark
 from kept.importers.conversations import EVENT_PREFIX, Conversations
-from kept.importers.port import Conversation, Item, Left, Position, Said, Spent, Withdrawn
-from kept.importers.tally import Tally
+from kept.importers.port import Conversation, Item, Left, Position, Problem, Said, Spent, Withdrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +121,7 @@ class Capture:
                 self._excluded.add(item.external_id)
                 self.tally.leave("excluded project")
             return item.external_id in self._excluded
-        return not isinstance(item, Left) and item.conversation in self._excluded
+        return not isinstance(item, Left | Problem) and item.conversation in self._excluded
 
     def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:
         before = self.captures.position
@@ -137,10 +136,9 @@ class Capture:
     def _take(self, unit: UnitOfWork, batch: Sequence[Item]) -> None:
         known = self.captures.find_known(unit, [key for item in batch for key in self.keys_of(item)])
         for item in batch:
-            if isinstance(item, Left):
-                self.tally.leave(item.why)
+            self.tally.note(item)
         # neighbouring messages of one conversation are stored together
-        told = (item for item in batch if not isinstance(item, Left))
+        told = (item for item in batch if not isinstance(item, Left | Problem))
         for conversation, items in groupby(told, _belongs_to):
             self._take_run(unit, conversation, list(items), known)
         self._conversations.update(unit)
@@ -324,6 +322,47 @@ class Capture:
                 unit=unit,
             )
             self._remember_once(unit, key, known)
+
+
+class Preview(Capture):
+    """Counts what a capture would store, and stores nothing."""
+
+    def __init__(
+        self,
+        store: Sessions,
+        database: Database,
+        client: str,
+        *,
+        clock: Clock,
+        is_excluded: Callable[[str | None], bool],
+    ) -> None:
+        super().__init__(store, database, client, clock=clock, is_excluded=is_excluded)
+        self._seen: set[bytes] = set()
+
+    def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:
+        del reading, path
+        with self._database.reading() as unit:
+            known = self.captures.find_known(unit, [key for item in batch for key in self.keys_of(item)])
+            for item in batch:
+                self.tally.note(item)
+                if isinstance(item, Said):
+                    self._weigh(unit, item, known)
+
+    def _weigh(self, unit: UnitOfWork, item: Said, known: Known) -> None:
+        key = self.captures.key(item.external_id)
+        session = self.captures.session(unit, item.conversation)
+        session_id = SessionId(item.conversation) if session is None else session.session_id
+        if key in known or key in self._seen:
+            self.tally.known += 1
+            if session is not None:
+                self.tally.sessions[session_id] = None
+            return
+        self._seen.add(key)
+        self.tally.sessions[session_id] = None
+        self.tally.count(item)
+        self.tally.grown.add(session_id)
+        if session is None:
+            self.tally.created.add(session_id)
 
 
 def _belongs_to(item: Conversation | Said | Withdrawn | Spent) -> str:

@@ -1,15 +1,15 @@
-"""The record of what was captured: external ids of sessions and messages, turns from events, positions."""
+"""The record of what was captured: external ids of sessions and messages, turns from events, positions, counts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import dumps
-from kept.importers.port import START, Position
+from kept.importers.port import START, Left, Position, Problem
 from kept.storage.connections import statements
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kept.core.ids import UserId
     from kept.core.messages import Message
     from kept.core.ports import UnitOfWork
+    from kept.importers.port import Item, Said
 
 SQL = statements("kept.importers", "captures.sql")
 Known: TypeAlias = dict[bytes, tuple[MessageId, int]]
@@ -57,6 +58,49 @@ class EventTurn:
     turn: str
     prompt: int
     messages: tuple[MessageId, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a capture did so far."""
+
+    sessions: dict[SessionId, None] = field(default_factory=dict)
+    """The sessions that the transcripts belong to, the newest last."""
+    created: set[SessionId] = field(default_factory=set)
+    grown: set[SessionId] = field(default_factory=set)
+    """The sessions that got new messages."""
+    added: int = 0
+    replaced: int = 0
+    known: int = 0
+    conflicts: int = 0
+    """Messages that the source changed after they were stored, and that stay as they are."""
+    left: dict[str, int] = field(default_factory=dict)
+    """How many rows were left out, by reason."""
+    roles: dict[str, int] = field(default_factory=dict)
+    """How many messages were added, by role."""
+    tool_calls: int = 0
+    waiting_bytes: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """What the readers could not read: where, and why."""
+
+    def count(self, item: Said) -> None:
+        """Count a message that was added."""
+        role = item.message.role.value
+        self.added += 1
+        self.roles[role] = self.roles.get(role, 0) + 1
+        self.tool_calls += len(item.message.tool_calls)
+
+    def note(self, item: Item) -> None:
+        """Count what a reader left out, and keep its problems."""
+        if isinstance(item, Left):
+            self.leave(item.why)
+        elif isinstance(item, Problem):
+            self.problems.append((item.where, item.what))
+
+    def leave(self, why: str, count: int = 1) -> None:
+        """Count something that was left out."""
+        if count:
+            self.left[why] = self.left.get(why, 0) + count
 
 
 def list_clients(unit: UnitOfWork, user: UserId) -> list[str]:

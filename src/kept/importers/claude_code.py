@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.blocks import as_blocks, as_text, describe_block, result_text
 from kept.importers.jsonl import JsonlReading
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent
 from kept.importers.wording import (
@@ -17,12 +16,16 @@ from kept.importers.wording import (
     MOST_TOOL_CHARS,
     OUR_RESULT,
     PrivateSpans,
+    as_blocks,
+    as_text,
     clean_answer,
     clean_arguments,
     clean_result,
+    describe_block,
     is_our_tool,
     join_texts,
     remove_machine_blocks,
+    result_text,
     shorten,
     starts_with_any,
 )
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kept.core.text import JSON
+    from kept.importers.assets import Asset
+    from kept.importers.port import Option, Request
 
 _MACHINE_TEXTS = (
     "Caveat: The messages below",
@@ -53,6 +58,7 @@ class ClaudeCode:
     """Finds and reads the transcripts of Claude Code."""
 
     client = "claude-code"
+    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folders of projects."""
@@ -74,6 +80,11 @@ class ClaudeCode:
         if path.name.startswith("agent-"):
             return []
         return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=_modification_time)
+
+    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
+        """Yield nothing yet."""
+        del root, request
+        return iter(())
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a transcript."""

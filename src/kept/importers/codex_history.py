@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall
-from kept.importers.blocks import as_blocks, as_text, describe_block
 from kept.importers.jsonl import UNEXPECTED, open_own
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Said, Unusable
 from kept.importers.wording import (
     MOST_CHARS,
     PrivateSpans,
+    as_blocks,
+    as_text,
     clean_answer,
     clean_arguments,
     clean_result,
+    describe_block,
     join_texts,
     remove_machine_blocks,
     shorten,

@@ -1,9 +1,11 @@
-"""The sessions that stand for conversations of another program: creation, links, titles."""
+"""The sessions that stand for conversations of another program: creation, links, titles, excluded projects."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kept.core.clock import from_epoch
@@ -129,7 +131,7 @@ class Conversations:
             model=facts.model,
             title=facts.title,
             parent_session_id=parent.session_id if parent else None,
-            link=(Link.DELEGATE if is_delegate else Link.BRANCH) if parent else None,
+            link=(facts.link or (Link.DELEGATE if is_delegate else Link.BRANCH)) if parent else None,
             last_active=moment,
             metadata=metadata,
         )
@@ -186,3 +188,20 @@ class Conversations:
         from kept.sessions.redaction import Redaction  # loads all shapes of credentials
 
         return Redaction().message(NewMessage(message, 0.0, Origin.SYNTHETIC)).message
+
+
+def is_excluded(folder: str | None, patterns: Sequence[str], home: str) -> bool:
+    """Whether a working folder is, or is below, one that the patterns name: a path, a name, or with `*` and `?`."""
+    if folder is None or not patterns:
+        return False
+    places = [PurePath(folder), *PurePath(folder).parents]
+    for pattern in patterns:
+        wanted = pattern.rstrip("/") or "/"
+        if wanted == "~" or wanted.startswith("~/"):
+            wanted = f"{home}{wanted[1:]}"
+        if "/" in wanted:
+            if any(fnmatchcase(str(place), wanted) for place in places):
+                return True
+        elif any(fnmatchcase(place.name, wanted) for place in places):
+            return True
+    return False

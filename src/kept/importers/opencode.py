@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.blocks import as_text, describe_block
 from kept.importers.jsonl import UNEXPECTED, open_own
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable
 from kept.importers.wording import (
@@ -18,9 +17,11 @@ from kept.importers.wording import (
     MOST_TOOL_CHARS,
     OUR_RESULT,
     PrivateSpans,
+    as_text,
     clean_answer,
     clean_arguments,
     clean_result,
+    describe_block,
     is_our_tool,
     join_texts,
     remove_machine_blocks,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from kept.importers.assets import Asset
+    from kept.importers.port import Option, Request
     from kept.storage.foreign import ForeignTables
 
 _STALE_MILLISECONDS = 600_000
@@ -42,6 +45,7 @@ class Opencode:
     """Finds and reads the history of opencode."""
 
     client = "opencode"
+    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the database or the folder of opencode."""
@@ -63,6 +67,11 @@ class Opencode:
         """Return nothing: sub-agents are sessions of the same database."""
         del path
         return []
+
+    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
+        """Yield nothing yet."""
+        del root, request
+        return iter(())
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a database or a folder."""

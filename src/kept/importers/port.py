@@ -1,4 +1,8 @@
-"""The port of a transcript reader: what it yields, where it stands, and how it finds its files."""
+"""The port of a source: its transcripts, what reading them yields, what it has besides, and the table of all sources.
+
+A new source is a class with the methods of `Source` in a module of its own, and one line in `SOURCES`. It reads and
+never writes; it never raises on a row that it does not know. `assets.py` describes what it has besides conversations.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from kept.core.messages import Message, Origin, Usage
+    from kept.core.messages import Link, Message, Origin, Usage
     from kept.core.text import JSON
+    from kept.importers.assets import Asset
 
 
 class Unusable(UsageError):
@@ -41,7 +46,9 @@ class Conversation:
     model: str | None = None
     title: str | None = None
     parent: str | None = None
-    """The external id of the conversation that this one was delegated by, or forked from."""
+    """The external id of the conversation that this one was delegated by, forked from, or continues."""
+    link: Link | None = None
+    """How it hangs under its parent; without it a sub-agent is a delegate, any other a branch."""
     metadata: Mapping[str, JSON] = field(default_factory=dict)
 
 
@@ -86,7 +93,15 @@ class Left:
     why: str
 
 
-Item: TypeAlias = Conversation | Said | Withdrawn | Spent | Left
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that could not be read, for the report: `where` names the file or record."""
+
+    where: str
+    what: str
+
+
+Item: TypeAlias = Conversation | Said | Withdrawn | Spent | Left | Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +141,51 @@ class Reading(Protocol):
         ...
 
 
-class Reader(Protocol):
-    """Reads the transcripts of one program."""
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of `kept import` that only some sources know, such as `--preset` of openclaw.
+
+    The command declares it in `cli/commands/imports.py`; a source that does not list it refuses it.
+    """
+
+    name: str
+    """Without the dashes: `preset`, `migrate-secrets`."""
+    choices: tuple[str, ...] = ()
+    """The values that are allowed; none means any text. A flag has the value `yes`."""
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asked of a source, for `Source.list_assets`."""
+
+    environ: Mapping[str, str]
+    home: Path
+    """The folder of kept's home, for documents that belong there."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The options of the source by name; one that was not given has its default."""
+
+
+class Source(Protocol):
+    """One program, or one kind of export, whose conversations and memory can be imported."""
 
     client: str
+    """Its name in commands; also the `source` of its sessions."""
+    options: tuple[Option, ...]
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
-        """Return the folders or files in which the program keeps its history on this machine, existing or not."""
+        """Return the folders or files in which the program keeps its history on this machine, existing or not.
+
+        Nothing for an export, which has no usual place: it needs `--source`.
+        """
         ...
 
     def list_transcripts(self, root: Path) -> list[Path]:
-        """Return the transcripts below a root, the oldest first; a root may be one transcript."""
+        """Return the transcripts below a root, the oldest first.
+
+        A root may be one transcript, or an archive given with `--source export.zip`. An archive, like a database with
+        many conversations, is one transcript: `open` reads it in place and yields the items of all conversations in it.
+        """
         ...
 
     def list_related(self, path: Path) -> list[Path]:
@@ -144,5 +193,32 @@ class Reader(Protocol):
         ...
 
     def open(self, path: Path, position: Position) -> Reading:
-        """Open a transcript at a position; raise Unusable if it cannot be read."""
+        """Open a transcript at a position; raise Unusable if it cannot be read, with the reason and a remedy."""
         ...
+
+    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
+        """Yield what the source has besides transcripts, in an order that does not change; raise nothing.
+
+        Called for the list of what was found, for the preview and for the import, so it must be quick and read only.
+        """
+        ...
+
+
+SOURCES: Mapping[str, str] = {
+    "claude-code": "claude_code.ClaudeCode",
+    "codex": "codex.Codex",
+    "opencode": "opencode.Opencode",
+}
+"""Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
+
+
+def find_source(name: str) -> Source | None:
+    """Return the source with this name, or None."""
+    from importlib import import_module
+
+    place = SOURCES.get(name)
+    if place is None:
+        return None
+    module, _, made = place.partition(".")
+    source: Source = getattr(import_module(f"kept.importers.{module}"), made)()
+    return source

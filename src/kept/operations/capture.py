@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kept.core.ids import SessionId
     from kept.core.text import JSON
     from kept.importers.capture import Capture
-    from kept.importers.port import Reader
+    from kept.importers.captures import Tally
+    from kept.importers.port import Source
     from kept.importers.spool import Spool, Waiting, WaitingTurn
-    from kept.importers.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def _prune(caller: Caller) -> None:
         log.warning("cannot prune captured conversations: %s", error)
 
 
-def _capture_files(capture: Capture, reader: Reader, path: Path, deadline: float | None) -> bool:
+def _capture_files(capture: Capture, reader: Source, path: Path, deadline: float | None) -> bool:
     """Capture a transcript and those of its sub-agents; return whether all of it was read."""
     from kept.importers.port import Unusable
 
@@ -121,7 +121,7 @@ def _capture_files(capture: Capture, reader: Reader, path: Path, deadline: float
     return is_complete
 
 
-def capture_file(capture: Capture, reader: Reader, path: Path, *, deadline: float | None = None) -> bool:
+def capture_file(capture: Capture, reader: Source, path: Path, *, deadline: float | None = None) -> bool:
     """Capture one file from its stored position; return whether its end was reached."""
     from kept.importers.port import START
 
@@ -157,7 +157,7 @@ def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
 
 
 def _store_turn(caller: Caller, waiting: WaitingTurn) -> Captured:
-    from kept.importers.event_turns import store_turn
+    from kept.importers.spool import store_turn
 
     capture = open_capture(caller, waiting.client)
     store_turn(capture, waiting)
@@ -213,9 +213,8 @@ def _capture_waiting(caller: Caller, waiting: Waiting, deadline: float | None) -
 
 def open_capture(caller: Caller, client: str, *, is_preview: bool = False) -> Capture:
     """Open a capture into the caller's sessions; a preview only counts."""
-    from kept.importers.capture import Capture
-    from kept.importers.exclusion import is_excluded
-    from kept.importers.preview import Preview
+    from kept.importers.capture import Capture, Preview
+    from kept.importers.conversations import is_excluded
 
     patterns = caller.app.settings.connect.exclude
     home = caller.app.environ.get("HOME", "")
@@ -255,12 +254,12 @@ def add_up(one: Captured, other: Captured) -> Captured:
     )
 
 
-def _find_reader(client: str) -> Reader | Refused:
-    from kept.importers.readers import CLIENTS, find_reader
+def _find_reader(client: str) -> Source | Refused:
+    from kept.importers.port import SOURCES, find_source
 
-    reader = find_reader(client)
+    reader = find_source(client)
     if reader is None:
-        return Refused(Reason.INVALID, f"{client!r} has no transcripts that can be read", f"use {', '.join(CLIENTS)}")
+        return Refused(Reason.INVALID, f"{client!r} has no transcripts that can be read", f"use {', '.join(SOURCES)}")
     return reader
 
 

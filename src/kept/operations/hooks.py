@@ -74,7 +74,7 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> HookAn
 
 def _find_mode(caller: Caller, event: HookEvent) -> _Mode | None:
     """Return what applies to this client and project; None if the agent is left alone."""
-    from kept.importers.exclusion import is_excluded
+    from kept.importers.conversations import is_excluded
 
     record = load_record(caller.space.home.connections)
     exclude = caller.app.settings.connect.exclude
@@ -156,7 +156,7 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
     from kept.importers.connect.prompts import keep_prompt
-    from kept.importers.readers import CLIENTS as READABLE
+    from kept.importers.port import SOURCES as READABLE
     from kept.operations.recall import Recipient, recall_for_prompt
     from kept.operations.receipts import record_receipt
     from kept.sessions.receipts import ShownMessage
@@ -249,9 +249,9 @@ def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | Non
 
 def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
     """Return the transcript that an event names; else a file with the session in its name, or a database."""
-    from kept.importers.readers import find_reader
+    from kept.importers.port import find_source
 
-    reader = find_reader(event.client)
+    reader = find_source(event.client)
     if reader is None or event.transcript is not None or not event.session:
         return event.transcript if reader is not None else None
     for root in reader.find_roots(caller.app.environ):
@@ -330,9 +330,9 @@ def catch_up(caller: Caller, client: str) -> None:
 
 def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
     """Return the transcripts that were written to since the client was connected, of the last days only."""
-    from kept.importers.readers import find_reader
+    from kept.importers.port import find_source
 
-    reader = find_reader(client)
+    reader = find_source(client)
     roots = reader.find_roots(caller.app.environ) if reader is not None else []
     oldest = max(since, caller.app.clock.now().timestamp() - _RECENT_SECONDS)
     found = []

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.importers.capture import Capture
-    from kept.importers.port import Reader
-    from kept.importers.tally import Tally
+    from kept.importers.captures import Tally
+    from kept.importers.port import Source
 
 ALL = "all"
 _PROBLEMS_LISTED = 1_000
@@ -69,21 +69,21 @@ def find_sources(
 
     With `since`, only transcripts that changed at that moment or later.
     """
-    from kept.importers.readers import CLIENTS, find_reader
+    from kept.importers.port import SOURCES, find_source
 
-    names = CLIENTS if name == ALL else (name,)
+    names = tuple(SOURCES) if name == ALL else (name,)
     found = []
     for each in names:
-        reader = find_reader(each)
+        reader = find_source(each)
         if reader is None:
             return Refused(
-                Reason.INVALID, f"there is no importer {each!r}", f"use one of: {', '.join((*CLIENTS, ALL))}"
+                Reason.INVALID, f"there is no importer {each!r}", f"use one of: {', '.join((*SOURCES, ALL))}"
             )
         found.append(_find_source(caller, reader, place, since))
     return FoundSources(tuple(found))
 
 
-def _find_source(caller: Caller, reader: Reader, place: Path | None, since: float) -> FoundSource:
+def _find_source(caller: Caller, reader: Source, place: Path | None, since: float) -> FoundSource:
     from kept.importers.captures import Captures
 
     roots = reader.find_roots(caller.app.environ) if place is None else [place]
@@ -179,10 +179,9 @@ def run_import(caller: Caller, found: FoundSource) -> ImportReport:
 
 
 def _import(caller: Caller, found: FoundSource, *, is_preview: bool) -> ImportReport:
-    from kept.importers.port import START, Unusable
-    from kept.importers.readers import find_reader
+    from kept.importers.port import START, Unusable, find_source
 
-    reader = find_reader(found.source)
+    reader = find_source(found.source)
     assert reader is not None
     capture = open_capture(caller, found.source, is_preview=is_preview)
     verb = "reading" if is_preview else "importing"
@@ -205,7 +204,7 @@ def _report(caller: Caller, found: FoundSource, capture: Capture, course: _Cours
     from kept.core.ids import new_group_id
 
     tally = capture.tally
-    problems = [*course.problems]
+    problems = [*course.problems, *tally.problems]
     problems += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
     report = ImportReport(
         found.source,
@@ -261,11 +260,11 @@ class Watch:
     """Follows the transcripts of some sources, and captures what changes."""
 
     def __init__(self, caller: Caller, names: Sequence[str], place: Path | None) -> None:
-        from kept.importers.readers import find_reader
+        from kept.importers.port import find_source
 
         caller.require(Scope.WRITE)
         self._caller = caller
-        self._readers = [reader for name in names if (reader := find_reader(name)) is not None]
+        self._readers = [reader for name in names if (reader := find_source(name)) is not None]
         self._place = place
         self._stamps: dict[Path, tuple[float, int]] = {}
 

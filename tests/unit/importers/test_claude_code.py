@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from kept.core.messages import Origin, Role
 from kept.importers.claude_code import ClaudeCode
-from kept.importers.port import START, Conversation, Kind, Left, Said, Spent
-from kept.importers.readers import find_reader
+from kept.importers.port import START, Conversation, Kind, Left, Said, Spent, find_source
 
 
 def read(path):
@@ -275,7 +274,7 @@ def test_no_shape_of_a_field_raises(data):
         with tempfile.TemporaryDirectory() as where:
             copy = Path(where) / "x.jsonl"
             copy.write_text("".join(json.dumps(one) + "\n" for one in rows))
-            reading = find_reader(client).open(copy, START)
+            reading = find_source(client).open(copy, START)
             assert sum(isinstance(item, Said) for item in reading) > 0
             assert reading.position().offset > 0
             reading.close()

@@ -37,9 +37,9 @@ def register(program: typer.Typer) -> None:
 
 
 def _complete(incomplete: str) -> list[str]:
-    from kept.importers.readers import CLIENTS
+    from kept.importers.port import SOURCES
 
-    return [name for name in (*CLIENTS, operations.imports.ALL) if name.startswith(incomplete)]
+    return [name for name in (*SOURCES, operations.imports.ALL) if name.startswith(incomplete)]
 
 
 def import_(
