@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kept.core.errors import ProviderError
+from kept.core.errors import ConfigError, ProviderError
 from kept.providers.base import ForgetRequest, StartContext
 from kept.providers.mem0 import Mem0Provider
 from kept.providers.trial import run_trial
@@ -271,14 +271,14 @@ def test_nothing_is_written_in_other_contexts(tmp_path, double, mode):
     assert [request for request in double.requests if "add" in request.path or request.path == "/memories"] == []
 
 
-def test_settings_that_make_no_sense_are_refused(tmp_path, double):
+def test_settings_that_make_no_sense_are_refused(tmp_path):
     """With the accepted values."""
     (tmp_path / "mem0.json").write_text('{"mode": "cloud"}')
     with pytest.raises(Exception, match=r"mode.*|platform"):
         Mem0Provider().initialize("s1", kept_home=str(tmp_path))
-    provider = start(tmp_path, double, "self-hosted", settings={"base_url": "localhost:80"})
-    with pytest.raises(ProviderError, match="not the address of a server"):
-        provider.prefetch("hello there")
+    (tmp_path / "mem0.json").write_text('{"mode": "self-hosted", "base_url": "localhost:80"}')
+    with pytest.raises(ConfigError, match=r"base_url cannot be 'localhost:80'.*http://127.0.0.1:8000"):
+        Mem0Provider().initialize("s1", kept_home=str(tmp_path))
 
 
 def test_what_is_forgotten_is_gone_for_this_user_only(tmp_path, double, mode):

@@ -4,6 +4,7 @@ Pydantic models would take a third of the time that a command may take to start.
 """
 
 import dataclasses
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def accepts(annotation: Any, value: Any) -> bool:
     """Whether `value` has the annotated type and is within its bounds."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        bounds = [bound for bound in arguments[1:] if isinstance(bound, Above | Between)]
+        bounds = [bound for bound in arguments[1:] if isinstance(bound, Above | Between | Address)]
         return accepts(arguments[0], value) and (value is None or all(bound.holds(value) for bound in bounds))
     if origin in (Union, types.UnionType):
         return any(accepts(option, value) for option in arguments)
@@ -121,6 +122,24 @@ class Between:
     def holds(self, value: float) -> bool:
         """Whether `value` is within the bounds."""
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of an HTTP server."""
+
+    optional: bool = False
+    """Whether it may be empty."""
+
+    def __str__(self) -> str:
+        return "like https://host or http://127.0.0.1:8000" + (", or empty" if self.optional else "")
+
+    def holds(self, value: str) -> bool:
+        """Whether `value` has a scheme and a host."""
+        return (self.optional and not value) or _HTTP_ADDRESS.match(value) is not None
+
+
+_HTTP_ADDRESS = re.compile(r"https?://[^\s/?#]+\S*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

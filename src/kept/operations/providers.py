@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.providers.audit import ProviderStats
     from kept.providers.base import CommandAnswer, MemoryProvider
+    from kept.providers.config import Field
     from kept.providers.outbox import Item, Lane
     from kept.providers.plugins import Found, OfferedCommand
     from kept.providers.status import ChosenStatus, Status
@@ -44,20 +45,34 @@ def open_provider(caller: Caller, name: str) -> MemoryProvider:
 def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, JSON]) -> Refused | None:
     """Check the answers to a provider's questions and store them; secrets go to `.env`."""
     from kept.config.load import set_secret
-    from kept.providers.config import declared_fields, resolve_answers, save
+    from kept.providers.config import check_answers, declared_fields, load_values, resolve_answers, save, with_stored
 
     caller.require(Scope.ADMIN)
-    fields = declared_fields(provider)
+    home, environ = caller.app.home, caller.app.environ
+    fields = with_stored(declared_fields(provider), load_values(home.path, provider.name))
+    # a secret may be given by the name of its variable too
+    names = {field.env_var: field.key for field in fields if field.env_var}
+    given = {names.get(key, key): value for key, value in given.items()}
     unknown = sorted(set(given) - {field.key for field in fields})
     if unknown:
         known = ", ".join(field.key for field in fields)
         return Refused(Reason.INVALID, f"{provider.name} has no setting {unknown[0]!r}", f"it has: {known}")
-    home = caller.app.home
-    answers = resolve_answers(fields, dict(given), environ=caller.app.environ)
+    answers = resolve_answers(fields, given, environ=environ)
     if isinstance(answers, Refused):
         return answers
+    refused = check_answers(provider, answers, environ=environ)
+    if refused is not None:
+        return refused
     save(provider, answers, home=home.path, save_secret=lambda key, value: set_secret(home.env_file, key, value))
     return None
+
+
+def find_questions(caller: Caller, provider: MemoryProvider) -> list[Field]:
+    """Return the questions that a person is asked, with the stored answers as defaults."""
+    from kept.providers.config import declared_fields, load_values, with_stored
+
+    stored = load_values(caller.app.home.path, provider.name)
+    return [field for field in with_stored(declared_fields(provider), stored) if field.asked]
 
 
 def run_own_setup(caller: Caller, provider: MemoryProvider) -> bool:

@@ -1,6 +1,6 @@
 """The port of external memories: the base class that providers inherit from, and the values it uses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -135,6 +135,9 @@ class MemoryProvider:
     def get_config_schema(self) -> Sequence[Mapping[str, JSON]]:
         """Return the fields that `kept providers setup` asks for."""
         return ()
+
+    def check_config(self, values: Mapping[str, JSON], variables: Collection[str]) -> None:
+        """Raise an error that says what is wrong with the answers; `variables` are those with a value."""
 
     def save_config(self, values: Mapping[str, JSON], home: str) -> None:
         """Store the answers that are not secrets; by default in `<home>/<name>.json`."""

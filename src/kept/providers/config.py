@@ -6,12 +6,12 @@ The command line asks the questions.
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from kept.core.errors import ConfigError, Reason, Refused
-from kept.core.settings import InvalidSetting, build, fields
+from kept.core.errors import ConfigError, KeptError, Reason, Refused
+from kept.core.settings import InvalidSetting, accepts, build, describe, fields
 from kept.core.text import JSON, dumps
 from kept.core.threads import start_job
 from kept.providers.base import MemoryProvider, StartContext
@@ -44,8 +44,13 @@ def load_values(home: Path, provider: str) -> dict[str, JSON]:
 
 def load_settings(kind: type[T], home: Path, provider: str) -> T:
     """Return the settings of `provider` as the dataclass `kind`; unknown keys are ignored."""
+    return build_settings(kind, load_values(home, provider), provider)
+
+
+def build_settings(kind: type[T], values: Mapping[str, JSON], provider: str) -> T:
+    """Return `values` as the dataclass `kind`, or raise what is wrong with them; unknown keys are ignored."""
     section: type = kind
-    own = {key: value for key, value in load_values(home, provider).items() if key in fields(section)}
+    own = {key: value for key, value in values.items() if key in fields(section)}
     try:
         settings: T = build(section, own)
     except InvalidSetting as unfit:
@@ -53,13 +58,28 @@ def load_settings(kind: type[T], home: Path, provider: str) -> T:
     return settings
 
 
-def questions(kind: type, texts: Mapping[str, str]) -> list[Mapping[str, JSON]]:
-    """Return the setup questions for the dataclass `kind`: one per text, with its default and choices."""
+def questions(kind: type, texts: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """Return the setup questions for the dataclass `kind`, with defaults and choices.
+
+    Settings without a text are not asked; `--set` sets them.
+    """
     defaults, annotations = kind(), fields(kind)
     return [
-        {"key": key, "description": text, "default": getattr(defaults, key), "choices": _choices(annotations[key])}
-        for key, text in texts.items()
+        {
+            "key": key,
+            "description": texts.get(key, key.replace("_", " ")),
+            "default": _plain_default(getattr(defaults, key), annotation),
+            "choices": _choices(annotation),
+            "annotation": annotation,
+            "asked": key in texts,
+        }
+        for key, annotation in sorted(annotations.items(), key=lambda each: each[0] not in texts)
     ]
+
+
+def _plain_default(default: JSON, annotation: object) -> JSON:
+    """Return an empty list for an optional list, so that an answer is parsed as one."""
+    return [] if default is None and "list" in str(annotation) else default
 
 
 def _choices(annotation: object) -> list[JSON]:
@@ -95,6 +115,14 @@ class Field:
     required: bool = False
     when: Mapping[str, JSON] | None = None
     """The question applies only with these answers to earlier ones."""
+    annotation: object = None
+    """The type of the setting with its bounds, where there is one."""
+    asked: bool = True
+    """Whether a person is asked; otherwise only `--set` sets it."""
+
+    def takes(self, value: JSON) -> bool:
+        """Whether a value has the type of the setting and is within its bounds."""
+        return self.annotation is None or accepts(self.annotation, value)
 
     def applies(self, answers: Mapping[str, JSON]) -> bool:
         """Whether the question applies after the earlier `answers`."""
@@ -139,6 +167,28 @@ def resolve_answers(
     return Answers(values, secrets)
 
 
+def with_stored(fields: Sequence[Field], stored: Mapping[str, JSON]) -> list[Field]:
+    """Return the questions with the stored values as defaults, so that another setup changes only what is given."""
+    return [
+        replace(field, default=stored[field.key])
+        if field.key in stored and not field.secret and isinstance(stored[field.key], type(field.default))
+        else field
+        for field in fields
+    ]
+
+
+def check_answers(provider: MemoryProvider, answers: Answers, *, environ: Mapping[str, str]) -> Refused | None:
+    """Let the provider check the answers as a whole; return why it refuses them."""
+    if not overrides(provider, "check_config"):
+        return None
+    variables = {*answers.secrets, *(name for name, value in environ.items() if value.strip())}
+    try:
+        call_hook(provider, "check_config", (dict(answers.values), variables), {})
+    except KeptError as error:
+        return Refused(Reason.INVALID, error.message, error.remedy)
+    return None
+
+
 def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret: Callable[[str, str], None]) -> None:
     """Store the answers: secrets with `save_secret`, the rest with the provider's own `save_config`."""
     for name, value in answers.secrets.items():
@@ -154,30 +204,41 @@ def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret:
 
 def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | None:
     """Start the provider, recall once and shut it down; return None if that worked."""
-
-    def attempt() -> str | None:
-        if not provider.is_available():
-            return "it is not available: its configuration or its package is missing"
-        call_hook(provider, "initialize", ("setup",), context.keywords())
-        try:
-            if overrides(provider, "prefetch"):
-                call_hook(provider, "prefetch", ("Is this memory connected?",), {"session_id": "setup"})
-        finally:
-            if hasattr(provider, "shutdown"):
-                provider.shutdown()
-        return None
-
-    job = start_job(attempt, name="kept-provider-test")
+    job = start_job(lambda: _find_problem(provider, context), name="kept-provider-test")
     if not job.wait(TEST_SECONDS):
         return Refused(
             Reason.UNAVAILABLE, f"it did not answer within {TEST_SECONDS:g} s", "check its address and server"
         )
+    if isinstance(job.error, KeptError):
+        remedy = job.error.remedy or "correct the answers and run setup again"
+        return Refused(Reason.UNAVAILABLE, job.error.message, remedy)
     if job.error is not None:
         problem = f"{type(job.error).__name__}: {job.error}"
         return Refused(Reason.UNAVAILABLE, problem, "correct the answers and run setup again")
     if job.result is not None:
         return Refused(Reason.UNAVAILABLE, job.result, "give the missing answers and run setup again")
     return None
+
+
+def _find_problem(provider: MemoryProvider, context: StartContext) -> str | None:
+    """Start the provider, recall once, ask for its status and stop it; return what is wrong."""
+    if not call_hook(provider, "is_available", (), {"kept_home": context.kept_home}):
+        return "it is not available: its configuration or its package is missing"
+    call_hook(provider, "initialize", ("setup",), context.keywords())
+    try:
+        if overrides(provider, "prefetch"):
+            call_hook(provider, "prefetch", ("Is this memory connected?",), {"session_id": "setup"})
+        return _unreachable(call_hook(provider, "get_status", (), {})) if overrides(provider, "get_status") else None
+    finally:
+        if hasattr(provider, "shutdown"):
+            provider.shutdown()
+
+
+def _unreachable(facts: object) -> str | None:
+    """Return why the back end cannot be reached, if the provider says so."""
+    if not isinstance(facts, Mapping) or facts.get("reachable") is not False:
+        return None
+    return str(facts.get("error") or "its back end cannot be reached")
 
 
 def _field(declared: Mapping[str, JSON]) -> Field | None:
@@ -196,6 +257,8 @@ def _field(declared: Mapping[str, JSON]) -> Field | None:
         url=url if isinstance(url, str) else None,
         required=bool(declared.get("required", False)),
         when=when if isinstance(when, Mapping) else None,
+        annotation=declared.get("annotation"),
+        asked=declared.get("asked") is not False,
     )
 
 
@@ -204,10 +267,17 @@ def _convert(field: Field, given: JSON) -> JSON | Refused:
     if given is None or (isinstance(given, str) and not given.strip()):
         return field.default
     value = _parse_as(given, field.default) if isinstance(given, str) else given
-    if value is None or (field.choices and value not in field.choices):
-        wanted = ", ".join(str(choice).lower() for choice in field.choices) or type(field.default).__name__
-        return Refused(Reason.INVALID, f"{field.key} cannot be {given!r}", f"give one of: {wanted}")
-    return value
+    if value is not None and (not field.choices or value in field.choices) and field.takes(value):
+        return value
+    wanted = ", ".join(str(choice).lower() for choice in field.choices) or type(field.default).__name__
+    accepted = wanted if field.annotation is None else describe(field.annotation)
+    return Refused(Reason.INVALID, f"{field.key} cannot be {given!r}", f"accepted: {accepted}")
+
+
+def check_answer(field: Field, given: JSON) -> Refused | None:
+    """Return why an answer does not fit, None if it does."""
+    found = _convert(field, given)
+    return found if isinstance(found, Refused) else None
 
 
 def _parse_as(text: str, default: JSON) -> JSON:
@@ -221,5 +291,7 @@ def _parse_as(text: str, default: JSON) -> JSON:
                 return int(text) if isinstance(default, int) else float(text)
             except ValueError:
                 return None
+        case list():
+            return [each.strip() for each in text.split(",") if each.strip()]
         case _:
             return text

@@ -64,7 +64,7 @@ class RegisteredProvider:
         if self._is_declared:
             return
         self._is_declared = True
-        match self.call("is_available"):
+        match self._declare_call("is_available"):
             case Answered(True):
                 self._is_available = True
                 self.tools = self._fetch_tools()
@@ -83,6 +83,15 @@ class RegisteredProvider:
         """Call a hook for the current session and wait for it."""
         seconds = self._settings.start_timeout_seconds if timeout_seconds is None else timeout_seconds
         return self.guard.call(hook, *args, session_id=self.session_id, timeout_seconds=seconds)
+
+    def _declare_call(self, hook: str) -> Outcome:
+        """Call a hook before `initialize`; a provider whose settings decide gets the home."""
+        return self.guard.call(
+            hook,
+            session_id=self.session_id,
+            timeout_seconds=self._settings.start_timeout_seconds,
+            kept_home=self._context.kept_home,
+        )
 
     def recall(self, query: str, *, turn: int, context: Mapping[str, JSON], deadline: float) -> str:
         """Announce the turn and return what is recalled for it, both before `deadline` (monotonic)."""
@@ -111,7 +120,7 @@ class RegisteredProvider:
         return self.guard.ready
 
     def _fetch_tools(self) -> list[Tool]:
-        match self.call("get_tool_schemas"):
+        match self._declare_call("get_tool_schemas"):
             case Answered(declared):
                 usable = tool_schemas(self.name, declared)
                 return [Tool(schema, partial(self._run_tool, schema.name)) for schema in usable]

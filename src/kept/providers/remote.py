@@ -8,16 +8,16 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from kept.core.errors import KeptError, ProviderError
+from kept.core.errors import ConfigError, KeptError, ProviderError
 from kept.core.ids import OWNER
 from kept.core.text import JSON, dumps
 from kept.providers.base import ForgetRequest, MemoryAction, MemoryProvider
-from kept.providers.config import load_settings, questions
+from kept.providers.config import build_settings, load_settings, questions
 from kept.providers.http import HttpClient
 from kept.security.fence import sanitize_context
 from kept.security.secrets import redact
@@ -78,6 +78,7 @@ class RemoteProvider(MemoryProvider, Generic[S]):
         self.platform = "cli"
         self.session_id = ""
         self.is_writable = True
+        self._has_settings = False
         self._client: HttpClient | None = None
         self._guard = threading.Lock()
 
@@ -96,8 +97,9 @@ class RemoteProvider(MemoryProvider, Generic[S]):
         """Return the name under which the back end keeps this user's data, different for each profile and user."""
         return safe_name("kept", self.profile, self.user)
 
-    def is_available(self) -> bool:
-        """Return whether the key is set, where one is needed."""
+    def is_available(self, *, kept_home: str = "") -> bool:
+        """Return whether the key is set, where the back end in the settings needs one."""
+        self._read_settings(kept_home)
         return not self.needs_key() or bool(self.key)
 
     def needs_key(self) -> bool:
@@ -134,9 +136,14 @@ class RemoteProvider(MemoryProvider, Generic[S]):
         """Return its tools."""
         return ()
 
-    def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
-        """Return the schemas of its tools."""
-        return [tool.schema() for tool in self.remote_tools()]
+    def get_tool_schemas(self, *, kept_home: str = "") -> Sequence[Mapping[str, JSON]]:
+        """Return the schemas of its tools; they depend on the settings, and are needed before `initialize`."""
+        self._read_settings(kept_home)
+        return [tool.schema() for tool in self.remote_tools()] if self.gives_tools() else ()
+
+    def gives_tools(self) -> bool:
+        """Return whether the chosen mode has tools."""
+        return True
 
     def handle_tool_call(self, name: str, args: Mapping[str, JSON], **context: Any) -> str:
         """Run one of its tools; whatever goes wrong is an answer."""
@@ -228,9 +235,20 @@ class RemoteProvider(MemoryProvider, Generic[S]):
             "secret": True,
             "env_var": self.KEY,
             "url": self.KEY_URL,
-            "required": self.needs_key(),
+            # during setup it depends on the other answers, and `check_config` decides
+            "required": self._has_settings and self.needs_key(),
         }
         return [*asked, key]
+
+    def check_config(self, values: Mapping[str, JSON], variables: Collection[str]) -> None:
+        """Raise what is wrong with the answers: a type, a bound, an address, a key that is missing."""
+        self.settings = build_settings(self.SETTINGS, values, self.NAME)
+        if self.needs_key() and self.KEY not in variables:
+            where = f"get it at {self.KEY_URL}, then: " if self.KEY_URL else ""
+            raise ConfigError(
+                f"{self.NAME} needs a key, in {self.KEY}",
+                f"{where}kept providers setup {self.NAME} --secret api_key=env:{self.KEY}",
+            )
 
     def check_health(self) -> Mapping[str, JSON]:
         """Ask the back end whether it works, and return facts about it; raises if it does not."""
@@ -238,14 +256,21 @@ class RemoteProvider(MemoryProvider, Generic[S]):
 
     def get_status(self, *, kept_home: str = "", user_id: str = "") -> Mapping[str, JSON]:
         """Return what a real call to the back end says; the arguments are needed only before `initialize`."""
-        if kept_home and self.home == Path():
+        if self._read_settings(kept_home):
             self.home = Path(kept_home)
-            self.settings = load_settings(self.SETTINGS, self.home, self.NAME)
             self.user = user_id or self.user
         try:
             return {"reachable": True, **self.check_health()}
         except KeptError as error:
             return {"reachable": False, "error": error.message}
+
+    def _read_settings(self, kept_home: str) -> bool:
+        """Load the settings before `initialize` does; return whether that was needed and possible."""
+        if not kept_home or self.home != Path():
+            return False
+        self.settings = load_settings(self.SETTINGS, Path(kept_home), self.NAME)
+        self._has_settings = True
+        return True
 
     def shutdown(self) -> None:
         """Close the connections."""

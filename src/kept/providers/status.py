@@ -100,8 +100,8 @@ def _inspect(name: str, *, home: Path, user: UserId, plugins: Path, environ: Map
     facts: Mapping[str, JSON] = {}
     try:
         provider = load(name, plugins, environ)
+        problem = _availability_problem(provider, home)
         fields = declared_fields(provider)
-        problem = _availability_problem(provider)
         values = load_values(home, name)
         facts = _facts(provider, home, user) if problem is None else {}
     except KeptError as error:
@@ -123,8 +123,9 @@ def _condition(problem: str | None, health: Health, now: float) -> Condition:
     return "failing" if health.failures else "ok"
 
 
-def _availability_problem(provider: MemoryProvider) -> str | None:
-    job = start_job(provider.is_available, name="kept-provider-check")
+def _availability_problem(provider: MemoryProvider, home: Path) -> str | None:
+    keywords = {"kept_home": str(home)}
+    job = start_job(lambda: call_hook(provider, "is_available", (), keywords), name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
         return f"it did not say within {_CHECK_SECONDS:g} s whether it is available"
     if job.error is not None:

@@ -93,7 +93,7 @@ class _RoundTrip:
         return ok
 
     def _check_available(self) -> str:
-        if not self._provider.is_available():
+        if not call_hook(self._provider, "is_available", (), {"kept_home": self._context.kept_home}):
             raise _Failed("its configuration or its package is missing")
         return ""
 

@@ -42,6 +42,10 @@ shared = typer.Typer()
 """The commands that `kept memory` has too."""
 
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="An answer as KEY=VALUE; may be repeated.")]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option("--secret", help="A key as KEY=env:VAR, read from the variable VAR and stored in .env."),
+]
 NameArgument = Annotated[str | None, typer.Argument(help="The provider; without it you choose from a list.")]
 
 
@@ -55,28 +59,36 @@ def register(program: typer.Typer) -> None:
 def setup(
     name: NameArgument = None,
     given: SetOption = None,
+    secrets: SecretOption = None,
     test: Annotated[bool, typer.Option(help="Test it before it is enabled.")] = True,
     yes: YesFlag = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Choose a provider, answer its questions, test it, and enable it."""
+    answers = _parse_pairs(given or [], "--set KEY=VALUE")
+    keys = _parse_pairs(secrets or [], "--secret KEY=env:VAR")
     with open_caller() as caller:
         found = operations.providers.find_providers(caller)
         chosen = name or _pick(found, caller)
         if chosen in {operations.providers.BUILT_IN, "none", "off"}:
-            _switch_off(caller)
+            _switch_off(caller, as_json=as_json)
             return
         if chosen in found:
             _offer_packages(found[chosen], yes=yes)
         provider = operations.providers.open_provider(caller, chosen)
-        _configure(caller, provider, _parse_pairs(given or []))
+        is_asked = sys.stdin.isatty() and not (answers or keys or yes)
+        _configure(caller, provider, {**answers, **_read_keys(keys, caller)}, is_asked=is_asked, as_json=as_json)
         if test:
             problem = operations.providers.try_provider(caller, provider)
             if problem is not None:
                 note("kept: the answers were saved, but the provider was not enabled")
-                refuse(problem, as_json=False)
-            say(f"{provider.name} answers")
+                refuse(problem, as_json=as_json)
+            note(f"{provider.name} answers")
         operations.providers.switch_on(caller, chosen)
-    say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
+    if as_json:
+        print_json({"provider": chosen, "tested": test, "enabled": True})
+    else:
+        say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
 
 
 @app.command("test")
@@ -128,30 +140,47 @@ def _pick(found: "Mapping[str, Found]", caller: Caller) -> str:
     return names[choice - 1]
 
 
-def _parse_pairs(given: list[str]) -> dict[str, JSON]:
+def _read_keys(given: Mapping[str, JSON], caller: Caller) -> dict[str, JSON]:
+    """Return the values of the variables that `--secret` names: a key on the command line would stay in its history."""
+    found: dict[str, JSON] = {}
+    for key, place in given.items():
+        source, colon, variable = str(place).partition(":")
+        if source != "env" or not colon:
+            fail(f"the value of {key} must not be on the command line", f"give --secret {key}=env:VARIABLE", code=2)
+        value = caller.app.environ.get(variable, "").strip()
+        if not value:
+            fail(f"the variable {variable} is not set", f"export {variable}=…, then run setup again", code=2)
+        found[key] = value
+    return found
+
+
+def _parse_pairs(given: list[str], form: str) -> dict[str, JSON]:
     pairs: dict[str, JSON] = {}
     for each in given:
         key, equals, value = each.partition("=")
         if not equals or not key.strip():
-            fail(f"{each!r} has no value", "write it as --set KEY=VALUE", code=2)
+            fail(f"{key!r} has no value", f"write it as {form}", code=2)
         pairs[key.strip()] = value
     return pairs
 
 
-def _configure(caller: Caller, provider: "MemoryProvider", given: dict[str, JSON]) -> None:
-    from kept.providers.config import declared_fields
-
-    is_asked = sys.stdin.isatty() and not given
+def _configure(
+    caller: Caller, provider: "MemoryProvider", given: dict[str, JSON], *, is_asked: bool, as_json: bool
+) -> None:
     if is_asked and operations.providers.run_own_setup(caller, provider):
         return
-    answers = _ask_fields(declared_fields(provider), caller.app.environ) if is_asked else given
+    answers = given
+    if is_asked:
+        answers = _ask_fields(operations.providers.find_questions(caller, provider), caller.app.environ)
     refused = operations.providers.save_answers(caller, provider, answers)
     if refused is not None:
         is_unknown_setting = refused.error.startswith(f"{provider.name} has no setting")
-        refuse(refused, as_json=False, code=2 if is_unknown_setting else 1)
+        refuse(refused, as_json=as_json, code=2 if is_unknown_setting else 1)
 
 
 def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, JSON]:
+    from kept.providers.config import check_answer
+
     answers: dict[str, JSON] = {}
     for field in fields:
         if not field.applies(answers):
@@ -162,7 +191,11 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
             note(f"  {field.env_var} is set; press Enter to keep it")
         choices = f" [{' | '.join(str(choice) for choice in field.choices)}]" if field.choices else ""
         default = "" if field.default is None else str(field.default)
-        answers[field.key] = ask(f"{field.description}{choices}", default=default, hidden=field.secret)
+        answer: JSON = ask(f"{field.description}{choices}", default=default, hidden=field.secret)
+        while (refused := check_answer(field, answer)) is not None:
+            note(f"  {refused.error}; {refused.remedy}")
+            answer = ask(f"{field.description}{choices}", default=default, hidden=field.secret)
+        answers[field.key] = answer
     return answers
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from kept.core.errors import ProviderError
-from kept.core.settings import Between
+from kept.core.settings import Address, Between
 from kept.providers.honcho.api import HonchoApi, Items
 from kept.providers.http import HttpClient
 from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, safe_name, text_of
@@ -25,7 +25,7 @@ _LEVELS = ("minimal", "low", "medium", "high", "max")
 class HonchoSettings:
     """The settings in `honcho.json`; the names are those of Honcho's other integrations."""
 
-    base_url: str = CLOUD_URL
+    base_url: Annotated[str, Address()] = CLOUD_URL
     """The address of the server."""
     workspace: str = ""
     """The workspace; empty for one of this profile."""
@@ -101,9 +101,9 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
             self._api = api
         return self._api
 
-    def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
-        """Return the tools, none in the mode `context`."""
-        return () if self.settings.recallMode == "context" else super().get_tool_schemas()
+    def gives_tools(self) -> bool:
+        """Return whether the mode is not `context`."""
+        return self.settings.recallMode != "context"
 
     def remote_tools(self) -> Sequence[RemoteTool]:
         """Return the five tools."""

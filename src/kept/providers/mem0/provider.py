@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from kept.core.errors import ProviderError
-from kept.core.settings import Between
+from kept.core.errors import ConfigError, ProviderError
+from kept.core.settings import Address, Between
 from kept.providers.http import HttpClient
 from kept.providers.mem0.backends import Backend, EmbeddedBackend, PlatformBackend, ServerBackend
 from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
@@ -28,7 +28,7 @@ class Mem0Settings:
 
     mode: Literal["platform", "self-hosted", "oss"] = "platform"
     """Mem0's platform, a server of your own, or the library inside this process."""
-    base_url: str = ""
+    base_url: Annotated[str, Address(optional=True)] = ""
     """The address of the server; empty for the platform's own."""
     user_id: str = ""
     """The user at Mem0; empty for one that is made of profile and user."""
@@ -44,7 +44,7 @@ class Mem0Settings:
     """How long a request may take."""
     model: str = ""
     """Embedded mode: the chat model that extracts facts."""
-    model_base_url: str = ""
+    model_base_url: Annotated[str, Address(optional=True)] = ""
     """Embedded mode: the address of an OpenAI-compatible server."""
     embedding_model: str = ""
     """Embedded mode: the embedding model of that server."""
@@ -79,6 +79,12 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
     def needs_key(self) -> bool:
         """Return whether it is the platform, which always wants a key."""
         return self.settings.mode == "platform"
+
+    def check_config(self, values: Mapping[str, JSON], variables: Collection[str]) -> None:
+        """Check also that a server of one's own has an address."""
+        super().check_config(values, variables)
+        if self.settings.mode == "self-hosted" and not self.settings.base_url:
+            raise ConfigError("mem0 needs base_url with mode=self-hosted", "give --set base_url=http://HOST:8000")
 
     @property
     def scope(self) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from kept.core.clock import SystemClock, iso
 from kept.core.errors import ProviderError
-from kept.core.settings import Between
+from kept.core.settings import Address, Between
 from kept.providers.http import HttpClient
 from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, objects, text_of
 
@@ -30,7 +30,7 @@ Items = list[Mapping[str, "JSON"]]
 class RetainDBSettings:
     """The settings in `retaindb.json`."""
 
-    base_url: str = CLOUD_URL
+    base_url: Annotated[str, Address()] = CLOUD_URL
     """The address of the server."""
     project: str = "kept"
     """The project at RetainDB."""

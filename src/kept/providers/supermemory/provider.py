@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from kept.core.errors import ProviderError
-from kept.core.settings import Between
+from kept.core.settings import Address, Between
 from kept.providers.http import HttpClient
 from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
 from kept.providers.supermemory.backends import Backend, DocumentsBackend, Items, NamespaceBackend
@@ -25,7 +25,7 @@ _RECALL_CHARS = 6_000
 class SupermemorySettings:
     """The settings in `supermemory.json`."""
 
-    base_url: str = CLOUD_URL
+    base_url: Annotated[str, Address()] = CLOUD_URL
     """The address of the server."""
     generation: Literal["v3", "v5"] = "v3"
     """Which of the two incompatible APIs the server speaks."""
