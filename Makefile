@@ -84,7 +84,7 @@ test-providers: $(DEV_STAMP) ## Run the provider adapters against their real bac
 	$(BIN)/python tests/providers/run_real.py $(PROVIDERS)
 
 mutants: $(DEV_STAMP) ## Measure how many small changes of a package its tests notice; give PACKAGE=memory (45 minutes)
-	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]' >&2
+	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]' >&2
 	nice -n 15 $(BIN)/python benchmarks/mutants.py $(PACKAGE)
 
 clean: ## Remove the environment and every cache

@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperGroup
 
 from kept.cli import terminal
-from kept.cli.entry import run_hook, split_hook
 from kept.core.errors import KeptError, StorageError, UsageError
 from kept.core.text import printable
 
@@ -67,12 +66,7 @@ _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile",
 
 
 def main() -> None:
-    """Run a command; the one place where errors become exit codes.
-
-    Scripts of earlier installations start here, hooks included.
-    """
-    if (hook := split_hook(sys.argv[1:])) is not None:
-        run_hook(*hook)
+    """Run a command; the one place where errors become exit codes."""
     logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
     _ensure_input()
     try:

@@ -65,6 +65,17 @@ class Message:
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
+    @property
+    def display_text(self) -> str:
+        """Return the text as a reader sees it: images are counted, and calls stand for a message without text."""
+        text = self.text
+        if not isinstance(self.content, str):
+            images = sum(isinstance(part, ImagePart) for part in self.content)
+            text = f"{text}\n[{images} image{'s' if images != 1 else ''}]".strip() if images else text
+        if not text and self.tool_calls:
+            return f"[called {', '.join(call.name for call in self.tool_calls)}]"
+        return text
+
 
 class State(StrEnum):
     """State of a stored message: in the context, replaced by a summary, or rewound."""

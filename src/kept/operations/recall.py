@@ -220,13 +220,13 @@ def read_question(prompt: str) -> str | None:
 
 
 def _render_passages(matches: Sequence[Match], terms: Sequence[str]) -> str:
-    from kept.sessions.recall import SHORTENED, said, when
+    from kept.sessions.recall import SHORTENED, when
     from kept.sessions.search.occurrences import Marker
 
     marker = Marker(tuple(terms))
     parts = [resource_text("kept.operations", "prompt_passages.md").strip()]
     for match in matches:
-        text = said(match.message)
+        text = match.message.message.display_text
         if len(text) > PASSAGE_CHARS:
             text = marker.around(text, width=PASSAGE_CHARS) + SHORTENED
         who = "you" if match.message.message.role.value == "user" else "assistant"

@@ -107,11 +107,10 @@ class ShownReceipt:
 def show_receipt(caller: Caller, receipt: int) -> ShownReceipt:
     """Return one receipt with the texts that it refers to; raises NotFound."""
     from kept.core.text import one_line
-    from kept.sessions.recall import said
 
     found = _find(caller, receipt)
     messages = caller.space.sessions.messages_by_id(found.message_ids)
-    return ShownReceipt(found, {one.id: one_line(said(one), width=MOST_EXCERPT) for one in messages})
+    return ShownReceipt(found, {one.id: one_line(one.message.display_text, width=MOST_EXCERPT) for one in messages})
 
 
 @dataclass(frozen=True, slots=True)

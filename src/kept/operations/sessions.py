@@ -9,7 +9,7 @@ from kept.app.caller import Scope
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import UsageError
 from kept.core.ids import MessageId, SessionId
-from kept.sessions.recall import said, when
+from kept.sessions.recall import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -279,7 +279,7 @@ def message_json(message: StoredMessage) -> dict[str, JSON]:
         "id": message.id,
         "session_id": message.session_id,
         "role": message.message.role.value,
-        "content": said(message),
+        "content": message.message.display_text,
         "timestamp": when(message.timestamp),
         "state": message.state.value,
         "external_id": message.external_id,

@@ -30,7 +30,7 @@ def is_damaged(values: Row) -> bool:
     """
     if values[-1] is None:
         return not _is_well_formed(values)
-    return bool(values[-1] != checksum(values)) or values[_STATE] not in _STATES
+    return bool(values[-1] != checksum_of(values[:COVERED])) or values[_STATE] not in _STATES
 
 
 def _is_well_formed(values: Row) -> bool:

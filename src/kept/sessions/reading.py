@@ -8,7 +8,7 @@ from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON, one_line
 from kept.sessions.arguments import Asked, Asker
 from kept.sessions.ports import Readable
-from kept.sessions.recall import PREVIEW_CHARS, Caps, fit, said, shown, when, window_shown
+from kept.sessions.recall import PREVIEW_CHARS, Caps, fit, shown, when, window_shown
 from kept.sessions.search.occurrences import Marker
 
 FIRST, LAST = 20, 10
@@ -173,6 +173,6 @@ def _hint(
     in_context = sum(message.id in hidden for message in both)
     if in_context:
         hints.append(f"{in_context} messages that are in your context are left out")
-    if any(len(said(message)) > chars for message in both):
+    if any(len(message.message.display_text) > chars for message in both):
         hints.append("a message that ends in […] is whole with its id as around_message_id and detail: full")
     return "; ".join(hints)

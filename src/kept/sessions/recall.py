@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
 from kept.core.ids import MessageId
-from kept.core.messages import ImagePart, Session, StoredMessage
+from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON, dumps
 from kept.sessions.ports import Readable
 
@@ -125,23 +125,11 @@ def when(epoch: float) -> str:
         return str(epoch)
 
 
-def said(message: StoredMessage) -> str:
-    """Return the text of a message; calls and images are named, text sent to the model only is left out."""
-    inner = message.message
-    text = inner.text
-    if not isinstance(inner.content, str):
-        images = sum(isinstance(part, ImagePart) for part in inner.content)
-        text = f"{text}\n[{images} image{'s' if images != 1 else ''}]".strip() if images else text
-    if not text and inner.tool_calls:
-        return f"[called {', '.join(call.name for call in inner.tool_calls)}]"
-    return text
-
-
 def shown(
     message: StoredMessage, *, chars: int, marker: "Marker | None" = None, is_anchor: bool = False
 ) -> dict[str, JSON]:
     """Return a message in the tool's shape, shortened around the terms."""
-    text = said(message)
+    text = message.message.display_text
     if len(text) > chars:
         from kept.sessions.search.occurrences import Marker
 
@@ -201,7 +189,7 @@ def _drop(found: Passage, window: int) -> tuple[int, int]:
 
 def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> dict[str, JSON]:
     """Return a found session in its shortest form: ids, dates and the snippet."""
-    text = " ".join(said(match).split())
+    text = " ".join(match.message.display_text.split())
     return {
         "session_id": session.id,
         "title": session.title,

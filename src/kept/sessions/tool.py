@@ -16,7 +16,7 @@ from kept.core.tools import Tool, ToolContext, search_schema
 from kept.sessions import reading
 from kept.sessions.arguments import Asked, Asker, read
 from kept.sessions.ports import Readable
-from kept.sessions.recall import Answered, said, tokens, unavailable, when
+from kept.sessions.recall import Answered, tokens, unavailable, when
 from kept.sessions.receipts import NewReceipt, shown_in
 from kept.sessions.settings import SessionSettings
 
@@ -154,7 +154,9 @@ def _with_summary(result: Mapping[str, JSON], store: Readable, *, query: str, mo
 
 def transcript(messages: list[StoredMessage], anchor: MessageId) -> str:
     """Return the messages as text around the match, at most as long as a summary may read."""
-    lines = [f"[{one.id}] {when(one.timestamp)} {one.message.role.value}: {said(one)}" for one in messages]
+    lines = [
+        f"[{one.id}] {when(one.timestamp)} {one.message.role.value}: {one.message.display_text}" for one in messages
+    ]
     middle = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
     first = last = middle
     size = min(len(lines[middle]), MOST_CHARS)

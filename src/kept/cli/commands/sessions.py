@@ -31,7 +31,6 @@ from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
 from kept.core.messages import Session, StoredMessage
 from kept.core.text import one_line
-from kept.sessions.recall import said
 
 if TYPE_CHECKING:
     from kept.operations.search import Filters, ProfileHits
@@ -218,7 +217,7 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
     head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
     note = "" if message.state.value == "active" else f" ({message.state.value})"
     say(f"{head}{note}")
-    say(*highlight(indent_lines(said(message)), terms))
+    say(*highlight(indent_lines(message.message.display_text), terms))
 
 
 def say_session(session: Session, *, preview: str = "") -> None:
@@ -335,7 +334,7 @@ def show_hits(hits: "ProfileHits") -> None:
 
     marker = Marker(answer.found.terms)
     for match in answer.matches:
-        text = " ".join(said(match.message).split())
+        text = " ".join(match.message.message.display_text.split())
         passage = marker.around(text, width=PASSAGE_CHARS)
         title, when = match.session.title or "(no title)", local_time(match.message.timestamp)
         say(f"{prefix}{when}  {title}  {match.session.id} [{match.message.id}]")

