@@ -123,7 +123,8 @@ board = Board()
 
 def serve() -> None:
     """Answer tasks until standard input ends."""
-    from kept.cli.main import main
+    import kept.cli.main  # noqa: F401 - loaded once, before the processes are forked
+    from kept.cli.entry import main
 
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     streams = {name: folder / name for name in ("in", "out", "err")}

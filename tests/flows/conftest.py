@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from kept.cli import terminal
-from kept.cli.main import main
+from kept.cli.entry import main
 
 
 @dataclass
