@@ -60,35 +60,42 @@ class Place:
     on_forget: OnForget
     shared: bool = False
     """Whether the file belongs to the home and may hold text of every user."""
-    backed_up: bool = True
+    left_out: str = ""
+    """Why a backup does not contain it; empty if it does."""
     secrets: bool = False
-    """Whether credentials may be in it."""
+    """Whether credentials may be in it; a backup contains it without them."""
 
 
 _C, _D, _O, _S = Nature.CANONICAL, Nature.DERIVED, Nature.COPY, Nature.SETTINGS
 _DATABASE = "@(state|kept).db"
+REBUILT = "it is rebuilt when it is needed"
+IN_COPY = "the copy of its database contains it"
+_IS_BACKUP = "a backup contains no other backup"
+PASSING = "it exists only while a process runs"
 
 PLACES: tuple[Place, ...] = (
-    Place("**.kept-tmp-*", "a write that was interrupted", _O, OnForget.REMOVE, backed_up=False),
+    Place("**.kept-tmp-*", "a write that was interrupted", _O, OnForget.REMOVE, left_out=PASSING),
     # conversations
-    Place(f"{_DATABASE}.vectors*", "quantised vectors", _D, OnForget.REMOVE, shared=True, backed_up=False),
+    Place(f"{_DATABASE}.vectors*", "quantised vectors", _D, OnForget.REMOVE, shared=True, left_out=REBUILT),
     Place(f"{_DATABASE}.before-*", "the database before a migration", _O, OnForget.REMOVE_COPY, shared=True),
     Place(f"{_DATABASE}.damaged-*", "a damaged database", _O, OnForget.REMOVE_COPY, shared=True),
-    Place(f"{_DATABASE}.salvaged-*", "an unfinished repair", _O, OnForget.REMOVE_COPY, shared=True, backed_up=False),
-    Place(f"{_DATABASE}-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
+    Place(f"{_DATABASE}.salvaged-*", "an unfinished repair", _O, OnForget.REMOVE_COPY, shared=True, left_out=PASSING),
+    Place(f"{_DATABASE}-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, left_out=IN_COPY),
     Place(_DATABASE, "conversations, outbox, receipts", _C, OnForget.ROWS, shared=True),
     Place("spool/*.json", "captured turns that were not stored yet", _C, OnForget.REMOVE),
     Place("chat_history", "what was typed in chats", _C, OnForget.REMOVE),
     # curated memory
     Place("memories/files/**", "files that a model keeps with Anthropic's memory tool", _C, OnForget.LINES),
-    Place("memories/**ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, backed_up=False),
+    Place("memories/**ledger.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, left_out=IN_COPY),
     Place("memories/**ledger.db", "the history of the pages", _C, OnForget.ROWS),
     Place("memories/**ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),
     Place("memories/**.md.bak.*", "a page before a repair", _O, OnForget.REMOVE),
     Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
     Place("pending/**.json", "writes that wait for approval", _C, OnForget.REMOVE),
     # skills
-    Place("skills/.cache.json", "the index of skills", _D, OnForget.REMOVE, backed_up=False),
+    Place("skills/.*.lock", "the process that holds a lock", _D, OnForget.NAME, left_out=PASSING),
+    Place("skills/.@(versions|curator|hub)/*.lock", "the holder of a lock", _D, OnForget.NAME, left_out=PASSING),
+    Place("skills/.cache.json", "the index of skills", _D, OnForget.REMOVE, left_out=REBUILT),
     Place("skills/.usage.json*", "counters by name of skill", _C, OnForget.NAME),
     Place("skills/.outcomes.jsonl", "outcomes of turns by name of skill", _C, OnForget.LINES),
     Place("skills/.versions/**", "every version of the skills", _C, OnForget.SKILL),
@@ -100,29 +107,32 @@ PLACES: tuple[Place, ...] = (
     Place("skills/.hub/**", "where skills were installed from", _C, OnForget.NAME),
     Place("skills/**", "skills, also archived ones", _C, OnForget.SKILL),
     # providers
-    Place("holographic.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, backed_up=False),
+    Place("holographic.db-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, left_out=IN_COPY),
     Place("holographic.db", "facts of the holographic provider", _C, OnForget.ROWS, shared=True),
     Place("holographic.db.*", "an older file of facts", _O, OnForget.REMOVE_COPY, shared=True),
     Place("mem0/**", "memories of Mem0 in its embedded form", _C, OnForget.NAME, shared=True),
     # other agents
     Place("connect/backups/**", "files of other agents before a connection changed them", _O, OnForget.NAME),
     Place("connect/prompts/**", "prompts of other agents whose answers have not arrived", _C, OnForget.REMOVE),
-    Place("connect/*health-*", "the newest errors of a connection", _D, OnForget.REMOVE, backed_up=False),
+    Place("connect/*health-*", "the newest errors of a connection", _D, OnForget.REMOVE, left_out=PASSING),
     Place("connect/**", "which agents are connected", _C, OnForget.NAME),
     Place("migration/**", "reports of imports", _C, OnForget.REMOVE),
     # what belongs to the home
-    Place("logs/*.log*", "logs", _C, OnForget.OVERWRITE, shared=True, backed_up=False),
+    Place("logs/*.log*", "logs", _C, OnForget.OVERWRITE, shared=True, left_out="logs describe this machine"),
     Place("SOUL.md", "who the agent is", _S, OnForget.LINES, shared=True),
-    Place(".env", "keys of endpoints", _S, OnForget.NAME, shared=True, secrets=True),
+    Place(".env", "keys of endpoints", _S, OnForget.NAME, shared=True, secrets=True, left_out="it holds keys"),
+    Place("*.lock", "the process that holds a lock", _D, OnForget.NAME, shared=True, left_out=PASSING),
     Place("@(config|kept).yaml*", "settings", _S, OnForget.NAME, shared=True, secrets=True),
     Place("*.json", "settings of a provider", _S, OnForget.NAME, shared=True, secrets=True),
-    Place(".unfinished/**", "a profile in the making or going", _O, OnForget.REMOVE_COPY, shared=True, backed_up=False),
+    Place(".unfinished/**", "a folder being made or removed", _O, OnForget.REMOVE_COPY, shared=True, left_out=PASSING),
     Place("plugins/**", "plugins", _S, OnForget.NAME, shared=True),
-    Place("backups/**", "backups of the home", _O, OnForget.NAME, shared=True, backed_up=False, secrets=True),
+    Place("backups/**", "backups of the home", _O, OnForget.NAME, shared=True, secrets=True, left_out=_IS_BACKUP),
+    Place("backups/**", "backups of a user", _O, OnForget.NAME, left_out=_IS_BACKUP),
     Place("active_profile", "the name of a profile", _S, OnForget.NAME, shared=True),
     Place("user.json", "the id of a user", _S, OnForget.NAME),
-    Place("forgotten/**", "reports of forget, and the sealed request of an unfinished one", _C, OnForget.NAME),
-    Place("**.lock", "the process that holds a lock", _D, OnForget.NAME, backed_up=False),
+    Place("forgotten/unfinished/**", "the sealed request of a running forget", _C, OnForget.NAME, left_out=PASSING),
+    Place("forgotten/**", "reports of forget", _C, OnForget.NAME),
+    Place("**.lock", "the process that holds a lock", _D, OnForget.NAME, left_out=PASSING),
 )  # fmt: skip
 """The first row that matches counts."""
 
@@ -188,6 +198,38 @@ LEDGER_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("edits", "reason", Part.BY_STORE),
 )
 """The texts in a `ledger.db`, which belongs to one user."""
+
+_MESSAGE = f"message_id IN (SELECT id FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
+
+ROWS_OF_USER: dict[str, str] = {
+    "carried": _SESSION,
+    "blob_uses": _MESSAGE,
+    "captured_messages": _MESSAGE,
+    "receipt_items": _RECEIPT,
+    "notes": _SESSION,
+    "nodes": _SESSION,
+    **dict.fromkeys(
+        (
+            "captured_sessions", "captured_turns", "outbox", "outbox_lanes", "provider_calls", "provider_health",
+            "receipt_marks", "receipts", "transcripts", "usage",
+        ),
+        _USER,
+    ),
+    "blobs": "hash IN (SELECT hash FROM blob_uses)",
+    "messages": _SESSION,
+    "prompts": _PROMPT,
+    "sessions": _USER,
+}  # fmt: skip
+"""Which rows of `state.db` belong to a user, in an order in which the others can be deleted; the backup of one user
+contains these rows alone."""
+
+FACTS_OF_USER: dict[str, str] = {
+    "mirrored_writes": _USER,
+    "fact_entities": "fact_id IN (SELECT id FROM facts WHERE user_id = :user)",
+    "entities": "id IN (SELECT entity_id FROM fact_entities)",
+    "facts": _USER,
+}
+"""The same for `holographic.db`."""
 
 FACT_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("facts", "text", Part.BY_STORE, _USER),

@@ -32,6 +32,7 @@ COMMANDS = {
     "connect": "Give other agents this memory: Claude Code, Codex and more.",
     "disconnect": "Take everything out of an agent that connect wrote.",
     "import": "Bring along conversations of other agents on this machine.",
+    "backup": "Write everything to one file, safely while others write.",
     "context": "The engine that keeps a conversation within the window.",
     "model": "Choose and test models.",
     "profile": "Separate homes, for example for work.",

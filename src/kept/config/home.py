@@ -99,6 +99,11 @@ class Home:
         return self.own / "migration"
 
     @property
+    def backups(self) -> Path:
+        """Return the folder of backups that are taken by themselves or before a change."""
+        return self.own / "backups"
+
+    @property
     def unfinished_forgets(self) -> Path:
         """Return the folder of forgets that were interrupted; the next command completes them."""
         return self.path / "forgotten" / "unfinished"

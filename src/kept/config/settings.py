@@ -7,7 +7,7 @@ from typing import Any
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
 from kept.core.settings import Toolset, fields, is_section
-from kept.importers.settings import ConnectSettings
+from kept.importers.settings import BackupSettings, ConnectSettings
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings
 from kept.providers.settings import ProviderSettings
@@ -41,6 +41,8 @@ class Settings:
     """When and how a conversation is compacted."""
     connect: ConnectSettings = field(default_factory=ConnectSettings)
     """Connected agents: what they are given, and what of theirs is stored."""
+    backup: BackupSettings = field(default_factory=BackupSettings)
+    """Backups that are taken by themselves."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits that end a turn."""
     review: ReviewSettings = field(default_factory=ReviewSettings)

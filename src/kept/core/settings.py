@@ -66,7 +66,7 @@ def accepts(annotation: Any, value: Any) -> bool:
     """Whether `value` has the annotated type and is within its bounds."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        bounds = [bound for bound in arguments[1:] if isinstance(bound, Above | Between | Address)]
+        bounds = [bound for bound in arguments[1:] if isinstance(bound, Above | Between | Address | Matches)]
         return accepts(arguments[0], value) and (value is None or all(bound.holds(value) for bound in bounds))
     if origin in (Union, types.UnionType):
         return any(accepts(option, value) for option in arguments)
@@ -154,3 +154,20 @@ class Above:
     def holds(self, value: float) -> bool:
         """Whether `value` is within the bounds."""
         return value > self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A text of one form; `form` describes it."""
+
+    pattern: str
+    form: str
+
+    def __str__(self) -> str:
+        return self.form
+
+    def holds(self, value: str) -> bool:
+        """Whether all of `value` has the form."""
+        import re  # lazy: only settings of this kind need it
+
+        return re.fullmatch(self.pattern, value) is not None

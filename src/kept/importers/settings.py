@@ -1,9 +1,9 @@
-"""Settings of connected agents."""
+"""Settings of connected agents and of backups."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +26,17 @@ class ConnectSettings:
     """How long an agent waits at a prompt at most."""
     stop_seconds: Annotated[float, Above(0)] = 1.0
     """How long an agent waits at the end of a turn at most; what is not stored by then is stored later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupSettings:
+    """The section `backup:` of the configuration: backups that kept takes by itself."""
+
+    every: Annotated[str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w")] = "off"
+    """How often a backup is taken by whatever command runs next, such as `7d`; `off` takes none."""
+    keep: Annotated[int, Between(1, 1_000)] = 4
+    """How many scheduled backups stay, and how many that were taken before an import or a restore."""
+    folder: str | None = None
+    """Where they go; null is the folder `backups` of the home. Another disk is better."""
+    passphrase_env: str | None = None
+    """The environment variable with the passphrase that encrypts them; null leaves them unencrypted."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kept.operations import (
+        backup,
         capture,
         capture_limits,
         connect,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "backup",
     "capture",
     "capture_limits",
     "connect",

@@ -147,5 +147,19 @@ def _facts(provider: MemoryProvider, home: Path, user: UserId) -> dict[str, JSON
     return {str(key)[:_MAX_CHARS]: _shorten(value) for key, value in list(facts.items())[:_MAX_FACTS]}
 
 
+def list_backup_paths(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> dict[str, list[Path]]:
+    """Return the files and folders outside the home that each provider names; one that fails names none."""
+    found: dict[str, list[Path]] = {}
+    for name in names:
+        try:
+            provider = load(name, plugins, environ)
+        except KeptError:
+            continue
+        job = start_job(provider.backup_paths, name="kept-provider-check")
+        if job.wait(_CHECK_SECONDS) and job.error is None and isinstance(job.result, Sequence):
+            found[name] = [Path(str(path)).expanduser().absolute() for path in job.result]
+    return {name: paths for name, paths in found.items() if paths}
+
+
 def _shorten(value: object) -> JSON:
     return value if value is None or isinstance(value, bool | int | float) else redact(str(value)[:_MAX_CHARS])

@@ -1,10 +1,12 @@
 """Columns of our databases that hold text: remove a text from them, and count the rows that still hold it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import apsw
 
 from kept.storage.connections import connect_read_only, explain_sql_errors
 from kept.storage.sqlite import Connection, Database
@@ -93,6 +95,41 @@ def _rows_holding(
     return keys, [(value, tuple(key)) for value, *key in rows if value and texts.are_in_bytes(value)]
 
 
+def keep_rows(path: Path, rows: Mapping[str, str], *, user: str) -> None:
+    """Delete every row of a database file that is not the user's, with its bytes; search indexes go as a whole.
+
+    `rows` gives the condition per table, in an order in which rows can be deleted; tables without one are emptied.
+    """
+    with explain_sql_errors(path):
+        connection = apsw.Connection(str(path))
+        try:
+            for (name,) in connection.execute(_VIRTUAL).fetchall():
+                connection.execute(f"DROP TABLE IF EXISTS {name}")
+            present = [str(name) for (name,) in connection.execute(_TABLES).fetchall()]
+            for table in [*rows, *(name for name in present if name not in rows)]:
+                if table in present:
+                    condition = rows.get(table, "0")
+                    bindings = {"user": user} if ":user" in condition else {}
+                    connection.execute(f"DELETE FROM {table} WHERE ({condition}) IS NOT 1", bindings)  # noqa: S608 - names come from the table of places
+            connection.execute("VACUUM")
+        finally:
+            connection.close()
+
+
+def count_rows(path: Path, table: str) -> int:
+    """Return the number of rows of a table in a database file; 0 if there is no file or no such table."""
+    if not path.exists():
+        return 0
+    with explain_sql_errors(path):
+        connection = connect_read_only(path)
+        try:
+            if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is None:
+                return 0
+            return int(str(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]))  # noqa: S608 - callers pass constants
+        finally:
+            connection.close()
+
+
 def text_columns(connection: Connection) -> Iterator[tuple[str, str]]:
     """Yield every column that can hold text or bytes, except those of search indexes."""
     tables = [str(name) for (name,) in connection.execute(_TABLES).fetchall()]
@@ -104,3 +141,4 @@ def text_columns(connection: Connection) -> Iterator[tuple[str, str]]:
 
 # the tables behind a virtual one (FTS5) are marked "shadow"
 _TABLES = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite_%'"
+_VIRTUAL = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'virtual'"

@@ -2,16 +2,19 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
 from kept.core.errors import Busy, Unreadable
-from kept.storage.connections import explain_sql_errors
+from kept.storage.connections import connect_read_only, explain_sql_errors
 from kept.storage.files import explain_errors
 from kept.storage.sqlite import Connection
 
 _SPARE = "kept_spare_index"
+_PAGES_PER_STEP = 4_096
+_BUSY_MILLISECONDS = 10_000
 
 
 def drop_from_schema(connection: Connection, where: str) -> None:
@@ -70,15 +73,57 @@ def check_integrity(connection: Connection, path: Path, check: str = "integrity_
     return [line for line in lines if line and line != "ok" and not line.startswith("***")]
 
 
+class Snapshot:
+    """A database as it is at one moment: it can be copied later, and others can write meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with explain_sql_errors(path):
+            self._connection = connect_read_only(path)
+            self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
+            try:
+                # a read transaction sees the state of its first read until it ends
+                self._connection.execute("BEGIN")
+                self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    @property
+    def version(self) -> int:
+        """Return the version of the schema."""
+        return int(str(self._connection.pragma("user_version")))
+
+    def copy_to(self, target: Path) -> Iterator[int]:
+        """Copy the database through SQLite's backup API; yield the bytes of each step."""
+        with explain_errors("write", target):
+            os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
+        page_bytes = int(str(self._connection.pragma("page_size")))
+        with explain_sql_errors(target):
+            copy = apsw.Connection(str(target))
+            try:
+                with copy.backup("main", self._connection, "main") as backup:
+                    while not backup.done:
+                        backup.step(_PAGES_PER_STEP)
+                        yield _PAGES_PER_STEP * page_bytes
+            finally:
+                copy.close()
+
+    def close(self) -> None:
+        """End the read transaction."""
+        self._connection.close()
+
+
 def copy_file(source: str, target: str) -> None:
     """Copy a file; a database is copied consistently, including its write-ahead log, while others may write to it."""
-    if _is_database(Path(source)):
+    if is_database(Path(source)):
         _copy_database(Path(source), Path(target))
     else:
         shutil.copy2(source, target)
 
 
-def _is_database(path: Path) -> bool:
+def is_database(path: Path) -> bool:
+    """Whether a file begins as an SQLite database does."""
     with explain_errors("read", path), path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
 
