@@ -1,0 +1,119 @@
+"""SQLite files of other programs are read from a copy: with their log, locked, damaged, with foreign bytes."""
+
+import sqlite3
+
+import pytest
+
+from kept.core.errors import Unreadable
+from kept.storage.foreign import open_copy
+
+ROWS = 400
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A database of another program with two tables, several pages each."""
+    path = tmp_path / "theirs.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE talks (id TEXT PRIMARY KEY, title TEXT NOT NULL)")
+    connection.execute("CREATE TABLE lines (id INTEGER PRIMARY KEY, talk TEXT, body TEXT, weight REAL DEFAULT 1)")
+    connection.executemany("INSERT INTO talks VALUES (?, ?)", [(f"t{n}", f"title {n} " * 20) for n in range(ROWS)])
+    connection.executemany(
+        "INSERT INTO lines VALUES (?, ?, ?, ?)", [(n + 1, f"t{n}", f"body {n} " * 40, n / 2) for n in range(ROWS)]
+    )
+    connection.commit()
+    connection.close()
+    return path
+
+
+def read(path, rescue=("talks", "lines")):
+    with open_copy(path, rescue=rescue) as tables:
+        return tables.damage, list(tables.rows("SELECT id, body FROM lines ORDER BY id"))
+
+
+def overwrite(path, share, data):
+    whole = bytearray(path.read_bytes())
+    at = int(len(whole) * share) // 4096 * 4096
+    whole[at : at + len(data)] = data
+    path.write_bytes(whole)
+
+
+def test_a_healthy_file_is_given_as_it_is(path):
+    """No damage is claimed, and every row is there."""
+    damage, rows = read(path)
+
+    assert damage == ""
+    assert len(rows) == ROWS
+
+
+def test_a_locked_file_with_rows_in_its_log_is_read(path):
+    """The lock of a writer does not matter, and what is only in the log counts."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("INSERT INTO lines VALUES (9999, 't', 'only in the log', 0)")
+    connection.commit()
+    connection.execute("BEGIN EXCLUSIVE")
+    damage, rows = read(path)
+    connection.close()
+
+    assert damage == ""
+    assert rows[-1] == (9999, "only in the log")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_damaged_page_costs_only_its_rows(path, share):
+    """What other pages hold is read, each row once and with its own text, and the damage is told."""
+    overwrite(path, share, b"\xa5" * 4096)
+    damage, rows = read(path)
+
+    assert "damaged" in damage
+    assert len(rows) >= ROWS * 0.8
+    assert all(body == f"body {number - 1} " * 40 for number, body in rows)
+    assert len({number for number, _ in rows}) == len(rows)
+
+
+def test_a_cut_file_gives_what_is_left(path):
+    """A copy that ended too early is damage, not the end of the import."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    damage, rows = read(path)
+
+    assert "damaged" in damage
+    assert len(rows) > 100
+
+
+def test_a_damaged_table_that_nobody_needs_is_no_damage(path):
+    """Only the tables that a reader asks for are checked."""
+    with sqlite3.connect(path) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'talks'").fetchone()
+    whole = bytearray(path.read_bytes())
+    whole[(root - 1) * 4096 : root * 4096] = b"\xa5" * 4096
+    path.write_bytes(whole)
+    damage, rows = read(path, rescue=("lines",))
+
+    assert (damage, len(rows)) == ("", ROWS)
+
+
+def test_text_that_is_not_utf8_does_not_end_the_reading(path):
+    """The bytes that cannot be decoded are replaced."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE lines SET body = CAST(x'4142ff43' AS TEXT) WHERE id = 7")
+    connection.close()
+    _, rows = read(path)
+
+    assert rows[6] == (7, "AB\ufffdC")
+    assert len(rows) == ROWS
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 9000])
+def test_what_holds_no_tables_is_refused(tmp_path, content):
+    """Garbage is one sentence, not a traceback."""
+    path = tmp_path / "garbage.db"
+    path.write_bytes(content)
+
+    if not content:  # an empty file is an empty database
+        with open_copy(path, rescue=("lines",)) as tables:
+            assert tables.columns("lines") == set()
+        return
+    with pytest.raises(Unreadable), open_copy(path, rescue=("lines",)):
+        pass
