@@ -208,6 +208,7 @@ SOURCES: Mapping[str, str] = {
     "claude-code": "claude_code.ClaudeCode",
     "codex": "codex.Codex",
     "opencode": "opencode.Opencode",
+    "hermes": "hermes.Hermes",
 }
 """Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kept.core.messages import Message, Role
 from kept.core.text import dumps
 from kept.importers.jsonl import describe_binary
 from kept.security.fence import looks_fenced, sanitize_context
@@ -124,6 +126,28 @@ class PrivateSpans:
         if not self.is_open:
             kept.append(text[place:])
         return "".join(kept)
+
+
+class PrivateTurns:
+    """Leaves out private spans of what a person says, and the answers to prompts that were private as a whole."""
+
+    def __init__(self, *, is_open: bool = False, is_hidden: bool = False) -> None:
+        self._spans = PrivateSpans(is_open=is_open)
+        self.is_hidden = is_hidden
+        """Whether the last prompt was private as a whole."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last prompt ended inside a span."""
+        return self._spans.is_open
+
+    def take(self, message: Message) -> Message | None:
+        """Return what of the next message may be stored, None if nothing may."""
+        if message.role is not Role.USER:
+            return None if self.is_open or self.is_hidden else message
+        text = self._spans.remove(message.text).strip()
+        self.is_hidden = not text
+        return replace(message, content=text) if text else None
 
 
 def remove_private(text: str) -> str:
