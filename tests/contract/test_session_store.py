@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.core.events import ignore
+from kept.core.ports import ignore
 from kept.sessions.ports import Sessions
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.testing.receipts_contract import ReceiptsContract

@@ -140,6 +140,37 @@ def test_a_turn_is_stored_once_and_given_to_another_session(world, home, handle)
     assert start["systemMessage"] == "kept: 0 entries, 0 past sessions of this project"
 
 
+UNNEEDED = {
+    *("kept.core.events", "kept.core.tools", "kept.operations.receipts", "kept.llm.models"),
+    *(
+        "kept.sessions.arguments",
+        "kept.storage.texts",
+        "base64",
+        "calendar",
+        "random",
+        "typer",
+        "zipfile",
+        "subprocess",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["UserPromptSubmit", "SessionStart"])
+def test_a_hook_loads_only_what_it_needs(name, world, home):
+    """The agent waits for it: two thirds of its time are imports."""
+    write_turn(world)
+    hook("claude-code", event(world, "Stop"))
+    question = "How is the staging server of the billing team called?"
+    sent = json.dumps(event(world, name, "s2", prompt=question, source="startup")).encode()
+    run = [sys.executable, "-X", "importtime", "-m", "kept", "hook", "claude-code"]
+    done = subprocess.run(run, input=sent, capture_output=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
+
+    assert done.stdout.startswith(b'{"hookSpecificOutput"')
+    assert "kept.sessions.sqlite.store" in loaded
+    assert loaded & UNNEEDED == set()
+
+
 def test_a_resumed_session_is_given_the_same_block_once(world, home, handle):
     """Not again while the transcript holds it; again after a compaction, and after a clear."""
     write_turn(world)

@@ -30,9 +30,9 @@ from kept.app.root import App
 from kept.config import home as home_module
 from kept.core.clock import FixedClock
 from kept.core.errors import KeptError
-from kept.core.events import ignore
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Session
+from kept.core.ports import ignore
 from kept.core.tools import ToolContext
 from kept.llm.scripted import Says, ScriptedModel, call
 from kept.memory.edits import Add, Remove, Replace, Target

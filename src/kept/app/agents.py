@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kept.core.events import Event, ModelCalled, Warned, ignore
+from kept.core.events import Event, ModelCalled, Warned
 from kept.core.ids import SessionId
+from kept.core.ports import ignore
 from kept.core.text import JSON
 
 if TYPE_CHECKING:

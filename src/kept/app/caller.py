@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kept.core.errors import NotAllowed, StorageError
-from kept.core.events import Listeners, Warned, ignore
 from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.ports import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
     from kept.app.agents import AgentBuilder
     from kept.app.root import App
-    from kept.core.ids import UserId
+    from kept.core.events import Event
     from kept.core.ports import EventSink
     from kept.core.tools import Tool
     from kept.curation.backup import RollbackResult
@@ -99,6 +99,44 @@ class Caller:
             self._stop_listening.pop()()
 
 
+class Listeners:
+    """The sinks of one user's callers. An event of a session reaches only the sinks that listen to that session.
+
+    A sink added without a session receives all events of the user; an event without a session reaches all sinks.
+    """
+
+    def __init__(self, user: UserId = OWNER) -> None:
+        self._user = user
+        self._sinks: list[tuple[Callable[[Event], None], SessionId | None]] = []
+
+    def __call__(self, event: Event, /) -> None:
+        """Set the user of the event and pass it to every matching sink."""
+        marked = event if event.user_id == self._user else replace(event, user_id=self._user)
+        for sink, session_id in tuple(self._sinks):
+            if session_id is None or marked.session_id in {None, session_id}:
+                sink(marked)
+
+    def __len__(self) -> int:
+        return len(self._sinks)
+
+    def warn(self, message: str, remedy: str = "") -> None:
+        """Pass a warning to the sinks."""
+        from kept.core.events import Warned
+
+        self(Warned(message, remedy))
+
+    def add(self, sink: Callable[[Event], None], *, session_id: SessionId | None = None) -> Callable[[], None]:
+        """Add a sink and return the function that removes it."""
+        entry = (sink, session_id)
+        self._sinks.append(entry)
+
+        def remove() -> None:
+            if entry in self._sinks:
+                self._sinks.remove(entry)
+
+        return remove
+
+
 class UserSpace:
     """Everything of one user on an open app. Each part is built for that user and sees nobody else's data."""
 
@@ -166,7 +204,7 @@ class UserSpace:
                 with self.app.database.writing():  # raises the reason
                     return sessions
         except StorageError as error:
-            self.listeners(Warned(f"this conversation is not being stored: {error.message}", error.remedy))
+            self.listeners.warn(f"this conversation is not being stored: {error.message}", error.remedy)
             return self.__dict__.get("sessions")
         return sessions
 
@@ -206,11 +244,11 @@ class UserSpace:
         try:
             done = Curator(tools.editor, self.app.settings.curator).finish_rollback()
         except StorageError as error:
-            self.listeners(Warned(f"a rollback of the skills is not finished: {error.message}", error.remedy))
+            self.listeners.warn(f"a rollback of the skills is not finished: {error.message}", error.remedy)
             return
         self.finished_rollback = done
         if done is not None:
-            self.listeners(Warned(f"completed the rollback to {done.backup}, which had been interrupted"))
+            self.listeners.warn(f"completed the rollback to {done.backup}, which had been interrupted")
 
     @cached_property
     def outbox(self) -> Outbox:

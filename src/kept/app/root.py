@@ -17,13 +17,14 @@ from kept.config.load import Loaded, load, with_secrets
 from kept.config.settings import Settings
 from kept.core.clock import SystemClock
 from kept.core.errors import UsageError
-from kept.core.events import Event, ignore
 from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.ports import ignore
 from kept.observe import AppLog, open_log
 from kept.storage.files import SCRATCH_FOLDER
 
 if TYPE_CHECKING:
     from kept.agent.mcp_tools import McpTools
+    from kept.core.events import Event
     from kept.core.ports import Clock, Embeds, EventSink
     from kept.core.tools import Tool
     from kept.llm.endpoints import Endpoint

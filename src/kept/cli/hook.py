@@ -158,7 +158,7 @@ def _seconds(app: "App", event: "HookEvent") -> float:
 
 
 def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
-    from kept.operations.hooks import handle_event, needs_catching_up, put_off
+    from kept.operations.hooks import handle_event, needs_catching_up, put_off, record_answer
 
     watchdog.on_timeout = lambda: put_off(caller, event)
     answer = handle_event(caller, event, deadline=watchdog.deadline)
@@ -166,7 +166,7 @@ def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
         import json
 
         watchdog.print(json.dumps(answer.output, ensure_ascii=False) + "\n")
-        answer.record()
+        record_answer(caller, answer)
     watchdog.on_timeout = bool
     if needs_catching_up(caller, event):
         options = sys.argv[1 : sys.argv.index("hook")]

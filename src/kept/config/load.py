@@ -17,9 +17,9 @@ from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomica
 
 ENV_PREFIX = "KEPT_"
 _WORDS = {"null": None, "none": None, "true": True, "false": False, "yes": True, "no": False}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.DOTALL)
-_QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)')(?:\s+#.*)?""", re.DOTALL)
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_LINE = r"(?s)\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)"
+_QUOTED = r"""(?s)(?:"((?:[^"\\]|\\.)*)"|'([^']*)')(?:\s+#.*)?"""
 _SHARED_KEYS = ("memory_enabled", "user_profile_enabled", "memory_char_limit", "user_char_limit")
 """Settings of curated memory with the same meaning in another agent whose home we share."""
 
@@ -195,7 +195,7 @@ def _nearest_origin(key: str, origins: Mapping[str, str]) -> str:
 
 def read_secrets(path: Path) -> dict[str, str]:
     """Return the variables in `path`; lines that are not assignments are ignored."""
-    return {match[1]: _unquote(match[2].rstrip()) for line in _lines(path) if (match := _LINE.fullmatch(line))}
+    return {match[1]: _unquote(match[2].rstrip()) for line in _lines(path) if (match := re.fullmatch(_LINE, line))}
 
 
 def with_secrets(environ: Mapping[str, str], path: Path) -> dict[str, str]:
@@ -205,13 +205,13 @@ def with_secrets(environ: Mapping[str, str], path: Path) -> dict[str, str]:
 
 def set_secret(path: Path, name: str, value: str) -> None:
     """Set one variable, keep every other line, and set the mode to 0600."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise UsageError(f"{name!r} cannot name a variable", "use letters, digits and _, like OPENAI_API_KEY")
     if any(character in value for character in "\n\r\0"):
         raise UsageError(f"the value of {name} is more than one line of text", "give it as one line")
     make_folder(path.parent)
     with hold_lock(path.with_name(f"{path.name}.lock")):
-        others = [line for line in _lines(path) if not ((match := _LINE.fullmatch(line)) and match[1] == name)]
+        others = [line for line in _lines(path) if not ((match := re.fullmatch(_LINE, line)) and match[1] == name)]
         quoted = value.replace("\\", "\\\\").replace('"', '\\"')
         with suppress(FileNotFoundError):
             path.chmod(0o600)  # before the write, because the new file takes the mode of the old one
@@ -234,6 +234,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _unquote(text: str) -> str:
-    if quoted := _QUOTED.fullmatch(text):
+    if quoted := re.fullmatch(_QUOTED, text):
         return quoted[2] if quoted[1] is None else re.sub(r"\\(.)", r"\1", quoted[1], flags=re.DOTALL)
     return "" if text.startswith("#") else text.partition(" #")[0].rstrip()

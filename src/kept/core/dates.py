@@ -1,14 +1,16 @@
 """Natural-language dates ("last week", "in March", "vor 3 Tagen"), parsed to time spans in UTC."""
 
 import re
-from calendar import isleap, monthrange
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kept.core.date_words import LANGUAGES, Language
+from kept.core.text import WORD
+
+if TYPE_CHECKING:
+    from kept.core.date_words import Language
 
 DAY_SECONDS = 86_400.0
 
@@ -67,7 +69,9 @@ def _midnight(moment: datetime) -> datetime:
 
 
 def _month_span(year: int, month: int) -> Span:
-    return _days(datetime(year, month, 1, tzinfo=UTC), monthrange(year, month)[1])
+    start = datetime(year, month, 1, tzinfo=UTC)
+    following = datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+    return Span(start.timestamp(), following.timestamp())
 
 
 def _iso(match: re.Match[str], _now: datetime) -> Span | None:
@@ -87,8 +91,12 @@ def _full(match: re.Match[str], now: datetime) -> Span | None:
         return _days(datetime(int(match["year"]), month, day, tzinfo=UTC), 1)
     year = now.year if (month, day) <= (now.month, now.day) else now.year - 1
     if (month, day) == (2, 29):
-        year = next(leap for leap in range(year, year - 9, -1) if isleap(leap))
+        year = next(leap for leap in range(year, year - 9, -1) if _is_leap(leap))
     return _days(datetime(year, month, day, tzinfo=UTC), 1)
+
+
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
 def _month_year(match: re.Match[str], _now: datetime) -> Span | None:
@@ -198,8 +206,18 @@ _ALONE: tuple[tuple[str, _Reader], ...] = (
     (rf"{_COUNT} (?P<unit>hour|minute)s? ago", _moments_ago),
     (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
 )
-_PREPOSITION = re.compile(r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?")
-_READERS = tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
+_PREPOSITION = r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?"
+_ANCHORS = frozenset(
+    {*_MONTH_NUMBERS, *WEEKDAYS, *_SEASONS, *_UNIT_DAYS, *(f"{unit}s" for unit in _UNIT_DAYS)}
+    | {"today", "yesterday", "weekend"}
+)
+"""Every date in a question has one of these words, or a digit."""
+
+
+@cache
+def _readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
+    """Return the expressions of dates inside a text; compiled for the first text that may hold one."""
+    return tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
 
 
 @cache
@@ -225,7 +243,7 @@ def parse_date(text: str, now: float) -> Span | None:
     Filters use the start of the span; only "until X" means the end.
     """
     folded = " ".join(text.lower().split())
-    for words in (folded, _PREPOSITION.sub("", folded)):
+    for words in (folded, re.sub(_PREPOSITION, "", folded)):
         for pattern, reader in _whole_readers():
             found = pattern.fullmatch(words)
             span = _read(found, reader, _at(now)) if found is not None else None
@@ -234,12 +252,18 @@ def parse_date(text: str, now: float) -> Span | None:
     return None
 
 
+def _may_hold_date(folded: str) -> bool:
+    return any(word in _ANCHORS or any(map(str.isdigit, word)) for word in WORD.findall(folded))
+
+
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates mentioned in a question, each with its words."""
     folded = text.lower()
+    if not _may_hold_date(folded):
+        return ()
     taken: list[tuple[int, int]] = []
     found: list[tuple[Span, str]] = []
-    for pattern, reader in _READERS:
+    for pattern, reader in _readers():
         for match in pattern.finditer(folded):
             if any(match.start() < end and start < match.end() for start, end in taken):
                 continue
@@ -254,7 +278,7 @@ _UNITS: Final = ("minute", "hour", "day", "week", "month", "year")
 
 
 _DEPTH: Final = 2
-_SLOT: Final = re.compile("[NUMWDY]")
+_SLOT: Final = "[NUMWDY]"
 
 
 def translate_date(text: str) -> str:
@@ -300,10 +324,12 @@ class _Rule:
 
 @cache
 def _rules() -> tuple[_Rule, ...]:
+    from kept.core.date_words import LANGUAGES
+
     return tuple(rule for language in LANGUAGES for rule in _rules_of(language))
 
 
-def _rules_of(language: Language) -> list[_Rule]:
+def _rules_of(language: "Language") -> list[_Rule]:
     tables = {
         "N": _table(language.counts, [str(number) for number in range(1, 11)]),
         "U": _table(language.units, _UNITS),
@@ -329,4 +355,4 @@ def _expression(rule: str, slots: Mapping[str, str]) -> re.Pattern[str]:
         seen.add(slot)
         return f"({named}{slots[slot]})"
 
-    return re.compile(_SLOT.sub(group, rule))
+    return re.compile(re.sub(_SLOT, group, rule))

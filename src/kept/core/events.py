@@ -1,7 +1,6 @@
-"""Events: one closed union of what kept reports while it works, and the sinks that receive them."""
+"""Events: one closed union of what kept reports while it works; a sink (`core/ports.py`) receives them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
@@ -127,39 +126,3 @@ Event: TypeAlias = (
     | Compacted
     | Reviewed
 )
-
-
-def ignore(event: Event, /) -> None:
-    """Discard an event: the sink for callers that do not listen."""
-
-
-class Listeners:
-    """The sinks of one user's callers. An event of a session reaches only the sinks that listen to that session.
-
-    A sink added without a session receives all events of the user; an event without a session reaches all sinks.
-    """
-
-    def __init__(self, user: UserId = OWNER) -> None:
-        self._user = user
-        self._sinks: list[tuple[Callable[[Event], None], SessionId | None]] = []
-
-    def __call__(self, event: Event, /) -> None:
-        """Set the user of the event and pass it to every matching sink."""
-        marked = event if event.user_id == self._user else replace(event, user_id=self._user)
-        for sink, session_id in tuple(self._sinks):
-            if session_id is None or marked.session_id in {None, session_id}:
-                sink(marked)
-
-    def __len__(self) -> int:
-        return len(self._sinks)
-
-    def add(self, sink: Callable[[Event], None], *, session_id: SessionId | None = None) -> Callable[[], None]:
-        """Add a sink and return the function that removes it."""
-        entry = (sink, session_id)
-        self._sinks.append(entry)
-
-        def remove() -> None:
-            if entry in self._sinks:
-                self._sinks.remove(entry)
-
-        return remove

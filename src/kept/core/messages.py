@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import JSON
-from kept.core.tools import ToolSchema
+
+if TYPE_CHECKING:
+    from kept.core.tools import ToolSchema  # most readers of messages call no tool
 
 
 class Role(StrEnum):
@@ -209,7 +211,7 @@ class ChatRequest:
 
     system: str
     messages: tuple[Message, ...]
-    tools: tuple[ToolSchema, ...] = ()
+    tools: "tuple[ToolSchema, ...]" = ()
     max_output_tokens: int | None = None
     conversation_id: str | None = None
     """A stable routing key, so that an endpoint finds its prefix cache again."""

@@ -5,17 +5,21 @@ Plugin base classes with default hooks are in their packages, because plugins in
 that package; a new session store implements `sessions/ports.py` (Sessions, which includes SessionStore and NodeStore).
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime
-from typing import Protocol
+from __future__ import annotations  # a port is imported for its name: the values that it mentions are not needed
 
-from kept.core.events import Event
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import ChatRequest, Delta, Message, NewMessage, Session, State, StoredMessage, Usage
-from kept.core.search import Found, SearchRequest
-from kept.core.text import JSON
-from kept.core.tools import Tool
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from kept.core.events import Event
+    from kept.core.ids import MessageId, SessionId
+    from kept.core.messages import ChatRequest, Delta, Message, NewMessage, Session, State, StoredMessage, Usage
+    from kept.core.search import Found, SearchRequest
+    from kept.core.text import JSON
+    from kept.core.tools import Tool
 
 
 class Clock(Protocol):
@@ -32,6 +36,10 @@ class EventSink(Protocol):
     def __call__(self, event: Event, /) -> None:
         """Receive `event`."""
         ...
+
+
+def ignore(event: Event, /) -> None:
+    """Discard an event: the sink for callers that do not listen."""
 
 
 class UnitOfWork(Protocol):
@@ -127,10 +135,8 @@ class SessionStore(Protocol):
         """Store `messages` in order, redacted and indexed, and return their ids."""
         ...
 
-    def messages(
-        self, session_id: SessionId, *, states: Sequence[State] = (State.ACTIVE, State.COMPACTED)
-    ) -> list[StoredMessage]:
-        """Return the session's own messages in order."""
+    def messages(self, session_id: SessionId, *, states: Sequence[State] = ...) -> list[StoredMessage]:
+        """Return the session's own messages in order; without `states` the active and the compacted ones."""
         ...
 
     def context(self, session_id: SessionId) -> list[StoredMessage]:
@@ -187,7 +193,7 @@ class SessionStore(Protocol):
         """Count one model call of the session, made now or at `when`."""
         ...
 
-    def compact(self, session_id: SessionId, compaction: "Compacting", *, unit: UnitOfWork | None = None) -> SessionId:
+    def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
         """Archive what a compaction covered, in place or into a child session; return the session that continues."""
         ...
 

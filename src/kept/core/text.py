@@ -16,11 +16,10 @@ from kept.core.ids import MessageId, SessionId
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
+# Every process loads this module, so expressions that few of them use are texts here: `re` compiles and keeps them.
 _SOURCE_PREFIX = "\n  — "
-_MESSAGE_SOURCE = re.compile(
-    r"^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$", re.MULTILINE
-)
-_PAGE_SOURCE = re.compile(r"^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b", re.MULTILINE)
+_MESSAGE_SOURCE = r"(?m)^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$"
+_PAGE_SOURCE = r"(?m)^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b"
 
 
 def dumps(value: JSON, *, indent: int | None = None) -> str:
@@ -40,13 +39,13 @@ def checksum(values: tuple[Any, ...]) -> int:
         return crc32(marshal.dumps(tuple(str(one) if isinstance(one, str) else one for one in values), 2))
 
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 """What a terminal may obey: the C0 and C1 controls except tab and line break, and those that reorder text."""
-_DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f]")
+_DIRECTION_MARKS = "[\u061c\u200e\u200f]"
 """Ordinary in Arabic and Hebrew, and without a sign of their own: left out, where a replacement would disfigure."""
-_LINE_SEPARATORS = re.compile("[\u2028\u2029]")
+_LINE_SEPARATORS = "[\u2028\u2029]"
 """Replaced by a space: a line break here would escape the indent of the lines around it."""
-_NOT_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_NOT_IN_JSON = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
 def printable(text: str) -> str:
@@ -56,14 +55,14 @@ def printable(text: str) -> str:
     """
     if text.isprintable():  # most texts are one line of ordinary characters
         return text
-    text = _LINE_SEPARATORS.sub(" ", _DIRECTION_MARKS.sub("", text.replace("\r\n", "\n")))
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    text = re.sub(_LINE_SEPARATORS, " ", re.sub(_DIRECTION_MARKS, "", text.replace("\r\n", "\n")))
+    return re.sub(_CONTROLS, "\N{REPLACEMENT CHARACTER}", text)
 
 
 def printable_json(value: JSON, *, indent: int | None = None) -> str:
     """Return `value` as JSON in which every control character is escaped; it parses to the same value."""
     # JSON itself escapes only the C0 controls; all of these can occur in strings only
-    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", dumps(value, indent=indent))
+    return re.sub(_NOT_IN_JSON, lambda found: f"\\u{ord(found[0]):04x}", dumps(value, indent=indent))
 
 
 def is_encodable(text: str) -> bool:
@@ -87,12 +86,13 @@ def message_source(who: str, when: str, session_id: SessionId, message_id: Messa
 
 def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
     """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
-    return [(SessionId(found["session"]), MessageId(int(found["message"]))) for found in _MESSAGE_SOURCE.finditer(text)]
+    found = re.finditer(_MESSAGE_SOURCE, text)
+    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in found]
 
 
 def quotes_a_page(text: str) -> bool:
     """Whether `text` quotes an entry of a memory page."""
-    return _PAGE_SOURCE.search(text) is not None
+    return re.search(_PAGE_SOURCE, text) is not None
 
 
 def resource_path(package: str, *names: str) -> Path:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import dumps
-from kept.importers.port import START, Left, Position, Problem
 from kept.storage.connections import statements
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from kept.core.ids import UserId
     from kept.core.messages import Message
     from kept.core.ports import UnitOfWork
-    from kept.importers.port import Item, Said
+    from kept.importers.port import Item, Position, Said
 
 SQL = statements("kept.importers", "captures.sql")
 Known: TypeAlias = dict[bytes, tuple[MessageId, int]]
@@ -29,8 +27,13 @@ def mark_of(message: Message) -> int:
     """Return 32 bits of a hash of a message's content: enough to notice a change, too few to guess a secret from."""
     calls = [(call.name, call.arguments) for call in message.tool_calls]
     whole = f"{message.role.value}\0{message.text}\0{calls}"
-    digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return int.from_bytes(digest, "big")
+    return int.from_bytes(_digest(whole, 4), "big")
+
+
+def _digest(text: str, size: int) -> bytes:
+    from hashlib import blake2b  # loads OpenSSL, which a prompt does not need
+
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 def _first(rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
@@ -39,8 +42,7 @@ def _first(rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
 
 def words_mark(text: str) -> int:
     """Return 32 bits of a hash of a prompt, regardless of white space."""
-    words = " ".join(text.split())
-    return int.from_bytes(hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+    return int.from_bytes(_digest(" ".join(text.split()), 4), "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Tally:
 
     def note(self, item: Item) -> None:
         """Count what a reader left out, and keep its problems."""
+        from kept.importers.port import Left, Problem
+
         if isinstance(item, Left):
             self.leave(item.why)
         elif isinstance(item, Problem):
@@ -120,8 +124,7 @@ class Captures:
 
     def key(self, external_id: str) -> bytes:
         """Return the key of a message: unique by user, client and external id."""
-        whole = f"{self._user}\0{self.client}\0{external_id}"
-        return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+        return _digest(f"{self._user}\0{self.client}\0{external_id}", 12)
 
     def find_known(self, unit: UnitOfWork, keys: Iterable[bytes]) -> Known:
         """Return the stored message and the mark of each key that is known."""
@@ -183,6 +186,8 @@ class Captures:
 
     def position(self, unit: UnitOfWork, path: str) -> Position:
         """Return where reading of a transcript stopped."""
+        from kept.importers.port import START, Position
+
         row = _first(unit.execute(SQL.position, self._scope(path=path)))
         return START if row is None else Position(row[0], row[1], json.loads(row[2]))
 

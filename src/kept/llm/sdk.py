@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 import anyio.to_thread
 
 from kept.core.errors import ModelError
-from kept.core.events import Warned, ignore
+from kept.core.events import Warned
 from kept.core.messages import ChatRequest, ChatResponse, Delta
-from kept.core.ports import EventSink
+from kept.core.ports import EventSink, ignore
 from kept.core.threads import start_thread
 from kept.llm.endpoints import Endpoint, Sending
 from kept.llm.failures import (

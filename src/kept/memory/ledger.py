@@ -15,7 +15,6 @@ from kept.memory.page import page_hash
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Connection, Database
-from kept.storage.texts import Texts
 
 SQL = statements("kept.memory", "ledger.sql")
 
@@ -197,6 +196,8 @@ class SqliteLedger:
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
+        from kept.storage.texts import Texts  # loads every kind of archive
+
         wanted = Texts(words)
         if not self._exists or not wanted:
             return []

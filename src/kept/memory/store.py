@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from kept.core.clock import SystemClock
 from kept.core.errors import Reason, Refused, StorageError, Unreadable
-from kept.core.events import Warned, ignore
 from kept.core.ids import OWNER, LedgerId, UserId
+from kept.core.ports import ignore
 from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, Edit, Replace, Step, Target, undone_ids
 from kept.memory.page import Page, apply_edits, clean, preview, refuse_batch, refuse_too_long
@@ -164,12 +164,13 @@ class MemoryStore:
         return frozen.get(Target(target))
 
     def _render(self, target: Target) -> str | None:
-
         if not self.is_enabled(target):
             return None
         try:
             page = self.page(target)
         except Unreadable as error:
+            from kept.core.events import Warned
+
             self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
         return render(target, page, partial(self.allowed_rules, target))

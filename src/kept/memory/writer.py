@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import Busy, Reason, Refused, StorageError, UsageError
-from kept.core.events import MemoryWritten, Warned
 from kept.core.ids import LedgerId
 from kept.memory.edits import Author, Change, Target, replay, steps_between
 from kept.memory.page import Page, StoredPage, find_drift, page_hash
@@ -111,6 +110,8 @@ class PageWriter:
         """Warn that this edit is missing in the ledger; the page is canonical, so the edit itself succeeded."""
         if not trouble:
             return ""
+        from kept.core.events import Warned
+
         message = f"the edit is not in the ledger and cannot be undone: {trouble}"
         log.warning("ledger_unavailable %s", trouble)
         self._sink(Warned(message, _LEDGER_REMEDY))
@@ -136,6 +137,8 @@ class PageWriter:
             return set()
 
     def _report(self, target: Target, change: Change, ids: list[LedgerId], author: Author) -> None:
+        from kept.core.events import MemoryWritten
+
         for number, (step, origin) in enumerate(change.with_origins(author)):
             ledger_id = ids[number] if ids else None
             self._sink(

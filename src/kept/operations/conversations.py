@@ -61,7 +61,7 @@ def open_conversation(
 ) -> Agent:
     """Open a conversation for the caller; its events go to the caller's sink."""
     from kept.agent.agent import Opening
-    from kept.core.events import ignore
+    from kept.core.ports import ignore
 
     opening = Opening(resume=resume, incognito=incognito, approve=approve)
     sink = None if caller.sink is ignore else caller.sink

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.errors import KeptError, Refused
-from kept.core.events import ignore
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.ports import ignore
 from kept.core.search import SearchRequest
 from kept.core.text import JSON
 from kept.memory.approval import unreadable_pending

@@ -8,18 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kept.core.errors import KeptError, Refused
+from kept.core.errors import KeptError, Refused, StorageError
 from kept.importers.connect.events import HookEvent, Kind, answer_json
 from kept.importers.connect.health import load_health, save_health
 from kept.importers.connect.record import Record, load_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from kept.app.caller import Caller
     from kept.core.ids import MessageId, SessionId
     from kept.operations.capture import Captured
+    from kept.sessions.receipts import NewReceipt
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class HookAnswer:
     """What the client is told, and what is recorded after that."""
 
     output: dict[str, Any]
-    record: Callable[[], object]
+    receipt: NewReceipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,8 @@ def note_error(caller: Caller, client: str, message: str) -> None:
 def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
     from kept.operations.capture import find_session
     from kept.operations.recall import build_start_block
-    from kept.operations.receipts import record_receipt
     from kept.sessions.recall import tokens
-    from kept.sessions.receipts import ShownPage, ShownSession
+    from kept.sessions.receipts import NewReceipt, ShownPage, ShownSession
     from kept.storage.files import find_project
 
     begun = time.perf_counter()
@@ -127,11 +126,10 @@ def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
     spent = (time.perf_counter() - begun) * 1_000
     return HookAnswer(
         answer_json(event, block.text, block.summary),
-        lambda: record_receipt(
-            caller,
+        NewReceipt(
             kind="start",
             client=event.client,
-            session=current or event.session or None,
+            session_id=current or _external_id(event),
             project=project,
             shown=(*map(ShownPage, block.pages), *map(ShownSession, block.sessions)),
             tokens=tokens(block.text),
@@ -155,14 +153,14 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
-    from kept.importers.connect.prompts import keep_prompt
     from kept.importers.port import SOURCES as READABLE
     from kept.operations.recall import Recipient, recall_for_prompt
-    from kept.operations.receipts import record_receipt
-    from kept.sessions.receipts import ShownMessage
+    from kept.sessions.receipts import NewReceipt, ShownMessage
     from kept.storage.files import find_project
 
     if mode.capture and (event.transcript is None or event.client not in READABLE):
+        from kept.importers.connect.prompts import keep_prompt
+
         keep_prompt(caller.space.home.connections, event)
     if mode.recall != "sure" or not event.is_of_a_person:
         return None
@@ -173,14 +171,13 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
         return None
     return HookAnswer(
         answer_json(event, found.text),
-        lambda: record_receipt(
-            caller,
+        NewReceipt(
             kind="prompt",
             client=event.client,
             query=found.query,
-            session=session or event.session or None,
+            session_id=session or _external_id(event),
             project=project,
-            shown=[ShownMessage(hit.message_id, hit.session_id, hit.score, hit.parts) for hit in found.shown],
+            shown=tuple(ShownMessage(hit.message_id, hit.session_id, hit.score, hit.parts) for hit in found.shown),
             candidates=found.candidates,
             tokens=found.token_count,
             milliseconds=found.milliseconds,
@@ -191,14 +188,27 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
 def _given(caller: Caller, event: HookEvent) -> tuple[SessionId | None, frozenset[MessageId]]:
     """Return the session of the event, and the messages that it must not be given: again, or ever."""
     from kept.operations.capture import find_session
-    from kept.operations.receipts import list_receipts, never_shown
 
     session = find_session(caller, event.client, event.session)
-    given = set(never_shown(caller))
-    for name in {event.session, session} - {None, ""}:
-        for receipt in list_receipts(caller, limit=_GIVEN_RECEIPTS, session=name).receipts:
+    receipts = caller.space.sessions.receipts
+    given = set(receipts.never_shown())
+    for name in {_external_id(event), session} - {None}:
+        for receipt in receipts.recent(limit=_GIVEN_RECEIPTS, session_id=name):
             given.update(receipt.message_ids)
     return session, frozenset(given)
+
+
+def _external_id(event: HookEvent) -> SessionId | None:
+    """Return the client's own id of the session, under which receipts are found before anything of it is stored."""
+    from kept.core.ids import SessionId
+
+    return SessionId(event.session) if event.session else None
+
+
+def record_answer(caller: Caller, answer: HookAnswer) -> None:
+    """Store the receipt of what the agent was given; call it after the answer was sent."""
+    with suppress(StorageError):  # the answer itself does not depend on it
+        caller.space.sessions.receipts.add(answer.receipt)
 
 
 def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:

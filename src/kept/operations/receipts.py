@@ -168,11 +168,6 @@ def undo_mark(caller: Caller, receipt: int, *, message_id: int | None = None) ->
     return Unmarked(number, count)
 
 
-def never_shown(caller: Caller) -> frozenset[MessageId]:
-    """Return the messages that automatic recall must leave out, because a person marked them `never`."""
-    return caller.space.sessions.receipts.never_shown()
-
-
 def _find(caller: Caller, receipt: int) -> Receipt:
     found = caller.space.sessions.receipts.find(ReceiptId(receipt))
     if found is None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError
-from kept.core.events import Warned, ignore
+from kept.core.events import Warned
 from kept.core.ids import UserId
-from kept.core.ports import Database, EventSink
+from kept.core.ports import Database, EventSink, ignore
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
 from kept.providers.audit import Audit, Health

@@ -1,8 +1,6 @@
 """Rows of the store and the values they stand for; base64 blobs; fingerprints that recognise a message."""
 
-import base64
 import binascii
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -47,18 +45,28 @@ class Blob:
 
 def blob_of(text: str) -> Blob:
     """Return `text` as a blob."""
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = _hash(text)
     try:
-        data = base64.b64decode(text, validate=True)
+        data = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):
         return Blob(digest, text)
-    return Blob(digest, data if base64.b64encode(data).decode() == text else text)
+    return Blob(digest, data if _encode(data) == text else text)
+
+
+def _hash(text: str) -> str:
+    from hashlib import sha256  # loads OpenSSL, which reading messages without blobs does not need
+
+    return sha256(text.encode()).hexdigest()
+
+
+def _encode(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def blob_text(digest: str, data: object) -> str | None:
     """Return the original text of a blob; None if it is not the text of that hash."""
-    text = base64.b64encode(data).decode() if isinstance(data, bytes) else str(data)
-    return text if hashlib.sha256(text.encode()).hexdigest() == digest else None
+    text = _encode(data) if isinstance(data, bytes) else str(data)
+    return text if _hash(text) == digest else None
 
 
 def cut_blobs(text: str) -> tuple[str, list[Blob]]:
@@ -344,5 +352,7 @@ Print: TypeAlias = bytes
 
 def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:
     """Return a hash of a message's role and content."""
+    from hashlib import blake2b
+
     whole = "\0".join((role, content, parts or "", tool_calls or ""))
-    return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from weakref import WeakSet
 import apsw
 
 from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError, Unreadable
-from kept.core.events import Warned
 from kept.storage.connections import (
     CHECKPOINT_PAGES,
     Checkpointer,
@@ -336,6 +334,8 @@ def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
         except (apsw.BusyError, apsw.LockedError):
             if time.monotonic() > deadline:
                 raise
+            import random  # most processes never wait
+
             time.sleep(random.uniform(0.002, 0.02))  # jitter keeps writers from colliding again
         else:
             return
@@ -388,4 +388,6 @@ def _announce(foreign: Path, ours: Path, sink: "EventSink | None") -> None:
     if sink is None:
         log.warning("%s; %s", message, remedy)
     else:
+        from kept.core.events import Warned
+
         sink(Warned(message, remedy))

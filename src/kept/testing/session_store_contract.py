@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kept.core.errors import KeptError, NotFound, UsageError
-from kept.core.events import ignore
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import (
     ImagePart,
@@ -20,7 +19,7 @@ from kept.core.messages import (
     ToolCall,
     Usage,
 )
-from kept.core.ports import Clock, EventSink
+from kept.core.ports import Clock, EventSink, ignore
 from kept.core.search import SearchRequest
 from kept.sessions.ports import Sessions
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kept.core import dates
 from kept.core.dates import find_dates, parse_date
 
 NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
@@ -73,3 +74,50 @@ def test_no_text_raises(text: str, now: float) -> None:
     """Whatever is written, it is a date or none."""
     parse_date(text, now)
     find_dates(text, now)
+
+
+WORDS = [
+    "in",
+    "on",
+    "the",
+    "last",
+    "past",
+    "this",
+    "previous",
+    "of",
+    "3",
+    "3rd",
+    "2024",
+    "2024-05-01",
+    "05.06.2024",
+    "ago",
+    "a",
+    "few",
+    "couple",
+    "several",
+    "march",
+    "mar.",
+    "sept",
+    "may",
+    "monday",
+    "weekend",
+    "today",
+    "yesterday",
+    "spring",
+    "days",
+    "week",
+    "month's",
+    "years_",
+    "early",
+    "mid",
+    "ten",
+    "x",
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join))
+def test_no_date_is_without_an_anchor(text: str) -> None:
+    """A text in which an expression matches is one that the expressions are tried on."""
+    found = any(pattern.search(text) for pattern, _ in dates._readers())
+
+    assert not found or dates._may_hold_date(text)

@@ -8,9 +8,9 @@ import pytest
 
 from kept.core.clock import FixedClock, SystemClock
 from kept.core.errors import Busy
-from kept.core.events import ignore
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.ports import ignore
 from kept.sessions.sqlite import index, session_rows
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.leases import is_held, new_holder

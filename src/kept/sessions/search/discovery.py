@@ -1,17 +1,24 @@
 """The one search of every surface: the conversations that answer a question best, or why there are none."""
 
-from collections.abc import Callable, Iterator, Sequence
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Session, StoredMessage
-from kept.core.search import Found, FoundSession, SearchRequest
-from kept.core.text import JSON
-from kept.sessions.arguments import Asked, Asker, Sort
-from kept.sessions.ports import Readable
+from kept.core.search import SearchRequest
 from kept.sessions.recall import Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
 from kept.sessions.search.occurrences import Marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kept.core.ids import MessageId, SessionId
+    from kept.core.messages import Session, StoredMessage
+    from kept.core.search import Found, FoundSession
+    from kept.core.text import JSON
+    from kept.sessions.arguments import Asked, Asker, Sort
+    from kept.sessions.ports import Readable
 
 CANDIDATES = 40
 """Sessions that are ranked at least where the order is by time, and at most four times the limit otherwise."""

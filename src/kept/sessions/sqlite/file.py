@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from kept.core.clock import SystemClock
 from kept.core.errors import Busy, StorageError
-from kept.core.events import ignore
-from kept.core.ports import Clock, EventSink, UnitOfWork
+from kept.core.ports import Clock, EventSink, UnitOfWork, ignore
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import checksums, index
 from kept.storage.connections import explain_sql_errors, statements

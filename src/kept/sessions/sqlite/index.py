@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kept.core.errors import Busy, StorageError
-from kept.core.events import Progressed
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
@@ -197,6 +196,8 @@ def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
 
 
 def _fill(database: Database, holder: str, *, clock: Clock, sink: EventSink, total: int) -> int:
+    from kept.core.events import Progressed
+
     done = last = 0
     while True:
         with database.writing() as connection:

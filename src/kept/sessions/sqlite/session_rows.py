@@ -1,6 +1,5 @@
 """Rows of sessions: creation, titles, prompts, archive and trash; notes, leases, usage and nodes."""
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -150,8 +149,10 @@ def rename(connection: Connection, session_id: SessionId, title: str, *, user: U
 
 def set_prompt(connection: Connection, session_id: SessionId, prompt: str) -> None:
     """Store `prompt` once under its hash, and refer to it from the session."""
+    from hashlib import sha256  # loads OpenSSL, which readers do not need
+
     text = storable(prompt)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = sha256(text.encode()).hexdigest()
     before = connection.execute(SQL.prompt_hash, (session_id,)).fetchone()
     if before is None:
         raise no_session(session_id)

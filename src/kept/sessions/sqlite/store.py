@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from kept.core.clock import from_epoch
 from kept.core.errors import Unreadable
-from kept.core.events import ignore
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import Lineage, Link, NewMessage, Origin, Session, State, StoredMessage, Usage
-from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork
+from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork, ignore
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
 from kept.sessions.settings import SessionSettings

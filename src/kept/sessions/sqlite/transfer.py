@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kept.core.events import Progressed, ignore
+from kept.core.events import Progressed
 from kept.core.ids import OWNER, MessageId, SessionId, UserId
 from kept.core.messages import Session, State
-from kept.core.ports import EventSink, UnitOfWork
+from kept.core.ports import EventSink, UnitOfWork, ignore
 from kept.core.text import JSON
 from kept.sessions.damage import number_of, text_of
 from kept.sessions.damage import parse as parse_json

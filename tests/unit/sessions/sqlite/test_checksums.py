@@ -300,7 +300,7 @@ def test_every_flip_in_the_text_is_found(path):
 def test_repair_names_a_damaged_message_and_leaves_the_file(path):
     """No repair can bring the text back, so nothing is set aside."""
     from kept.core.clock import SystemClock
-    from kept.core.events import ignore
+    from kept.core.ports import ignore
     from kept.sessions.settings import SessionSettings
     from kept.sessions.sqlite.repair import Repair
 
