@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kept.core.errors import Unreadable, UsageError
-from kept.core.events import Progressed, ignore
+from kept.core.events import Progressed
+from kept.core.ports import ignore
 from kept.core.text import JSON, dumps
 from kept.storage.files import explain_errors, make_folder, open_regular, sync_folder, temporary_name
 
