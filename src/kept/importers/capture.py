@@ -188,7 +188,7 @@ class Capture:
             fresh = [item for item in fresh if self.captures.key(item.external_id) not in known]
         if opened.is_new:
             self.tally.created.add(opened.session_id)
-        elif self._may_be_copies and fresh:
+        elif self._may_be_copies and opened.may_hold_copies and fresh:
             fresh = self._leave_copies(unit, opened.session_id, fresh)
         self.tally.sessions.pop(opened.session_id, None)
         self.tally.sessions[opened.session_id] = None
@@ -213,7 +213,8 @@ class Capture:
             else:
                 self.tally.known += 1
                 self.tally.conflicts += stored[1] != mark_of(item.message)
-                self._conversations.note_shared(item.conversation, stored[0])
+                if not fresh:  # what a branch has in common with others lies before what is new in it
+                    self._conversations.note_shared(item.conversation, stored[0])
         return list(fresh.values())
 
     def _drop_if_newest(self, unit: UnitOfWork, message_id: MessageId) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ class Opened:
     is_new: bool = False
     adopted: Known = field(default_factory=dict)
     """Messages of a session that was imported another way, by key."""
+    may_hold_copies: bool = True
+    """Whether the source may have given stored messages new ids."""
 
 
 class Conversations:
@@ -80,6 +82,10 @@ class Conversations:
         """
         if external in self._opened:
             return self._opened[external]
+        branched = self._open_branch(unit, external, fresh)
+        if branched is not None:
+            self._opened[external] = branched
+            return branched
         known = self._captures.session(unit, external)
         if known is None:
             if not fresh:
@@ -90,9 +96,30 @@ class Conversations:
             return None
         else:
             opened = Opened(known.session_id)
-        if opened is not None:
+        if opened is not None and fresh:
             self._opened[external] = opened
         return opened
+
+    def _open_branch(self, unit: UnitOfWork, external: str, fresh: Sequence[Said]) -> Opened | None:
+        """Return the session that new messages of a tree continue: that of the message before them, or a branch.
+
+        None if nothing is known of the conversation: then its name decides.
+        """
+        facts = self._facts.get(external)
+        shared = self._shared.get(external)
+        if facts is None or not facts.is_tree or shared is None or not fresh:
+            return None
+        before = self._store.message(shared)
+        if before is None:
+            return None
+        _, last = self._store.edges(before.session_id, first=0, last=1)
+        if last and last[0].id == shared:
+            return Opened(before.session_id, may_hold_copies=False)
+        is_taken = self._captures.session(unit, external) is not None
+        name = f"{external}#{fresh[0].external_id}" if is_taken else external
+        self._facts[name] = replace(facts, external_id=name)
+        self._shared[name] = shared
+        return self._create(unit, name, fresh[0].timestamp)
 
     def _open_shared(self, external: str) -> Opened | None:
         """Return the session that holds all of a copy."""
@@ -170,7 +197,7 @@ class Conversations:
             if facts.model is not None and facts.model != session.model:
                 self._store.transfer.fill_in(session.id, model=facts.model, unit=unit)
             # a title that is not the one that was captured last was chosen by a person
-            if facts.title is not None and session.title == known.title and facts.title != session.title:
+            if facts.title and session.title == known.title and not _is_numbered(facts.title, session.title):
                 self._captures.set_title(unit, external, self._store.rename(session.id, facts.title))
 
     def contents(self, session_id: SessionId) -> dict[int, list[StoredMessage]]:
@@ -188,6 +215,12 @@ class Conversations:
         from kept.sessions.redaction import Redaction  # loads all shapes of credentials
 
         return Redaction().message(NewMessage(message, 0.0, Origin.SYNTHETIC)).message
+
+
+def _is_numbered(title: str, stored: str | None) -> bool:
+    """Whether a stored title is this one, possibly with the number that makes it unique."""
+    base, _, number = (stored or "").rpartition(" #")
+    return stored == title or (base == title and number.isdecimal())
 
 
 def is_excluded(folder: str | None, patterns: Sequence[str], home: str) -> bool:

@@ -50,6 +50,8 @@ class Conversation:
     link: Link | None = None
     """How it hangs under its parent; without it a sub-agent is a delegate, any other a branch."""
     metadata: Mapping[str, JSON] = field(default_factory=dict)
+    is_tree: bool = False
+    """Whether a message follows the one yielded before it: where that is not the newest stored one, a branch begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ SOURCES: Mapping[str, str] = {
     "codex": "codex.Codex",
     "opencode": "opencode.Opencode",
     "hermes": "hermes.Hermes",
+    "chatgpt": "chatgpt.ChatGpt",
+    "claude": "claude_export.ClaudeExport",
 }
 """Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
 
