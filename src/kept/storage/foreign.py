@@ -144,17 +144,17 @@ def _copy(path: Path, copy: Path) -> None:
     """Copy file and log; again if a checkpoint moved pages between them meanwhile."""
     log, log_copy = Path(f"{path}-wal"), Path(f"{copy}-wal")
     for _ in range(_ATTEMPTS):
-        before = _stamp(path, log)
         try:
+            before = _stamp(path, log)
             shutil.copyfile(path, copy)
             if log.exists():
                 shutil.copyfile(log, log_copy)
             else:
                 log_copy.unlink(missing_ok=True)
+            if _stamp(path, log) == before:
+                return
         except OSError as error:
             raise Unreadable(f"cannot copy {str(path)!r}: {error.strerror}", "check the permissions") from error
-        if _stamp(path, log) == before:
-            return
     raise Unreadable(f"{str(path)!r} changes too fast to be copied", "try again when the program is idle")
 
 
