@@ -1,12 +1,15 @@
-"""Growing JSONL files: rows in bounded memory, a cut last line waits, a rewritten file is read again."""
+"""Growing JSONL files, compressed or not: bounded memory, a cut last line waits, a rewritten file is read again."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
 import stat
+import sys
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -25,6 +28,9 @@ _LARGE_LINE_BYTES = 256_000
 _CHECK_BYTES = 1_024
 UNEXPECTED = (TypeError, AttributeError, KeyError, ValueError, RecursionError)
 """What a parser raises on a row that has another shape than all versions that are known; such a row is counted."""
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_MOST_UNPACKED = 4_000_000_000
+"""A transcript that would be larger is no transcript."""
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{4096,}={0,2}")
 
 
@@ -47,6 +53,49 @@ def open_own(path: Path) -> BinaryIO:
     if stat.S_ISREG(found.st_mode):
         raise Unusable(f"{str(path)!r} belongs to another user", "let that user import it")
     raise Unusable(f"{str(path)!r} is not a file", "give the path of a transcript")
+
+
+def unpack(data: bytes, most: int) -> bytes:
+    """Return data, decompressed if zstd made it; raise ValueError if it is damaged or larger than `most` bytes."""
+    if not data.startswith(_ZSTD):
+        return data
+    with io.BytesIO(data) as packed, io.BytesIO() as plain:
+        _unpack(packed, plain, most)
+        return plain.getvalue()
+
+
+def _unpack(packed: BinaryIO, plain: BinaryIO, most: int) -> None:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    try:
+        with zstd.open(packed, "rb") as file:
+            while piece := file.read(1 << 20):
+                most -= len(piece)
+                if most < 0:
+                    raise ValueError("it is too large when it is unpacked")
+                plain.write(piece)
+    except (zstd.ZstdError, EOFError) as error:
+        raise ValueError(f"it cannot be unpacked: {error}") from error
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a regular file of this process's user; one that zstd compressed is unpacked into a temporary file."""
+    file = open_own(path)
+    is_packed = file.peek(len(_ZSTD)).startswith(_ZSTD) if isinstance(file, io.BufferedReader) else False
+    if not is_packed:
+        return file
+    plain = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        with file:
+            _unpack(file, plain, _MOST_UNPACKED)
+    except ValueError as error:
+        plain.close()
+        raise Unusable(f"{str(path)!r} cannot be unpacked: {error}", "unpack it with `zstd -d`") from error
+    plain.flush()  # positions are checked by reading the file itself
+    return plain
 
 
 class RowParser(Protocol):
@@ -80,7 +129,7 @@ class JsonlReading:
     """Implements `port.Reading` on one JSONL file."""
 
     def __init__(self, path: Path, position: Position, make_parser: Callable[[Mapping[str, JSON]], RowParser]) -> None:
-        self._file = open_own(path)
+        self._file = open_plain(path)
         self.was_rewritten = position.offset > 0 and not self._fits(position)
         start = START if self.was_rewritten else position
         self._parser = make_parser(start.state)

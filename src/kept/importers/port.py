@@ -210,6 +210,7 @@ SOURCES: Mapping[str, str] = {
     "claude-code": "claude_code.ClaudeCode",
     "codex": "codex.Codex",
     "opencode": "opencode.Opencode",
+    "openclaw": "openclaw.OpenClaw",
     "hermes": "hermes.Hermes",
     "chatgpt": "chatgpt.ChatGpt",
     "claude": "claude_export.ClaudeExport",
