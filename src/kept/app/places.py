@@ -125,6 +125,8 @@ PLACES: tuple[Place, ...] = (
     Place("@(config|kept).yaml*", "settings", _S, OnForget.NAME, shared=True, secrets=True),
     Place("*.json", "settings of a provider", _S, OnForget.NAME, shared=True, secrets=True),
     Place(".unfinished/**", "a folder being made or removed", _O, OnForget.REMOVE_COPY, shared=True, left_out=PASSING),
+    Place("restoring/**", "a backup that is being restored", _O, OnForget.REMOVE_COPY, shared=True, left_out=PASSING),
+    Place("restored/**", "files of a backup that differed from those here", _O, OnForget.REMOVE),
     Place("plugins/**", "plugins", _S, OnForget.NAME, shared=True),
     Place("backups/**", "backups of the home", _O, OnForget.NAME, shared=True, secrets=True, left_out=_IS_BACKUP),
     Place("backups/**", "backups of a user", _O, OnForget.NAME, left_out=_IS_BACKUP),

@@ -309,6 +309,18 @@ def _close_database(app: App) -> None:
 
 
 @contextmanager
+def open_store_of(path: Path) -> Iterator[Sessions]:
+    """Open the conversations of a database file that was copied, brought up to date; for all of its users."""
+    from kept.sessions.sqlite.store import SqliteSessionStore
+
+    store = SqliteSessionStore(path)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
 def open_trial_store(folder: Path) -> Iterator[Sessions]:
     """Open a session store of the usual kind in an empty folder."""
     from kept.sessions.sqlite.store import SqliteSessionStore

@@ -33,6 +33,7 @@ COMMANDS = {
     "disconnect": "Take everything out of an agent that connect wrote.",
     "import": "Bring along conversations of other agents on this machine.",
     "backup": "Write everything to one file, safely while others write.",
+    "restore": "Merge a backup into this home, or restore it into an empty one.",
     "context": "The engine that keeps a conversation within the window.",
     "model": "Choose and test models.",
     "profile": "Separate homes, for example for work.",
@@ -55,6 +56,7 @@ _MODULES = {
     **dict.fromkeys(("user", "export", "forget"), "commands.users"),
     **dict.fromkeys(("connect", "disconnect"), "commands.connect"),
     "import": "commands.imports",
+    "restore": "commands.backup",
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
     **dict.fromkeys(("doctor", "scan", "tool", "usage", "version"), "commands.diagnostics"),
 }

@@ -65,6 +65,10 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
             from kept.operations.forget import finish_interrupted
 
             finish_interrupted(app.caller(sink=app.report))
+        if app.home.restoring.is_dir():
+            from kept.operations.restore import finish_interrupted as finish_restore
+
+            finish_restore(app.caller(sink=app.report))
         chosen = user or invocation.user
         if user is None and invocation.user is not None:
             from kept.operations.users import require_user

@@ -104,6 +104,11 @@ class Home:
         return self.own / "backups"
 
     @property
+    def restoring(self) -> Path:
+        """Return the folder that exists while a backup is being restored; the next command completes it."""
+        return self.path / "restoring"
+
+    @property
     def unfinished_forgets(self) -> Path:
         """Return the folder of forgets that were interrupted; the next command completes them."""
         return self.path / "forgotten" / "unfinished"

@@ -198,6 +198,13 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
     return _report(path, contents, encrypted=passphrase is not None)
 
 
+def needs_passphrase(path: Path) -> bool:
+    """Whether a backup is encrypted."""
+    from kept.storage.archive import is_encrypted
+
+    return is_encrypted(path.expanduser())
+
+
 def _report(path: Path, contents: Contents, *, encrypted: bool) -> BackupReport:
     from kept.operations.backup_files import LeftOut
 

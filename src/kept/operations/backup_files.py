@@ -316,16 +316,19 @@ def _copy_provider_paths(caller: Caller, staging: Staging) -> None:
 
 def list_provider_files(caller: Caller) -> Iterator[tuple[str, Path]]:
     """Yield the files outside the home that the chosen providers name, with the name of the provider."""
+    for name, root in list_provider_roots(caller):
+        yield from ((name, path) for path in (sorted(root.rglob("*")) if root.is_dir() else [root]))
+
+
+def list_provider_roots(caller: Caller) -> list[tuple[str, Path]]:
+    """Return the files and folders outside the home that the chosen providers name."""
     from kept.providers.manager import chosen_names
 
     names = chosen_names(caller.app.settings.memory.provider)
     if not names:
-        return
+        return []
     from kept.providers.status import list_backup_paths
 
     home = caller.app.home
-    for name, paths in list_backup_paths(names, home.plugins, caller.app.environ).items():
-        for path in paths:
-            if path.is_relative_to(home.path):
-                continue
-            yield from ((name, one) for one in (sorted(path.rglob("*")) if path.is_dir() else [path]))
+    found = list_backup_paths(names, home.plugins, caller.app.environ)
+    return [(name, path) for name, paths in found.items() for path in paths if not path.is_relative_to(home.path)]

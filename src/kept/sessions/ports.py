@@ -187,6 +187,10 @@ class Transfer(Protocol):
         """
         ...
 
+    def was_forgotten(self, line: bytes) -> bool:
+        """Whether a line, or the session that it names, was forgotten here, so that an import leaves it out."""
+        ...
+
     def drop_messages(self, message_ids: Sequence[MessageId], *, unit: UnitOfWork | None = None) -> None:
         """Remove messages of this user that better ones are about to replace."""
         ...

@@ -37,8 +37,8 @@ from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_
 from kept.storage.files import explain_errors, hold_lock, make_folder, sync_folder
 
 ARCHIVE_FOLDER = ".archive"
-PlaceAction: TypeAlias = Literal["install", "update", "rollback"]
-_PLACE_VERBS: Mapping[PlaceAction, str] = {"install": "installed", "update": "updated", "rollback": "put back"}
+PlaceAction: TypeAlias = Literal["install", "update", "rollback", "restore"]
+_PLACE_VERBS: Mapping[PlaceAction, str] = {"install": "installed", "update": "updated"}
 
 
 class SkillEditor:
@@ -156,7 +156,7 @@ class SkillEditor:
         present = state_of(place)
         after, data = _merge_files(State({}), FileChanges(files, ""))
         version = Version(action, self._relative(place), present.files, after)
-        message = f"Skill {name!r} {_PLACE_VERBS[action]}."
+        message = f"Skill {name!r} {_PLACE_VERBS.get(action, 'put back')}."
         return self._commit(name, version, data={**present.data, **data}, author=author, message=message)
 
     def _commit(

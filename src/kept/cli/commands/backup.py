@@ -8,11 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept import operations
-from kept.cli.terminal import JsonFlag, ask, count_noun, fail, note, open_caller, print_json, refuse, say
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    ask,
+    confirm,
+    count_noun,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    refuse,
+    say,
+)
 from kept.core.errors import Refused, UsageError
+from kept.core.ids import OWNER
 
 if TYPE_CHECKING:
     from kept.operations.backup import BackupReport
+    from kept.operations.restore import RestoreReport
 
 PassphraseFlag = Annotated[
     str | None,
@@ -23,6 +37,7 @@ PassphraseFlag = Annotated[
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.command("backup")(backup)
+    program.command("restore")(restore)
 
 
 def backup(
@@ -66,6 +81,85 @@ def show_backup(made: "BackupReport") -> None:
         note(f"without its keys: {name}")
     for problem in made.problems:
         note(f"kept: {problem}")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `kept backup` wrote.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Only read it and compare all checksums.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Replace the settings of this home too.")] = False,
+    include_forgotten: Annotated[
+        bool,
+        typer.Option("--include-forgotten", help="Also bring back files although something was forgotten since."),
+    ] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up this home first.")] = False,
+    passphrase_env: PassphraseFlag = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Restore a backup: into an empty home as it was, into a living one by a merge that loses nothing.
+
+    Pages are merged by their ledger, conversations by their ids, skills by their versions. Both versions of what was
+    changed on both sides are kept and listed.
+    """
+    with open_caller() as caller:
+        passphrase = read_passphrase(passphrase_env) if operations.backup.needs_passphrase(file) else None
+        if verify:
+            found = operations.backup.verify_backup(caller, file, passphrase=passphrase)
+            _show_verified(found, as_json=as_json)
+            return
+        options = operations.restore.RestoreOptions(settings, include_forgotten)
+        with operations.restore.open_restore(caller, file, options, passphrase=passphrase) as opened:
+            if isinstance(opened, Refused):
+                refuse(opened, as_json=as_json)
+            assert opened.preview is not None
+            if not as_json or dry_run:
+                _show_restore(opened.preview, as_json=as_json)
+            if dry_run:
+                return
+            if not opened.preview.changes_nothing and not confirm("restore this?", yes=yes):
+                fail("nothing was restored")
+            _show_done(operations.restore.apply_restore(caller, opened, backup=not no_backup), as_json=as_json)
+
+
+def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:
+    if isinstance(done, Refused):
+        refuse(done, as_json=as_json)
+    if as_json:
+        print_json({"success": True, **done.as_json()})
+    elif done.changes_nothing:
+        say("everything of this backup is here already; nothing was changed")
+    else:
+        say(f"restored{f'; the home before is in {done.backup}' if done.backup is not None else ''}")
+
+
+def _show_verified(found: "BackupReport", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"success": True, "verified": True, **found.as_json()})
+        return
+    show_backup(found)
+    say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are whole")
+
+
+def _show_restore(report: "RestoreReport", *, as_json: bool) -> None:
+    if as_json:
+        print_json(report.as_json())
+        return
+    say(f"backup of {report.created}, {'into an empty home' if report.is_fresh else 'merged into this home'}")
+    for user, parts in report.parts.items():
+        for name, part in parts.items():
+            told = ", ".join(f"{count:,} {what}" for what, count in part.counts.items() if count)
+            if told:
+                say(f"{'' if user == OWNER else f'{user}: '}{name:<10} {told}")
+    for line in report.collect("conflicts"):
+        say(f"conflict: {line}")
+    for line in report.collect("held_back"):
+        note(f"held back: {line}")
+    if report.forgotten_since:
+        note(
+            f"forgotten here after this backup: {count_noun(len(report.forgotten_since), 'time')}; what was forgotten "
+            "stays forgotten, and files that are not here are held back unless you give --include-forgotten"
+        )
 
 
 def read_passphrase(variable: str | None, *, twice: bool = False) -> str:

@@ -182,6 +182,16 @@ class Importing:
             stored.external[external] = THIS_IMPORT  # the same id twice in one file is one message
         return True
 
+    def was_forgotten(self, connection: Connection, raw: bytes) -> bool:
+        """Whether a line or its session was forgotten."""
+        self._salt = removal.find_salt(connection)
+        item = self._prepare_line(parse(raw, source=self._source))
+        session = item.session if isinstance(item, SessionLine) else item.line.session
+        self._users.setdefault(session.id, UserId(session.user_id) if self._user == OWNER else self._user)
+        if self._session_was_forgotten(connection, session.id):
+            return True
+        return not isinstance(item, SessionLine) and self._was_forgotten(connection, item)
+
     def _scopes(self, session_id: SessionId) -> set[str]:
         """Return what marks may name the session by; files of earlier versions have no users in theirs."""
         own = removal.mark_scope(session_id, self._users[session_id])
@@ -291,6 +301,14 @@ class SqliteTransfer:
         """Store every line once; report bad ones with their number and skip them."""
         importing = Importing(self._file, user=self._user, source=source, sink=self._sink)
         return importing.run(lines, total=total)
+
+    def was_forgotten(self, line: bytes) -> bool:
+        """Whether a line, or the session that it names, was forgotten here, so that an import leaves it out."""
+        with self._file.database.reading() as connection:
+            if not removal.has_marks(connection):
+                return False
+            importing = Importing(self._file, user=self._user, source=DEFAULT_SOURCE, sink=ignore)
+            return importing.was_forgotten(connection, line)
 
     def drop_messages(self, message_ids: Sequence[MessageId], *, unit: UnitOfWork | None = None) -> None:
         """Remove messages of this user that better ones are about to replace."""
