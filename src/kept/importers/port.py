@@ -214,6 +214,7 @@ SOURCES: Mapping[str, str] = {
     "hermes": "hermes.Hermes",
     "chatgpt": "chatgpt.ChatGpt",
     "claude": "claude_export.ClaudeExport",
+    "gemini": "gemini.Gemini",
 }
 """Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
 
