@@ -215,6 +215,7 @@ SOURCES: Mapping[str, str] = {
     "chatgpt": "chatgpt.ChatGpt",
     "claude": "claude_export.ClaudeExport",
     "gemini": "gemini.Gemini",
+    "cursor": "cursor.Cursor",
 }
 """Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
 
