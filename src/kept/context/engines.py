@@ -251,7 +251,7 @@ def _fall_back(why: str, home: Path | None) -> Choice:
 def _loader(name: str, home: Path | None) -> Callable[[], object] | None:
     for path in _plugin_folders(home):
         if path.name == name:
-            return lambda: _from_module(import_package(path, f"kept_context_engine_{name}"))
+            return lambda: _from_module(import_package(path))
     for point in entry_points(ENTRY_POINTS):
         if point.name == name:
             return lambda: _instantiate(point.load())

@@ -1,22 +1,84 @@
-"""Plugins: packages in folders and entry points, discovered without importing them."""
+"""Plugins: packages in folders and entry points, discovered without importing them and imported under names of ours."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import importlib.util
+import re
 import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from importlib.metadata import EntryPoint
     from pathlib import Path
-    from types import ModuleType
+    from types import FrameType
+
+PARENT = "kept_plugins"
+"""The package that holds every imported plugin folder; it has no files."""
+PORT = 1
+"""The version of the ports that plugins are written for; `port:` in a plugin.yaml names the one that it needs."""
+MAX_SCANNED_BYTES = 200_000
+
+_SKIPPED = re.compile(r"^[._]")
+_MANIFEST_NAME = re.compile(r"""^name:\s*["']?([A-Za-z0-9][\w.-]*)""", re.MULTILINE)
+_MANIFEST_PORT = re.compile(r"""^port:\s*["']?(\d+)""", re.MULTILINE)
+_SOURCE_NAME = re.compile(
+    r"""^\s+name\s*(?::[^=\n]+)?=\s*["']([^"'\n]+)["']|def name\(self\)[^:]*:\s*(?:\"\"\".*?\"\"\"\s*)?return ["']([^"'\n]+)["']""",
+    re.MULTILINE | re.DOTALL,
+)
+_running: ContextVar[str | None] = ContextVar("kept_running_plugin", default=None)
+_owners: dict[str, str] = {}
+"""The module name of every imported plugin folder → the folder's name."""
+
+
+def folders(folder: Path) -> list[Path]:
+    """Return the folders in `folder` that may be plugins, sorted by name; empty if it does not exist."""
+    try:
+        return sorted(path for path in folder.iterdir() if not _SKIPPED.match(path.name) and path.is_dir())
+    except OSError:  # missing, or unreadable: other places still count
+        return []
 
 
 def packages(folder: Path) -> list[Path]:
     """Return the packages in `folder`, sorted by name; empty if the folder does not exist."""
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _is_package(path))
+    return [path for path in folders(folder) if is_package(path)]
+
+
+def is_package(path: Path) -> bool:
+    """Whether a folder has an `__init__.py`; one that cannot be read has none."""
+    try:
+        return (path / "__init__.py").is_file()
+    except OSError:
+        return False
+
+
+def read_source(path: Path) -> str:
+    """Return the beginning of a file as text, for a scan without an import; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_SCANNED_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def declared_name(package: Path) -> str | None:
+    """Return the name that a plugin gives itself in its manifest or its source; None if the text does not show it."""
+    found = _MANIFEST_NAME.search(read_source(package / "plugin.yaml"))
+    if found is not None:
+        return found[1]
+    found = _SOURCE_NAME.search(read_source(package / "__init__.py"))
+    return (found[1] or found[2]) if found is not None else None
+
+
+def newer_port(package: Path) -> int | None:
+    """Return the port version that a plugin needs if it is newer than ours, else None."""
+    found = _MANIFEST_PORT.search(read_source(package / "plugin.yaml"))
+    return int(found[1]) if found is not None and int(found[1]) > PORT else None
 
 
 def entry_points(group: str) -> list[EntryPoint]:
@@ -26,8 +88,25 @@ def entry_points(group: str) -> list[EntryPoint]:
     return sorted(installed(group=group), key=lambda point: point.name)
 
 
-def import_package(package: Path, name: str) -> ModuleType:
-    """Import a package outside `sys.path` as `name`; a failed import leaves nothing in `sys.modules`."""
+def module_name(package: Path) -> str:
+    """Return the name under which a plugin folder is imported; folders of two homes never share one."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", package.name)
+    return f"{PARENT}.{plain}_{hashlib.sha256(str(package).encode()).hexdigest()[:8]}"
+
+
+def import_package(package: Path) -> ModuleType:
+    """Import a plugin folder from its files as they are now; a failed import leaves nothing in `sys.modules`.
+
+    It is a package below `PARENT`, so that relative imports work, also those inside functions that run later.
+    """
+    name = module_name(package)
+    if PARENT not in sys.modules:
+        parent = ModuleType(PARENT, "Plugins of kept.")
+        parent.__path__ = []
+        sys.modules[PARENT] = parent
+    _remove_modules(name)
+    _owners[name] = package.name
+    importlib.invalidate_caches()
     spec = importlib.util.spec_from_file_location(
         name, package / "__init__.py", submodule_search_locations=[str(package)]
     )
@@ -37,13 +116,38 @@ def import_package(package: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        sys.modules.pop(name, None)
+        _remove_modules(name)
         raise
     return module
 
 
-def _is_package(path: Path) -> bool:
+def _remove_modules(name: str) -> None:
+    for each in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+        del sys.modules[each]
+
+
+@contextmanager
+def running_plugin(name: str) -> Iterator[None]:
+    """Mark what runs in the block as code of the plugin `name`."""
+    token = _running.set(name)
     try:
-        return (path / "__init__.py").is_file()
-    except OSError:  # an unreadable folder hides only itself
-        return False
+        yield
+    finally:
+        _running.reset(token)
+
+
+def find_running_plugin() -> str | None:
+    """Return whose code runs: the marked plugin, or the plugin folder that a function on the stack comes from.
+
+    A thread that a plugin started has no mark, but the plugin's functions are on its stack.
+    """
+    marked = _running.get()
+    if marked is not None or not _owners:
+        return marked
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to look at the callers
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if isinstance(name, str) and name.startswith(f"{PARENT}."):
+            return _owners.get(".".join(name.split(".")[:2]))
+        frame = frame.f_back
+    return None

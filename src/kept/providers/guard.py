@@ -101,10 +101,17 @@ class GuardedProvider:
     """One registered provider with its circuit breaker."""
 
     def __init__(
-        self, provider: MemoryProvider, *, breaker: Breaker, threads: WorkerThreads, audit: Audit, clock: Clock
+        self,
+        provider: MemoryProvider,
+        *,
+        name: str,
+        breaker: Breaker,
+        threads: WorkerThreads,
+        audit: Audit,
+        clock: Clock,
     ) -> None:
         self.provider = provider
-        self.name = provider.name
+        self.name = name
         self.breaker = breaker
         self.ready = False
         """Whether `initialize` succeeded."""

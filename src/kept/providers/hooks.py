@@ -5,17 +5,62 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol, cast
 
 from kept.core.threads import Job, start_thread
 from kept.providers.base import MemoryProvider
 
+HERMES_MARK = "_kept_hermes"
+"""The attribute that loading sets on a provider which was written for Hermes."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Isolated(Protocol):
+    """A provider in another process: hooks are called there, where their signatures are known."""
+
+    def offers(self, hook: str) -> bool:
+        """Whether the plugin defines `hook`."""
+        ...
+
+    def call_hook(self, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Run `hook` in the process of the plugin."""
+        ...
+
+    def close(self) -> None:
+        """End the process."""
+        ...
+
+
+def find_isolated(provider: object) -> Isolated | None:
+    """Return the provider if it runs in another process, None if it runs in this one."""
+    return cast("Isolated", provider) if "_process" in getattr(provider, "__dict__", {}) else None
 
 
 def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     """Call `hook` of `provider` with those of `keywords` that its signature accepts."""
+    isolated = find_isolated(provider)
+    if isolated is not None:
+        return isolated.call_hook(hook, args, keywords)
+    from kept.providers.running import plugin_code  # only where a provider is used
+
+    with plugin_code(str(getattr(provider, "name", "provider"))):
+        return call_directly(provider, hook, args, keywords)
+
+
+def close_provider(provider: object) -> None:
+    """End the process of a provider that has one."""
+    isolated = find_isolated(provider)
+    if isolated is not None:
+        isolated.close()
+
+
+def call_directly(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Call `hook` in this process."""
     method = getattr(provider, hook)
+    if hook == "initialize" and getattr(provider, HERMES_MARK, False):
+        from kept.providers.hermes import adapt_context
+
+        keywords = adapt_context(keywords)
     if hook == "on_memory_write":
         return _call_memory_write(method, args, keywords)
     return method(*args, **accepted_keywords(method, keywords, positional=len(args)))
@@ -23,9 +68,20 @@ def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapp
 
 def overrides(provider: object, hook: str) -> bool:
     """Whether `provider` overrides `hook`, which does nothing in the base class."""
-    own = getattr(type(provider), hook, None)
-    inherited = getattr(MemoryProvider, hook, None)
-    return hook in getattr(provider, "__dict__", {}) or (own is not None and own is not inherited)
+    isolated = find_isolated(provider)
+    if isolated is not None:
+        return isolated.offers(hook)
+    if hook in getattr(provider, "__dict__", {}):
+        return True
+    for kind in type(provider).__mro__:
+        if hook in vars(kind):
+            return not _is_base(kind)
+    return False
+
+
+def _is_base(kind: type) -> bool:
+    """Whether a class is the base class of the port, ours or that of an installed Hermes."""
+    return kind is MemoryProvider or (kind.__name__, kind.__module__) == ("MemoryProvider", "agent.memory_provider")
 
 
 def accepted_keywords(hook: Callable[..., Any], keywords: Mapping[str, Any], *, positional: int = 0) -> dict[str, Any]:

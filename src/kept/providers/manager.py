@@ -25,7 +25,8 @@ from kept.providers.content import (
 )
 from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
 from kept.providers.outbox import Outbox
-from kept.providers.plugins import load
+from kept.providers.loading import PluginPolicy, load
+from kept.providers.plugins import discover, find_plugin
 from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from kept.providers.settings import ProviderSettings
 from kept.providers.writes import Writes
@@ -70,9 +71,9 @@ class ProviderManager:
         self._is_started = False
         self._is_shut_down = False
 
-    def register(self, provider: MemoryProvider) -> bool:
-        """Add a provider; return False, with a warning, if its name or the only external place is taken."""
-        name, taken = provider.name, self.providers
+    def register(self, provider: MemoryProvider, *, name: str = "") -> bool:
+        """Add a provider, under its own name or another; False, with a warning, if the name or the place is taken."""
+        name, taken = name or provider.name, self.providers
         external = [each for each in taken if each != BUILTIN]
         if name in taken or (name != BUILTIN and external and not self._context.several):
             self._warn(
@@ -86,7 +87,12 @@ class ProviderManager:
             pause_seconds=self._settings.breaker_pause_seconds,
         )
         guard = GuardedProvider(
-            provider, breaker=breaker, threads=self._registry.threads, audit=self._audit, clock=self._context.clock
+            provider,
+            name=name,
+            breaker=breaker,
+            threads=self._registry.threads,
+            audit=self._audit,
+            clock=self._context.clock,
         )
         context = self._context.start
         self._registry.add(RegisteredProvider(guard, self._outbox, context=context, settings=self._settings))
@@ -227,10 +233,18 @@ class ProviderManager:
         self._context.sink(Warned(message, remedy))
 
 
-def chosen_names(setting: str | Sequence[str] | None) -> list[str]:
-    """Return the external providers that `memory.provider` names; none for null, empty or `builtin`."""
+def chosen_names(setting: str | Sequence[str] | None, plugins: Path | None = None) -> list[str]:
+    """Return the external providers that `memory.provider` names; none for null, empty or `builtin`.
+
+    With the folder of the plugins, the name that a plugin has itself is replaced by that of its folder.
+    """
     names = [setting] if isinstance(setting, str) else list(setting or ())
-    return list(dict.fromkeys(name.strip() for name in names if name.strip() and name.strip() != BUILTIN))
+    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip() and name.strip() != BUILTIN))
+    if not chosen or plugins is None:
+        return chosen
+    found = discover(plugins)
+    known = (find_plugin(name, found) for name in chosen)
+    return list(dict.fromkeys(name if each is None else each.name for name, each in zip(chosen, known, strict=True)))
 
 
 def open_manager(
@@ -241,18 +255,19 @@ def open_manager(
     settings: ProviderSettings,
     context: ManagerContext,
     environ: Mapping[str, str],
+    policy: PluginPolicy | None = None,
 ) -> ProviderManager | None:
     """Return a manager with the chosen providers, or None if none is chosen or usable.
 
     A provider that cannot be loaded is reported as a warning.
     """
-    names = chosen_names(setting)
+    names = chosen_names(setting, plugins)
     if not names:
         return None
     manager = ProviderManager(database, context=replace(context, several=len(names) > 1), settings=settings)
     for name in names:
         try:
-            manager.register(load(name, plugins, environ))
+            manager.register(load(name, plugins, environ, policy), name=name)
         except KeptError as error:
             context.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
     return manager if manager.providers else None

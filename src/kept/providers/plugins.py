@@ -1,27 +1,19 @@
 """Provider plugins: finding them without an import, loading the chosen ones, running their commands."""
 
-import inspect
 import logging
-import os
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, TypeVar
 
-from kept.core.errors import ConfigError, KeptError, NotFound, ProviderError
-from kept.core.plugins import entry_points, import_package, packages
-from kept.core.text import JSON, resource_path
+from kept.core.errors import KeptError, ProviderError
+from kept.core.plugins import declared_name, entry_points, packages, read_source
+from kept.core.text import resource_path
 from kept.core.threads import start_job
 from kept.providers.base import BUILTIN, CommandAnswer, MemoryProvider, ProviderCommand, StartContext
-from kept.providers.config import declared_fields
-from kept.providers.hooks import call_hook, overrides
+from kept.providers.hooks import call_hook, close_provider, overrides
+from kept.providers.manifest import Manifest, read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +29,6 @@ _BUNDLED = {
 }
 _MARKS = re.compile(r"register_memory_provider|MemoryProvider")
 _FOLDER_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
-_MAX_SCANNED_BYTES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +39,8 @@ class Found:
     kind: Kind
     place: str
     """The class, the entry point or the folder."""
+    alias: str = ""
+    """Another name that it has itself, under which it is found too if no other plugin is called that."""
 
     @property
     def folder(self) -> Path | None:
@@ -86,215 +79,21 @@ def _entry_points() -> Iterator[Found]:
 
 def _folders(plugins: Path) -> Iterator[Found]:
     for folder in packages(plugins):
-        if _FOLDER_NAME.match(folder.name) and _is_provider(folder / "__init__.py"):
-            yield Found(folder.name, "folder", str(folder))
+        if _FOLDER_NAME.match(folder.name) and _MARKS.search(read_source(folder / "__init__.py")):
+            own = declared_name(folder)
+            yield Found(folder.name, "folder", str(folder), own if own and own != folder.name else "")
 
 
-def _is_provider(module: Path) -> bool:
-    """Whether the source text of a module mentions a memory provider; the module is not imported."""
-    try:
-        with module.open("rb") as file:
-            return _MARKS.search(file.read(_MAX_SCANNED_BYTES).decode("utf-8", "replace")) is not None
-    except OSError:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """The contents of a provider's `plugin.yaml`."""
-
-    description: str = ""
-    requirements: tuple[str, ...] = ()
-    """Packages that it needs, in pip's syntax."""
-    hints: tuple[str, ...] = ()
-    """Programs that it needs; the hints are shown, never run."""
+def find_plugin(name: str, found: Mapping[str, Found]) -> Found | None:
+    """Return the provider that is called `name`: by its folder or entry point, else by the name that it has itself."""
+    if name in found:
+        return found[name]
+    return next((each for each in found.values() if each.alias == name), None)
 
 
 def manifest_of(found: Found) -> Manifest:
     """Return the manifest of a provider; a missing or unreadable one is empty."""
-    folder = found.folder
-    values = {} if folder is None else _values(folder / "plugin.yaml")
-    packages, programs = values.get("pip_dependencies"), values.get("external_dependencies")
-    return Manifest(
-        str(values.get("description") or ""),
-        tuple(each for each in packages if isinstance(each, str)) if isinstance(packages, list) else (),
-        tuple(_hint(each) for each in programs if isinstance(each, Mapping) and each.get("name"))
-        if isinstance(programs, list)
-        else (),
-    )
-
-
-def _hint(program: Mapping[str, JSON]) -> str:
-    parts = [f"needs {program['name']}"]
-    return "; ".join(parts + [f"{word}: {program[word]}" for word in ("install", "check") if program.get(word)])
-
-
-def _values(path: Path) -> Mapping[str, JSON]:
-    if not path.is_file():
-        return {}
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        values = YAML(typ="safe", pure=True).load(path)
-    except (OSError, YAMLError, ValueError):
-        log.warning("%s cannot be read", path, exc_info=True)
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
-_REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*$")
-
-
-def missing(requirements: Iterable[str]) -> list[str]:
-    """Return the requirements whose packages are not installed; malformed ones are ignored."""
-    return [each for each in requirements if _REQUIREMENT.match(each) and not _is_installed(each)]
-
-
-def install(requirements: Sequence[str]) -> bool:
-    """Install packages into this environment with uv if available, else with pip; return whether it worked."""
-    uv = shutil.which("uv")
-    program = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
-    return subprocess.run([*program, *requirements], check=False).returncode == 0
-
-
-def _is_installed(requirement: str) -> bool:
-    name = _NAME.match(requirement)
-    try:
-        distribution(name[0] if name else requirement)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-_SHIM = "agent.memory_provider"
-
-
-def load(name: str, plugins: Path, environ: Mapping[str, str] = os.environ) -> MemoryProvider:
-    """Import the chosen provider, and no other, and return it.
-
-    Variables that it declares and that only `environ` has (from `.env`) are set in the process, where plugins
-    look for them.
-    """
-    found = discover(plugins)
-    if name not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise NotFound(
-            f"there is no memory provider {name!r}",
-            f"known here: {known}; `kept providers setup` chooses one, `kept providers off` uses none",
-        )
-    try:
-        provider = _import_provider(found[name])
-        set_variables(provider, environ)
-    except Exception as error:
-        log.warning("the memory provider %r cannot be loaded", name, exc_info=True)
-        raise ProviderError(
-            f"the memory provider {name!r} cannot be loaded: {type(error).__name__}: {error}",
-            "`kept providers status` shows what it needs; `kept providers off` disables it",
-        ) from error
-    if provider.name != name:
-        raise ConfigError(
-            f"the plugin {name!r} registers a provider called {provider.name!r}", "rename its folder or its provider"
-        )
-    return provider
-
-
-def set_variables(provider: MemoryProvider, environ: Mapping[str, str]) -> None:
-    """Set the variables that a provider declares in the process, unless they are set already."""
-    for field in declared_fields(provider):
-        if field.env_var and environ.get(field.env_var):
-            os.environ.setdefault(field.env_var, environ[field.env_var])
-
-
-def _import_provider(found: Found) -> MemoryProvider:
-    with _legacy_module():
-        match found.kind:
-            case "bundled" | "entry point":
-                return _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
-            case "folder":
-                folder = Path(found.place)
-                return _make_provider(
-                    import_package(folder, f"kept_plugins.{re.sub(r'[^A-Za-z0-9_]', '_', folder.name)}")
-                )
-
-
-def _make_provider(target: object) -> MemoryProvider:
-    """Return a provider from a class, an instance, or a module that registers or defines one."""
-    if isinstance(target, ModuleType):
-        return _from_module(target)
-    if inspect.isclass(target):
-        target = target()
-    elif inspect.isfunction(target):
-        return _call_register(target)
-    return _check_shape(target)
-
-
-def _from_module(module: ModuleType) -> MemoryProvider:
-    register = getattr(module, "register", None)
-    if callable(register):
-        return _call_register(register)
-    for value in vars(module).values():
-        if inspect.isclass(value) and issubclass(value, MemoryProvider) and value is not MemoryProvider:
-            return _check_shape(value())
-    raise TypeError(f"{module.__name__} has neither register(ctx) nor a subclass of MemoryProvider")
-
-
-class _Context:
-    """The argument of a plugin's `register` function."""
-
-    def __init__(self) -> None:
-        self.provider: object = None
-
-    def register_memory_provider(self, provider: object) -> None:
-        """Store the provider."""
-        self.provider = provider
-
-    def __getattr__(self, name: str) -> object:
-        # plugins also register commands, hooks and tools here; everything except the memory provider is ignored
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *_args, **_keywords: None
-
-
-def _call_register(register: object) -> MemoryProvider:
-    context = _Context()
-    assert callable(register)
-    register(context)
-    return _check_shape(context.provider)
-
-
-def _check_shape(provider: object) -> MemoryProvider:
-    """Return `provider` if it has the required members; it need not inherit from our class."""
-    required = ("is_available", "initialize", "get_tool_schemas", "handle_tool_call")
-    missing = [hook for hook in required if not callable(getattr(provider, hook, None))]
-    name = getattr(provider, "name", None)
-    if missing or not isinstance(name, str) or not name:
-        raise TypeError(f"it lacks {', '.join(missing) or 'a name'}")
-    if "/" in name:  # the outbox uses it to separate the provider from the user
-        raise TypeError(f"its name {name!r} contains a slash")
-    return provider  # type: ignore[return-value] # has the required shape
-
-
-@contextmanager
-def _legacy_module() -> Iterator[None]:
-    """Make `agent.memory_provider` importable: plugins written for Hermes import the base class from there."""
-    package, shim = ModuleType("agent"), ModuleType(_SHIM)
-    package.__path__ = []
-    shim.MemoryProvider = MemoryProvider  # type: ignore[attr-defined] # a module built by hand
-    package.memory_provider = shim  # type: ignore[attr-defined] # a module built by hand
-    names = ("agent", _SHIM)
-    before = {name: sys.modules.get(name) for name in names}
-    sys.modules.update({"agent": package, _SHIM: shim})
-    try:
-        yield
-    finally:
-        for name in names:
-            old = before[name]
-            if old is None:
-                sys.modules.pop(name, None)
-            else:
-                sys.modules[name] = old
+    return read_manifest(found.folder)
 
 
 T = TypeVar("T")
@@ -315,13 +114,12 @@ class OfferedCommand:
         return f"{self.provider.name}.{self.command.name}"
 
 
-def find_commands(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> list[OfferedCommand]:
-    """Return the commands of the named providers, without starting the providers."""
+def find_commands(providers: Sequence[MemoryProvider]) -> list[OfferedCommand]:
+    """Return the commands of the given providers, without starting the providers."""
     found: list[OfferedCommand] = []
-    for name in names:
-        provider = load(name, plugins, environ)
+    for provider in providers:
         if overrides(provider, "get_commands"):
-            commands = _run_with_timeout(f"{name}: listing its commands", provider.get_commands)
+            commands = _run_with_timeout(f"{provider.name}: listing its commands", provider.get_commands)
             found += [OfferedCommand(provider, command) for command in commands]
     return found
 
@@ -336,6 +134,7 @@ def run_command(offered: OfferedCommand, words: Sequence[str], context: StartCon
         finally:
             if hasattr(offered.provider, "shutdown"):
                 offered.provider.shutdown()
+            close_provider(offered.provider)
 
     answer = _run_with_timeout(offered.full_name, run)
     if not isinstance(answer, CommandAnswer):

@@ -1,9 +1,11 @@
 """Settings of external providers; which one is used is `memory.provider`."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from kept.core.settings import Above, Between
+
+Isolate = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,5 +30,7 @@ class ProviderSettings:
     """How long it is paused."""
     outbox_limit: Annotated[int, Between(1)] = 10_000
     """How many writes may wait per provider; beyond that the oldest are dropped, with a warning and a count."""
+    isolate: Isolate = "auto"
+    """Whether providers that are not bundled run in a process of their own; `auto` does so where it is cheap."""
     audit_days: Annotated[int, Between(1)] = 90
     """How long the record of provider calls is kept."""

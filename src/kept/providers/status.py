@@ -14,7 +14,8 @@ from kept.providers.base import MemoryProvider
 from kept.providers.config import Field, declared_fields, load_values
 from kept.providers.hooks import call_hook
 from kept.providers.outbox import Item, Lane, Outbox
-from kept.providers.plugins import Found, Kind, discover, load
+from kept.providers.loading import PluginPolicy, load
+from kept.providers.plugins import Found, Kind, discover
 from kept.security.secrets import redact
 
 _CHECK_SECONDS = 5.0
