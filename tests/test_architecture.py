@@ -14,7 +14,7 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 
 BROAD_CATCHES = {
     # plugin call
-    "providers/plugins.py",
+    "providers/loading.py",
     "context/engines.py",
     "agent/mcp_tools.py",
     # tool call

@@ -13,8 +13,6 @@ from kept.core.messages import (
     ChatRequest,
     ChatResponse,
     Message,
-    NewMessage,
-    Origin,
     ReasoningDelta,
     Restarted,
     Role,
@@ -27,16 +25,11 @@ from kept.core.tools import ToolSchema
 from kept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrub
 
 
-def user_message(text: str, recalled: Sequence[str], *, timestamp: float) -> NewMessage:
-    """Return the user's message; recalled text is fenced and goes into `api_content` only."""
+def add_background(text: str, recalled: Sequence[str]) -> str | None:
+    """Return what is sent in place of the user's message: recalled text is fenced; None if there is none."""
     background = "\n\n".join(piece for piece in recalled if piece.strip())
     block = build_memory_context_block(background) if background else ""
-    return NewMessage(
-        Message(Role.USER, text),
-        timestamp,
-        Origin.PERSON,
-        api_content=f"{text}\n\n{block}" if block else None,
-    )
+    return f"{text}\n\n{block}" if block else None
 
 
 def build_request(

@@ -64,6 +64,18 @@ class Record:
             self.sink(Warned("writing works again: the whole conversation is stored"))
         self._assign_ids(ids)
 
+    def set_sent_text(self, text: str) -> None:
+        """Set what a model is sent in place of the newest message, in memory and in the store."""
+        row = self.rows[-1]
+        self.rows[-1] = replace(row, api_content=text)
+        if self._waiting:
+            self._waiting[-1] = replace(self._waiting[-1], api_content=text)
+        elif self.store is not None and row.id > 0:
+            try:
+                self.store.set_sent_text(row.id, text)
+            except (StorageError, NotFound) as error:
+                log.warning("recalled text not stored: %s", error)
+
     def retry(self) -> None:
         """Store what still waits, if writing works by now; for the end of a conversation."""
         if self._waiting:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from kept.agent.compact import CompactionRequest
-from kept.agent.model_call import StreamedText, build_request, stream_answer, user_message
+from kept.agent.model_call import StreamedText, add_background, build_request, stream_answer
 from kept.agent.offload import offload
 from kept.agent.settings import LimitSettings
 from kept.agent.toolbox import ToolEnvironment, run_tools
@@ -110,6 +110,8 @@ class Turn:
     """What changed on the pages since the last turn."""
     is_stored: bool = False
     """Whether the user's message has been added to the record."""
+    has_background: bool = False
+    """Whether what the model gets with the message has been added to it."""
     spent: Spent = field(default_factory=Spent)
     calls: list[ToolUse] = field(default_factory=list)
     saved: list[SavedEntry] = field(default_factory=list)
@@ -136,7 +138,9 @@ async def take_turn(conversation: "Conversation", text: str) -> Answer:
     turn.interrupted = scope.cancelled_caught
     with anyio.CancelScope(shield=True):
         if not turn.is_stored:
-            await _store_message(conversation, turn, [turn.notice])
+            await _store_message(conversation, turn)
+        if not turn.has_background:
+            await _set_background(conversation, turn, [turn.notice])
         closing = _closing_message(conversation, turn, failure)
         await offload(_settle, conversation, turn, closing)
     if failure is not None:
@@ -162,19 +166,33 @@ def _trouble_of_writes(conversation: "Conversation", turn: Turn) -> str:
 
 
 async def _receive(conversation: "Conversation", turn: Turn) -> None:
-    """Recall memory for the message and store both; an interrupt does not wait for providers."""
+    """Store the message, then recall memory for it; an interrupt does not wait for providers.
+
+    The order matters: plugins run from `begin_turn` on, and one that ends the process must not cost the message.
+    """
+    await _store_message(conversation, turn)
     with anyio.CancelScope(shield=True):
         turn.notice = await offload(conversation.begin_turn, turn.text)
     recalled = await offload(conversation.recall, turn.text, abandon=True)
     if recalled:
         conversation.recalled_texts.append(recalled)
-    await _store_message(conversation, turn, [recalled, turn.notice])
+    await _set_background(conversation, turn, [recalled, turn.notice])
 
 
-async def _store_message(conversation: "Conversation", turn: Turn, background: list[str]) -> None:
+async def _store_message(conversation: "Conversation", turn: Turn) -> None:
+    message = NewMessage(Message(Role.USER, turn.text), conversation.now(), Origin.PERSON)
     with anyio.CancelScope(shield=True):
-        await offload(conversation.store_message, user_message(turn.text, background, timestamp=conversation.now()))
+        await offload(conversation.store_message, message)
         turn.is_stored = True
+
+
+async def _set_background(conversation: "Conversation", turn: Turn, pieces: list[str]) -> None:
+    """Add recalled text and the notice to what the model gets; they are no part of the message itself."""
+    sent = add_background(turn.text, pieces)
+    with anyio.CancelScope(shield=True):
+        if sent is not None:
+            await offload(conversation.record.set_sent_text, sent)
+        turn.has_background = True
 
 
 async def _answer_in_time(conversation: "Conversation", turn: Turn) -> None:

@@ -255,6 +255,7 @@ class AgentBuilder:
                 sink=self._space.listeners,
                 ledger=PageLedger(self._space.memory, self._space.sessions_or_none()),
                 reserved_tools=frozenset(CORE),
+                policy=self._app.plugin_source().policy,
             ),
             environ=self._app.environ,
         )

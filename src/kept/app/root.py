@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from kept.config.settings import Settings
 from kept.core.clock import SystemClock
 from kept.core.errors import UsageError
 from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.plugins import folders
 from kept.core.ports import ignore
 from kept.observe import AppLog, open_log
 from kept.storage.files import SCRATCH_FOLDER
@@ -25,10 +27,13 @@ from kept.storage.files import SCRATCH_FOLDER
 if TYPE_CHECKING:
     from kept.agent.mcp_tools import McpTools
     from kept.core.events import Event
-    from kept.core.ports import Clock, Embeds, EventSink
+    from kept.core.ports import ChatModel, Clock, Embeds, EventSink
+    from kept.core.text import JSON
     from kept.core.tools import Tool
     from kept.llm.endpoints import Endpoint
     from kept.llm.models import Models
+    from kept.providers.base import MemoryProvider
+    from kept.providers.loading import PluginSource
     from kept.sessions.ports import Sessions
     from kept.sessions.reports import Finding, Repaired
     from kept.sessions.settings import EmbeddingSettings
@@ -39,12 +44,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PLUGIN_TOKENS = 2_000
+"""The length of an answer for a plugin that names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Objects of a program that uses kept as a library, used in addition to what the settings name."""
+
+    tools: tuple[Tool, ...] = ()
+    provider: MemoryProvider | None = None
+    """Used in place of `memory.provider`, in this process."""
+    model: ChatModel | None = None
+    """Used where no other model is named."""
+
 
 class App:
     """One open home: settings, database and models, and a space for each user."""
 
     def __init__(
-        self, home: Home, loaded: Loaded, *, environ: Mapping[str, str], clock: Clock, sink: EventSink
+        self, home: Home, loaded: Loaded, *, environ: Mapping[str, str], clock: Clock, sink: EventSink, given: Given
     ) -> None:
         self.home = home
         self.settings: Settings = loaded.settings
@@ -52,6 +71,7 @@ class App:
         self.warnings = loaded.warnings
         self.environ = environ
         self.clock = clock
+        self.given = given
         self.sink = sink
         """Receives the events of the home as a whole, and those of the owner."""
         self.folder = Path.cwd()
@@ -150,7 +170,7 @@ class App:
 
         settings = self.settings
         configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)
-        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.report)
+        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.report, given=self.given.model)
 
     def mcp_tools(self) -> list[Tool]:
         """Connect the configured MCP servers and return their tools."""
@@ -163,6 +183,41 @@ class App:
             self.on_close(self._mcp.close)
             self._mcp.connect()
         return self._mcp.tools
+
+    def plugin_source(self) -> PluginSource:
+        """Return where plugins come from, how they may run, and what they are told about this home."""
+        from kept.providers.loading import Facts, PluginPolicy, PluginSource
+
+        settings, home = self.settings, self.home
+        profiles = [path.name for path in folders(home.root / "profiles")]
+        facts = Facts(
+            home=home.path,
+            profile=home.profile,
+            profiles=("default", *profiles),
+            complete=self._complete_for_plugin,
+            choose=self._choose_provider,
+        )
+        policy = PluginPolicy(
+            isolate=settings.providers.isolate,
+            disabled=frozenset(settings.disabled_plugins),
+            start_seconds=settings.providers.start_timeout_seconds,
+            facts=facts,
+        )
+        return PluginSource(home.plugins, self.environ, policy)
+
+    def _complete_for_plugin(self, messages: Sequence[Mapping[str, JSON]], max_tokens: int | None) -> str:
+        """Answer a plugin that calls a model, with the auxiliary model of summaries."""
+        model = self.models.auxiliary("search_summary", self.models.chat())
+        if model is None:
+            raise UsageError("there is no model", "`kept models` shows what can be used")
+        rules = [str(each.get("content", "")) for each in messages if each.get("role") == "system"]
+        rest = [str(each.get("content", "")) for each in messages if each.get("role") != "system"]
+        return model.complete("\n\n".join(rules), "\n\n".join(rest), max_output_tokens=max_tokens or PLUGIN_TOKENS)
+
+    def _choose_provider(self, name: str) -> None:
+        from kept.config.file import set_value
+
+        set_value(self.home, "memory.provider", name)
 
     def toolsets(self, platform: str) -> Sequence[str] | None:
         """Return the toolsets of a platform, None for all."""
@@ -183,7 +238,7 @@ class App:
         self._closing.close()
 
 
-def open_app(
+def open_app(  # noqa: PLR0913 - the public way in; all but home and profile are given by name
     home: str | None = None,
     profile: str | None = None,
     *,
@@ -191,8 +246,15 @@ def open_app(
     clock: Clock | None = None,
     sink: EventSink = ignore,
     debug: bool = False,
+    tools: Sequence[Tool] = (),
+    provider: MemoryProvider | None = None,
+    model: ChatModel | None = None,
 ) -> App:
-    """Open the app on the home given by the argument, `$KEPT_HOME` or the default."""
+    """Open the app on the home given by the argument, `$KEPT_HOME` or the default.
+
+    Agents get `tools` in addition to their own, `provider` as the external memory in place of the configured one, and
+    `model` where no other one is named.
+    """
     variables = os.environ if environ is None else environ
     place = find_home(home, profile, variables)
     if (place.root / SCRATCH_FOLDER).exists():
@@ -202,7 +264,8 @@ def open_app(
     app_log = open_log(place.logs, debug=debug)
     try:
         full = with_secrets(variables, place.env_file)
-        app = App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink)
+        given = Given(tools=tuple(tools), provider=provider, model=model)
+        app = App(place, load(place, full), environ=full, clock=clock or SystemClock(), sink=sink, given=given)
     except BaseException:
         app_log.close()
         raise

@@ -55,6 +55,8 @@ class Settings:
     """The toolsets to load; null loads all."""
     platforms: dict[str, dict[str, list[Toolset] | None]] = field(default_factory=dict)
     """Per platform: `toolsets` in place of the general ones."""
+    disabled_plugins: list[str] = field(default_factory=list)
+    """Plugins that are never loaded: providers, context engines and packages with skills, by name."""
     mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """MCP servers whose tools the agent gets: `command` and `args`, or `url`."""
 

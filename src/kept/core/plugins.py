@@ -28,7 +28,8 @@ _SKIPPED = re.compile(r"^[._]")
 _MANIFEST_NAME = re.compile(r"""^name:\s*["']?([A-Za-z0-9][\w.-]*)""", re.MULTILINE)
 _MANIFEST_PORT = re.compile(r"""^port:\s*["']?(\d+)""", re.MULTILINE)
 _SOURCE_NAME = re.compile(
-    r"""^\s+name\s*(?::[^=\n]+)?=\s*["']([^"'\n]+)["']|def name\(self\)[^:]*:\s*(?:\"\"\".*?\"\"\"\s*)?return ["']([^"'\n]+)["']""",
+    r"""^\s+name\s*(?::[^=\n]+)?=\s*["']([^"'\n]+)["']"""
+    r"""|def name\(self\)[^:]*:\s*(?:\"\"\".*?\"\"\"\s*)?return ["']([^"'\n]+)["']""",
     re.MULTILINE | re.DOTALL,
 )
 _running: ContextVar[str | None] = ContextVar("kept_running_plugin", default=None)

@@ -135,6 +135,10 @@ class SessionStore(Protocol):
         """Store `messages` in order, redacted and indexed, and return their ids."""
         ...
 
+    def set_sent_text(self, message_id: MessageId, text: str) -> None:
+        """Store what a model is sent in place of a message: its text with recalled memory, for instance."""
+        ...
+
     def messages(self, session_id: SessionId, *, states: Sequence[State] = ...) -> list[StoredMessage]:
         """Return the session's own messages in order; without `states` the active and the compacted ones."""
         ...

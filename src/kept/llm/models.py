@@ -177,7 +177,7 @@ class Configured:
 
 
 class Models:
-    """Builds models by name; `mark` adds cache markers to a request."""
+    """Builds models by name; `mark` adds cache markers to a request. A `given` model is used where none is named."""
 
     def __init__(
         self,
@@ -187,8 +187,10 @@ class Models:
         mark: MarksMessages,
         sink: EventSink,
         probe_servers: Probe = probe,
+        given: ChatModel | None = None,
     ) -> None:
         self._settings = configured.model
+        self._given = given
         self._auxiliary = configured.auxiliary
         self._caching = configured.caching
         self._environment = environment
@@ -212,6 +214,8 @@ class Models:
 
         Retries and fallbacks are reported to `sink`, because the error may quote the conversation.
         """
+        if name is None and self._given is not None:
+            return self._given
         chosen = self.choice(name)
         if chosen.is_extractive:
             return None

@@ -35,7 +35,7 @@ def list_providers(caller: Caller) -> list[str]:
     app = caller.app
     told = [lane.provider for lane in caller.space.outbox.lanes() if lane.delivered]
     local = [name for name, file in _LOCAL.items() if (app.home.path / file).exists()]
-    return list(dict.fromkeys([*chosen_names(app.settings.memory.provider), *told, *local]))
+    return list(dict.fromkeys([*chosen_names(app.settings.memory.provider, app.home.plugins), *told, *local]))
 
 
 def find_at_providers(caller: Caller, request: ForgetRequest) -> list[ForgetAnswer]:
@@ -57,11 +57,11 @@ def _open(caller: Caller) -> Iterator[_Opened | None]:
         yield None
         return
     from kept.providers.base import StartContext
+    from kept.providers.loading import load
     from kept.providers.manager import ProviderManager
-    from kept.providers.plugins import load
     from kept.providers.registry import ManagerContext
 
-    app = caller.app
+    app, source = caller.app, caller.app.plugin_source()
     # outside the primary context and without a ledger, the manager mirrors and delivers nothing
     start = StartContext(
         kept_home=str(app.home.path), agent_context="flush", agent_identity=app.home.profile, user_id=caller.user
@@ -70,7 +70,7 @@ def _open(caller: Caller) -> Iterator[_Opened | None]:
     opened = _Opened(ProviderManager(app.database, context=context, settings=app.settings.providers))
     for name in names:
         try:
-            opened.manager.register(load(name, app.home.plugins, app.environ))
+            opened.manager.register(load(name, source.plugins, source.environ, source.policy), name=name)
         except KeptError as error:
             opened.missing.append(ForgetAnswer(name, problem=f"it cannot be loaded: {error.message}"))
     try:

@@ -37,9 +37,39 @@ def find_providers(caller: Caller) -> dict[str, Found]:
 
 def open_provider(caller: Caller, name: str) -> MemoryProvider:
     """Load one provider; raises if it is unknown or broken."""
-    from kept.providers.plugins import load
+    from kept.providers.loading import load
 
-    return load(name, caller.app.home.plugins, caller.app.environ)
+    source = caller.app.plugin_source()
+    return load(name, source.plugins, source.environ, source.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCheck:
+    """Whether a provider loads, and what it lacks."""
+
+    provider: MemoryProvider | None
+    """The loaded provider; None if it cannot be loaded before its packages are installed."""
+    problem: str
+    missing: tuple[str, ...]
+    hints: tuple[str, ...]
+
+
+def check_provider(caller: Caller, name: str) -> PluginCheck:
+    """Load a provider before anything is installed for it; raises unless all that it lacks is a package."""
+    from kept.providers.loading import LoadFailed
+    from kept.providers.manifest import Manifest, missing
+    from kept.providers.plugins import find_plugin, manifest_of
+
+    found = find_plugin(name, find_providers(caller))
+    manifest = Manifest() if found is None else manifest_of(found)
+    wanted = tuple(missing(manifest.requirements))
+    try:
+        provider = open_provider(caller, name)
+    except LoadFailed as failed:
+        if not (failed.needs_package and wanted):
+            raise
+        return PluginCheck(None, failed.message, wanted, manifest.hints)
+    return PluginCheck(provider, "", wanted, manifest.hints)
 
 
 def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, JSON]) -> Refused | None:
@@ -77,11 +107,15 @@ def find_questions(caller: Caller, provider: MemoryProvider) -> list[Field]:
 
 def run_own_setup(caller: Caller, provider: MemoryProvider) -> bool:
     """Run the provider's own set-up dialogue; return False if it has none."""
-    from kept.providers.hooks import call_hook
+    from kept.providers.hooks import call_hook, find_isolated
 
     if not callable(getattr(provider, "post_setup", None)):
         return False
-    call_hook(provider, "post_setup", (str(caller.app.home.path), {}), {})
+    isolated = find_isolated(provider)
+    if isolated is not None:
+        isolated.run_in_terminal("post_setup", str(caller.app.home.path), {})
+    else:
+        call_hook(provider, "post_setup", (str(caller.app.home.path), {}), {})
     return True
 
 
@@ -158,10 +192,8 @@ def report_providers(caller: Caller) -> Status:
 
     app = caller.app
     return status_of(
-        chosen_names(app.settings.memory.provider),
-        home=app.home.path,
-        plugins=app.home.plugins,
-        environ=app.environ,
+        chosen_names(app.settings.memory.provider, app.home.plugins),
+        app.plugin_source(),
         outbox=caller.space.outbox,
         audit=caller.space.audit,
     )
@@ -284,10 +316,10 @@ def list_commands(caller: Caller) -> list[OfferedCommand] | Refused:
     from kept.providers.plugins import find_commands
 
     app = caller.app
-    chosen = chosen_names(app.settings.memory.provider)
+    chosen = chosen_names(app.settings.memory.provider, app.home.plugins)
     if not chosen:
         return Refused(Reason.DISABLED, "no provider is switched on", "choose one with `kept providers setup`")
-    return find_commands(chosen, app.home.plugins, app.environ)
+    return find_commands([open_provider(caller, name) for name in chosen])
 
 
 def run_command(caller: Caller, name: str, words: Sequence[str]) -> CommandAnswer | Refused:

@@ -4,6 +4,7 @@ Started by `isolation.py` with the descriptor of its socket. Standard input is e
 socket that the parent writes to the log; nothing that the plugin prints can get into the protocol.
 """
 
+import inspect
 import logging
 import os
 import socket
@@ -20,11 +21,9 @@ from kept.providers.peer import Peer
 from kept.providers.plugins import Found
 
 HOOKS = (
-    "is_available", "initialize", "get_tool_schemas", "handle_tool_call", "system_prompt_block", "prefetch", "queue_prefetch",
-    "sync_turn", "on_turn_start", "on_session_end", "on_session_switch", "on_pre_compress", "on_memory_write",
-    "on_delegation", "forget_content", "holds_content", "shutdown", "get_config_schema", "save_config", "post_setup",
-    "get_status", "get_commands", "backup_paths",
-)  # fmt: skip
+    *(name for name, value in vars(MemoryProvider).items() if inspect.isfunction(value)),
+    "post_setup",
+)
 """Every hook of the port, and the set-up dialogue that plugins for Hermes may have."""
 
 

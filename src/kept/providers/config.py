@@ -15,7 +15,7 @@ from kept.core.settings import InvalidSetting, accepts, build, describe, fields
 from kept.core.text import JSON, dumps
 from kept.core.threads import start_job
 from kept.providers.base import MemoryProvider, StartContext
-from kept.providers.hooks import call_hook, overrides
+from kept.providers.hooks import call_hook, close_provider, find_isolated, overrides
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 T = TypeVar("T")
@@ -93,6 +93,11 @@ def save_values(home: Path, provider: str, values: Mapping[str, JSON]) -> None:
     make_folder(home)
     text = dumps({**load_values(home, provider), **values}, indent=2)
     write_atomically(config_path(home, provider), f"{text}\n".encode())
+
+
+def own_name(provider: MemoryProvider) -> str:
+    """Return the name that a provider gives itself, which its settings file has, whatever its folder is called."""
+    return str(getattr(provider, "own_name", provider.name))
 
 
 TEST_SECONDS = 15.0
@@ -193,13 +198,17 @@ def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret:
     """Store the answers: secrets with `save_secret`, the rest with the provider's own `save_config`."""
     for name, value in answers.secrets.items():
         save_secret(name, value)
-        os.environ[name] = value  # the test that follows runs in this process
+    isolated = find_isolated(provider)
+    if isolated is not None:
+        isolated.set_variables(answers.secrets)
+    else:
+        os.environ.update(answers.secrets)  # the test that follows runs in this process
     if not answers.values:
         return
     if hasattr(provider, "save_config"):
         call_hook(provider, "save_config", (dict(answers.values), str(home)), {})
     else:
-        save_values(home, provider.name, answers.values)
+        save_values(home, own_name(provider), answers.values)
 
 
 def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | None:

@@ -28,7 +28,9 @@ _SECRET_FILES = re.compile(
     r"(^|/)(\.env(?!\.(example|sample|template)$)[^/]*|\.netrc|\.pgpass|\.npmrc|\.pypirc|\.git-credentials|id_(rsa|dsa|ecdsa|ed25519)"
     r"|wallet\.dat|shadow|auth\.json)$|(^|/)(\.ssh|\.gnupg|\.aws|\.kube|\.docker|\.password-store)/"
 )
-_SKILL_REQUEST = re.compile(r'^The person loaded the skill "[^"\n]+" for this request:\n.*\n\nRequest: (.*)\Z', re.DOTALL)
+_SKILL_REQUEST = re.compile(
+    r'^The person loaded the skill "[^"\n]+" for this request:\n.*\n\nRequest: (.*)\Z', re.DOTALL
+)
 _OWN_SECTIONS = "hermes_config"
 """The key of a provider's settings file that holds its sections of what it takes for Hermes' configuration."""
 
@@ -148,7 +150,7 @@ def find_skill_request(content: object) -> str | None:
 
 def raise_if_read_blocked(path: object) -> None:
     """Raise ValueError for a file that usually holds credentials."""
-    for text in (str(path), os.path.realpath(os.path.expanduser(str(path)))):
+    for text in (str(path), os.path.realpath(Path(str(path)).expanduser())):
         if _SECRET_FILES.search(text.replace("\\", "/")):
             raise ValueError(f"{text!r} usually holds credentials and is not read")
 
@@ -159,14 +161,12 @@ def schedule(
     """Run a coroutine on the loop of another thread; None, and the coroutine closed, if the loop cannot take it."""
     import asyncio
 
-    try:
-        if loop is None or loop.is_closed():
-            raise RuntimeError("the loop is closed")
-        return asyncio.run_coroutine_threadsafe(coro, loop)
-    except RuntimeError:
-        coro.close()
-        (logger or logging.getLogger(__name__)).log(log_level, log_message)
-        return None
+    if loop is not None and not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop may be closed in between
+            return asyncio.run_coroutine_threadsafe(coro, loop)
+    coro.close()
+    (logger or logging.getLogger(__name__)).log(log_level, log_message)
+    return None
 
 
 def tool_error(message: object, **extra: JSON) -> str:

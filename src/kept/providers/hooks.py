@@ -26,6 +26,14 @@ class Isolated(Protocol):
         """Run `hook` in the process of the plugin."""
         ...
 
+    def set_variables(self, values: Mapping[str, str]) -> None:
+        """Set environment variables in the process of the plugin."""
+        ...
+
+    def run_in_terminal(self, hook: str, *args: Any) -> None:
+        """Run `hook` in a process that has this terminal."""
+        ...
+
     def close(self) -> None:
         """End the process."""
         ...

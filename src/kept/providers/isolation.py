@@ -18,7 +18,7 @@ from kept.core.errors import ProviderError
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.base import CommandAnswer, ProviderCommand
-from kept.providers.loading import Facts, load_error
+from kept.providers.loading import IMPORT_ERRORS, Facts, load_error
 from kept.providers.peer import Peer, PeerError
 from kept.providers.plugins import Found, manifest_of
 from kept.providers.running import Complaint, log_output, log_record
@@ -144,6 +144,11 @@ class IsolatedProvider:
             self._initialized = ((args[0], *self._initialized[0][1:]), self._initialized[1])
         return answer
 
+    def set_variables(self, values: Mapping[str, str]) -> None:
+        """Set environment variables in the process, now and whenever it is started again."""
+        self._environ = {**self._environ, **values}
+        self._call("set_variables", dict(values))
+
     def close(self) -> None:
         """End the process, if one runs."""
         with self._starting:
@@ -199,7 +204,7 @@ class IsolatedProvider:
         except PeerError as error:
             reason = f"{error.kind}: {error.message}" if error.kind else self._explain(process, error)
             process.end()
-            raise load_error(self.name, ProviderError(reason)) from error
+            raise load_error(self.name, reason, needs_package=error.kind in IMPORT_ERRORS) from error
         self._process = process
         return process
 

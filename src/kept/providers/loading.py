@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from kept.core.errors import ConfigError, KeptError, NotFound, ProviderError
+from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.core.plugins import import_package, module_name, newer_port
 from kept.core.text import JSON
 from kept.core.threads import start_job
@@ -21,6 +21,9 @@ from kept.providers.plugins import ENTRY_POINTS, Found, discover, find_plugin, m
 from kept.providers.settings import Isolate
 
 log = logging.getLogger(__name__)
+
+IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "FeatureUnavailable"})
+"""What is raised when a package is missing, as the process of a plugin names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,20 @@ class PluginPolicy:
         if self.isolate == "auto":
             return found.kind != "bundled" and os.name == "posix"
         return self.isolate == "on" and found.kind != "bundled"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """Where the plugins of a home come from."""
+
+    plugins: Path
+    environ: Mapping[str, str]
+    policy: PluginPolicy
+
+    @property
+    def home(self) -> Path:
+        """Return the home that the folder of the plugins is in."""
+        return self.plugins.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,9 @@ def _load_bundled(found: Found, environ: Mapping[str, str]) -> MemoryProvider:
         provider = _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
         set_variables(provider, environ)
     except Exception as error:
-        raise load_error(found.name, error) from error
+        raise load_error(
+            found.name, describe(error), needs_package=isinstance(error, ImportError), cause=error
+        ) from error
     return provider
 
 
@@ -123,22 +142,34 @@ def _load_here(found: Found, environ: Mapping[str, str], facts: Facts, seconds: 
 
     job = start_job(run, name="kept-plugin-load")
     if not job.wait(seconds):
-        raise load_error(found.name, TimeoutError(f"it was not loaded within {seconds:g} s"))
+        raise load_error(found.name, f"it did not load within {seconds:g} s")
     if job.error is not None:
-        raise load_error(found.name, job.error) from job.error
+        needs_package = isinstance(job.error, ImportError)
+        raise load_error(found.name, describe(job.error), needs_package=needs_package, cause=job.error) from job.error
     loaded = job.value()
     for note in loaded.notes:
         log.warning("plugin %s: %s", found.name, note)
     return loaded.provider
 
 
-def load_error(name: str, error: BaseException) -> KeptError:
+class LoadFailed(ProviderError):
+    """A plugin cannot be loaded."""
+
+    needs_package = False
+    """Whether it imports something that is not installed."""
+
+
+def load_error(
+    name: str, reason: str, *, needs_package: bool = False, cause: BaseException | None = None
+) -> LoadFailed:
     """Return the one-line error for a plugin that cannot be loaded."""
-    log.warning("the memory provider %r cannot be loaded", name, exc_info=error)
-    return ProviderError(
-        f"the memory provider {name!r} cannot be loaded: {describe(error)}",
+    error = LoadFailed(
+        f"the memory provider {name!r} cannot be loaded: {reason}",
         f"`kept plugins show {name}` shows what it needs; `kept providers off` disables it",
     )
+    error.needs_package = needs_package
+    log.warning("%s", error.message, exc_info=cause)
+    return error
 
 
 def describe(error: BaseException) -> str:
@@ -263,5 +294,3 @@ def _check_shape(provider: object) -> MemoryProvider:
     if "/" in name:  # the outbox uses it to separate the provider from the user
         raise TypeError(f"its name {name!r} contains a slash")
     return provider  # type: ignore[return-value] # has the required shape
-
-

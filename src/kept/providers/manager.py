@@ -24,8 +24,8 @@ from kept.providers.content import (
     merge_texts,
 )
 from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
+from kept.providers.loading import load
 from kept.providers.outbox import Outbox
-from kept.providers.loading import PluginPolicy, load
 from kept.providers.plugins import discover, find_plugin
 from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from kept.providers.settings import ProviderSettings
@@ -255,7 +255,6 @@ def open_manager(
     settings: ProviderSettings,
     context: ManagerContext,
     environ: Mapping[str, str],
-    policy: PluginPolicy | None = None,
 ) -> ProviderManager | None:
     """Return a manager with the chosen providers, or None if none is chosen or usable.
 
@@ -267,7 +266,7 @@ def open_manager(
     manager = ProviderManager(database, context=replace(context, several=len(names) > 1), settings=settings)
     for name in names:
         try:
-            manager.register(load(name, plugins, environ, policy), name=name)
+            manager.register(load(name, plugins, environ, context.policy), name=name)
         except KeptError as error:
             context.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
     return manager if manager.providers else None

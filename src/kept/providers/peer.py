@@ -28,7 +28,7 @@ SEND_SECONDS: Final = 30
 _CHUNK: Final = 1 << 18
 _LOOK_SECONDS: Final = 0.2
 """How often a waiting call looks whether the other process still lives: a fork may hold its socket open."""
-_VALUES: Final = {kind.__name__: kind for kind in (ForgetRequest, CommandAnswer)}
+_VALUES: Final[dict[str, Any]] = {kind.__name__: kind for kind in (ForgetRequest, CommandAnswer)}
 """Values that cross the boundary besides JSON."""
 
 
@@ -44,7 +44,7 @@ class PeerError(ProviderError):
 
 def encode(value: Any) -> Any:
     """Return a value that JSON can carry; raises TypeError for one that it cannot."""
-    if type(value).__name__ in _VALUES and isinstance(value, tuple(_VALUES.values())):
+    if isinstance(value, ForgetRequest | CommandAnswer):
         return {"$value": type(value).__name__, "fields": encode(asdict(value))}
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -79,7 +79,7 @@ class _Waiting:
 
 
 class Peer:
-    """One end of the connection. Calls of the other side run in daemon threads, so that one that hangs blocks no other."""
+    """One end of the connection. Calls of the other side run in daemon threads: one that hangs blocks no other."""
 
     def __init__(self, connection: socket.socket, serve: Callable[[str, Any], Any], *, name: str) -> None:
         limit = struct.pack("ll", SEND_SECONDS, 0)

@@ -15,6 +15,7 @@ from kept.providers.content import failure, tool_answer, tool_schemas
 from kept.providers.delivery import DeliveryWorker
 from kept.providers.guard import Answered, Failed, GuardedProvider, Outcome
 from kept.providers.hooks import WorkerThreads
+from kept.providers.loading import PluginPolicy
 from kept.providers.outbox import Outbox
 from kept.providers.settings import ProviderSettings
 
@@ -37,6 +38,8 @@ class ManagerContext:
     """Whether the configuration lists several external providers to use together."""
     reserved_tools: frozenset[str] = frozenset()
     """Tool names that providers must not use."""
+    policy: PluginPolicy | None = None
+    """How plugins may run; None runs them in this process."""
 
 
 class RegisteredProvider:

@@ -11,7 +11,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
-from typing import TextIO
+from typing import Any, TextIO
 
 from kept.core.plugins import find_running_plugin, running_plugin
 from kept.providers.hermes import HermesHost, list_names
@@ -71,13 +71,13 @@ class _Router(io.TextIOBase):
         return self.target.fileno()
 
     @property
-    def encoding(self) -> str:  # type: ignore[override] # a property here, an attribute there
+    def encoding(self) -> str:  # type: ignore[override] # read-only here: it is that of the target
         return self.target.encoding
 
     @property
     def buffer(self) -> object:
         """Return the bytes beneath, which programs use for binary output."""
-        return self.target.buffer  # type: ignore[attr-defined] # text streams over bytes have one
+        return self.target.buffer
 
 
 class _Listener(logging.Handler):
@@ -98,7 +98,7 @@ _listener = _Listener()
 @contextmanager
 def plugin_code(plugin: str) -> Iterator[None]:
     """Run code of `plugin` in the block; its output, its log and its imports are ours to direct."""
-    global _active  # noqa: PLW0603 - standard streams and `sys.modules` belong to the process as well
+    global _active
     with _lock:
         _active += 1
         if _active == 1:
@@ -118,8 +118,8 @@ def _enter() -> None:
     logging.getLogger().addHandler(_listener)
 
 
-def _route(stream: TextIO) -> TextIO:
-    return stream if stream is None or isinstance(stream, _Router) else _Router(stream)  # type: ignore[return-value] # it has what is used
+def _route(stream: Any) -> Any:
+    return stream if stream is None or isinstance(stream, _Router) else _Router(stream)
 
 
 def _leave() -> None:

@@ -13,8 +13,8 @@ from kept.providers.audit import Audit, Health
 from kept.providers.base import MemoryProvider
 from kept.providers.config import Field, declared_fields, load_values
 from kept.providers.hooks import call_hook
+from kept.providers.loading import PluginSource, load
 from kept.providers.outbox import Item, Lane, Outbox
-from kept.providers.loading import PluginPolicy, load
 from kept.providers.plugins import Found, Kind, discover
 from kept.security.secrets import redact
 
@@ -57,16 +57,14 @@ class Status:
     """Every queue, also those of providers that are no longer chosen."""
 
 
-def status_of(
-    names: Sequence[str], *, home: Path, plugins: Path, environ: Mapping[str, str], outbox: Outbox, audit: Audit
-) -> Status:
+def status_of(names: Sequence[str], source: PluginSource, *, outbox: Outbox, audit: Audit) -> Status:
     """Return the state of the chosen providers for the user of `outbox`; only these providers are imported."""
-    found, lanes = discover(plugins), outbox.lanes()
+    found, lanes = discover(source.plugins), outbox.lanes()
     queues = {lane.provider: lane for lane in lanes}
 
     def chosen(name: str) -> ChosenStatus:
         head = outbox.head(name)
-        inspection = _inspect(name, home=home, user=outbox.user, plugins=plugins, environ=environ)
+        inspection = _inspect(name, source, outbox.user)
         health = audit.health(name)
         return ChosenStatus(
             name=name,
@@ -95,12 +93,13 @@ class _Inspection:
     missing_variables: tuple[str, ...] = ()
 
 
-def _inspect(name: str, *, home: Path, user: UserId, plugins: Path, environ: Mapping[str, str]) -> _Inspection:
+def _inspect(name: str, source: PluginSource, user: UserId) -> _Inspection:
+    home, environ = source.home, source.environ
     fields: Sequence[Field] = ()
     values: Mapping[str, JSON] = {}
     facts: Mapping[str, JSON] = {}
     try:
-        provider = load(name, plugins, environ)
+        provider = load(name, source.plugins, environ, source.policy)
         problem = _availability_problem(provider, home)
         fields = declared_fields(provider)
         values = load_values(home, name)

@@ -102,6 +102,19 @@ class SessionStoreContract:
         assert (kept[0].external_id, kept[0].token_count) == ("e1", 7)
         assert (kept[3].api_content, kept[3].interrupted) == ("sent half", True)
 
+    def test_what_is_sent_in_place_of_a_message_can_be_added_later(self) -> None:
+        """The message itself, its place and its index stay; credentials are removed."""
+        store = self.store()
+        store.create(session("a"))
+        first, _ = store.append(SessionId("a"), [said("a quiet okapi"), said("second")])
+
+        store.set_sent_text(first, "a quiet okapi, and ghp_0123456789abcdefABCDEF0123456789abcd")
+
+        kept = store.messages(SessionId("a"))[0]
+        assert (kept.message.text, (kept.api_content or "")[:19]) == ("a quiet okapi", "a quiet okapi, and ")
+        assert "0123456789abcdefABCDEF" not in (kept.api_content or "")
+        assert store.search(SearchRequest("okapi")).messages[0].message_id == first
+
     def test_parts_come_back(self) -> None:
         """Structured content comes back part by part, images included."""
         store = self.store()

@@ -17,6 +17,7 @@ from kept.providers.base import LedgerRow
 from kept.providers.holographic import HolographicProvider
 from kept.providers.holographic.store import FactStore
 from kept.providers.outbox import Outbox, Write
+from kept.providers.loading import PluginPolicy, PluginSource
 from kept.providers.status import status_of
 from kept.providers.writes import FinishedTurn
 from kept.storage.files import APPLICATION_ID
@@ -289,9 +290,7 @@ def test_status_is_that_of_one_user(bench, tmp_path):
     def status(user):
         (chosen,) = status_of(
             ["holographic"],
-            home=tmp_path,
-            plugins=tmp_path / "plugins",
-            environ={},
+            PluginSource(tmp_path / "plugins", {}, PluginPolicy()),
             outbox=bench.outbox_of(user),
             audit=bench.audit_of(user),
         ).chosen

@@ -73,9 +73,7 @@ def setup(
         if chosen in {operations.providers.BUILT_IN, "none", "off"}:
             _switch_off(caller, as_json=as_json)
             return
-        if chosen in found:
-            _offer_packages(found[chosen], yes=yes)
-        provider = operations.providers.open_provider(caller, chosen)
+        provider = _load(caller, chosen, yes=yes)
         is_asked = sys.stdin.isatty() and not (answers or keys or yes)
         _configure(caller, provider, {**answers, **_read_keys(keys, caller)}, is_asked=is_asked, as_json=as_json)
         if test:
@@ -84,11 +82,11 @@ def setup(
                 note("kept: the answers were saved, but the provider was not enabled")
                 refuse(problem, as_json=as_json)
             note(f"{provider.name} answers")
-        operations.providers.switch_on(caller, chosen)
+        operations.providers.switch_on(caller, provider.name)
     if as_json:
-        print_json({"provider": chosen, "tested": test, "enabled": True})
+        print_json({"provider": provider.name, "tested": test, "enabled": True})
     else:
-        say(f"memory.provider = {chosen!r}: conversations use it from their next start on")
+        say(f"memory.provider = {provider.name!r}: conversations use it from their next start on")
 
 
 @app.command("test")
@@ -199,15 +197,24 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
     return answers
 
 
-def _offer_packages(found: "Found", *, yes: bool) -> None:
-    from kept.providers.plugins import install, manifest_of, missing
+def _load(caller: Caller, name: str, *, yes: bool) -> "MemoryProvider":
+    """Load the provider, and install its packages only if that is all that it lacks."""
+    from kept.providers.hooks import close_provider
+    from kept.providers.manifest import install
 
-    manifest = manifest_of(found)
-    for hint in manifest.hints:
+    check = operations.providers.check_provider(caller, name)
+    if check.problem:
+        note(f"kept: {check.problem}")
+    for hint in check.hints:
         note(f"  {hint}")
-    wanted = missing(manifest.requirements)
-    if wanted and confirm(f"Install {', '.join(wanted)}?", yes=yes) and not install(wanted):
-        fail(f"{', '.join(wanted)} could not be installed", "install them by hand, then run setup again", code=69)
+    wanted = ", ".join(check.missing)
+    if not check.missing or not confirm(f"Install {wanted}?", yes=yes):
+        return check.provider or operations.providers.open_provider(caller, name)
+    if not install(check.missing):
+        fail(f"{wanted} could not be installed", "install them by hand, then run setup again", code=UNAVAILABLE)
+    if check.provider is not None:
+        close_provider(check.provider)
+    return operations.providers.open_provider(caller, name)
 
 
 @shared.command()

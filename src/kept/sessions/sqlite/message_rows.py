@@ -12,7 +12,7 @@ from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
 from kept.sessions import damage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.session_rows import no_session
 from kept.storage.connections import DamagedText, explain_sql_errors, statements
 from kept.storage.sqlite import Connection
@@ -49,6 +49,15 @@ def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]
             connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
     index.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
     return ids
+
+
+def set_sent_text(connection: Connection, message_id: MessageId, text: str, *, user: UserId) -> None:
+    """Store what a model is sent in place of a message; its own text and index rows stay as they are."""
+    connection.execute(SQL.set_sent_text, (text, message_id, user))
+    if connection.changes() == 0:
+        raise no_message(message_id)
+    checksums.update(connection, [message_id])
+    connection.execute(SQL.leave_index, (message_id,))
 
 
 def no_message(message_id: int) -> NotFound:

@@ -4,6 +4,13 @@ INSERT INTO messages (
   reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum, indexed_on_write
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
 
+-- name: set_sent_text
+UPDATE messages SET api_content = ? WHERE id = ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?);
+
+-- name: leave_index
+-- the trigger queues every changed row, and the index holds nothing of this column
+DELETE FROM index_queue WHERE message_id = ?;
+
 -- name: newest_id
 -- ids are never given twice, not even after the newest message was deleted
 SELECT max(coalesce((SELECT max(id) FROM messages), 0),

@@ -98,7 +98,6 @@ class SqliteSessionStore:
         return cast(AbstractContextManager[UnitOfWork], self.database.writing())
 
     # sessions
-
     def create(self, session: Session, *, system_prompt: str | None = None) -> None:
         """Begin a session of this store's user; its id must be new in the whole file."""
         with self.file.writing() as connection:
@@ -162,7 +161,6 @@ class SqliteSessionStore:
             session_rows.set_prompt(connection, session_id, self.file.redaction.text(prompt))
 
     # messages
-
     @_retry_after_rebuild
     def append(
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
@@ -173,6 +171,11 @@ class SqliteSessionStore:
             self.meaning.wake()
         with self.file.writing(unit) as connection:
             return message_rows.append(connection, session_id, safe, user=self.user)
+
+    def set_sent_text(self, message_id: MessageId, text: str) -> None:
+        """Store what a model is sent in place of a message."""
+        with self.file.writing() as connection:
+            message_rows.set_sent_text(connection, message_id, self.file.redaction.text(text), user=self.user)
 
     @_retry_after_rebuild
     def messages(self, session_id: SessionId, *, states: Sequence[State] = _SHOWN) -> list[StoredMessage]:
@@ -224,17 +227,14 @@ class SqliteSessionStore:
     def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
         """Return how many of the session's messages come before that one."""
         with self.database.reading() as connection:
-            return (
-                message_rows.count_before(connection, session_id, message_id)
-                if self._has(connection, session_id)
-                else 0
-            )
+            has = self._has(connection, session_id)
+            return message_rows.count_before(connection, session_id, message_id) if has else 0
 
     def context_ids(self, session_id: SessionId) -> list[MessageId]:
         """Return the ids of the messages that the model would be sent."""
         with self.database.reading() as connection:
-            found = message_rows.read_context_ids(connection, session_id) if self._has(connection, session_id) else []
-            return [number for number, _ in found]
+            found = message_rows.read_context_ids(connection, session_id) if self._has(connection, session_id) else ()
+        return [number for number, _ in found]
 
     def preview(self, session_id: SessionId) -> str:
         """Return the beginning of what the person first said."""
@@ -257,7 +257,6 @@ class SqliteSessionStore:
             return message_rows.restore_rewound(connection, session_id)
 
     # lineage
-
     def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
         """Begin `new` as a branch that carries the context up to `at`."""
         with self.file.writing() as connection:
@@ -369,7 +368,6 @@ class SqliteSessionStore:
         return None if meaning is None else lambda text: meaning.embed_question(connection, text)
 
     # parts, each loaded at its first use
-
     @cached_property
     def upkeep(self) -> "SqliteUpkeep":
         """Archive, trash, prune, statistics, check."""
