@@ -330,5 +330,5 @@ def list_provider_roots(caller: Caller) -> list[tuple[str, Path]]:
     from kept.providers.status import list_backup_paths
 
     home = caller.app.home
-    found = list_backup_paths(names, home.plugins, caller.app.environ)
+    found = list_backup_paths(names, caller.app.plugin_source())
     return [(name, path) for name, paths in found.items() for path in paths if not path.is_relative_to(home.path)]

@@ -95,6 +95,8 @@ class Child:
             answer = call_directly(self._provider, hook, tuple(args), keywords)
             if hook == "get_commands":
                 return [{"name": each.name, "summary": each.summary} for each in answer]
+            if hook == "get_config_schema":
+                return [_without_objects(each) for each in answer if isinstance(each, Mapping)]
             return answer
 
     def _run_command(self, params: Any) -> Any:
@@ -103,6 +105,11 @@ class Child:
         with running_plugin(self._name):
             command = next(each for each in self._provider.get_commands() if each.name == name)
             return command.run(words)
+
+
+def _without_objects(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what only Python can carry: the annotation of a setting; the plugin checks its answers itself."""
+    return {key: value for key, value in question.items() if isinstance(value, str | int | float | list | Mapping)}
 
 
 class _Forwarder(logging.Handler):

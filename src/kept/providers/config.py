@@ -241,6 +241,7 @@ def _find_problem(provider: MemoryProvider, context: StartContext) -> str | None
     finally:
         if hasattr(provider, "shutdown"):
             provider.shutdown()
+        close_provider(provider)
 
 
 def _unreachable(facts: object) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from kept.core.errors import ProviderError
 from kept.core.ports import Clock
 from kept.core.threads import Job
 from kept.providers.audit import Audit, CallRecord, Health
@@ -163,8 +164,12 @@ class GuardedProvider:
         return Answered(job.result)
 
     def _fail_with(self, raised: BaseException, record: CallRecord) -> Failed:
-        kind = type(raised).__name__
-        error = f"{record.call} raised {kind}: {_first_line(raised)}"
+        # what was raised in the process of a plugin arrives as another class; without a kind that process is gone
+        kind = str(getattr(raised, "kind", type(raised).__name__)) or "its process"
+        gone = isinstance(raised, ProviderError) and getattr(raised, "kind", None) == ""
+        error = (
+            f"{record.call}: {_first_line(raised)}" if gone else f"{record.call} raised {kind}: {_first_line(raised)}"
+        )
         if getattr(raised, "permanent", False) is not True:
             return self._fail(replace(record, outcome=f"raised {kind}"), error, cause=raised)
         # the provider works and rejects this one write, so the breaker has nothing to count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError
 from kept.core.events import Warned
-from kept.core.ids import UserId
+from kept.core.ids import UserId, random_hex
 from kept.core.ports import Database, EventSink, ignore
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
@@ -24,12 +24,13 @@ from kept.providers.content import (
     merge_texts,
 )
 from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
+from kept.providers.hooks import close_provider
 from kept.providers.loading import load
 from kept.providers.outbox import Outbox
 from kept.providers.plugins import discover, find_plugin
 from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from kept.providers.settings import ProviderSettings
-from kept.providers.writes import Writes
+from kept.providers.writes import FinishedTurn, Writes
 from kept.security.fence import sanitize_context, unwrap
 from kept.storage.files import make_folder
 
@@ -163,6 +164,33 @@ class ProviderManager:
         texts = self._registry.recall(sanitize_context(message), turn=turn, context=context or {})
         return self._merge(texts) if session_id == self._registry.session_id else ""
 
+    def turn_finished(
+        self,
+        user: str,
+        assistant: str,
+        *,
+        session_id: str | None = None,
+        messages: Messages = (),
+        key: str | None = None,
+        interrupted: bool = False,
+    ) -> None:
+        """Tell the providers of a finished turn: queue it durably, deliver it, and warm the next recall after that.
+
+        Returns at once. Of two calls with the same `key` in a session only the first counts; without one every call
+        counts. An interrupted turn, and one without an answer, is told to nobody.
+        """
+        turn = FinishedTurn(
+            session_id=self._registry.session_id if session_id is None else session_id,
+            key=random_hex(8) if key is None else key,
+            user=user,
+            assistant=assistant,
+            messages=messages,
+            interrupted=interrupted,
+        )
+        with self._outbox.unit() as unit:
+            self.writes.queue_turn(unit, turn)
+        self.writes.after_turn(turn)
+
     def pre_compress(self, messages: Messages) -> str:
         """Let every provider save what matters before a compaction; return their text for the summary."""
         return self._merge(_texts(self._registry.call_all("on_pre_compress", clean_messages(messages), expects=str)))
@@ -211,6 +239,8 @@ class ProviderManager:
     def close(self) -> None:
         """Shut down if that was not done, and close the record of calls; call it before the database is closed."""
         self.shutdown()
+        for each in self._registry:
+            close_provider(each.guard.provider)
         self._registry.threads.close()
         self._audit.close()
 

@@ -66,7 +66,9 @@ def decode(value: Any) -> Any:
     kind = _VALUES.get(str(value.get("$value")))
     if kind is None:
         return {key: decode(inner) for key, inner in value.items()}
-    fields = {key: tuple(inner) if isinstance(inner, list) else inner for key, inner in value["fields"].items()}
+    fields = {key: decode(inner) for key, inner in value["fields"].items()}
+    if kind is ForgetRequest:
+        fields |= {key: tuple(inner) for key, inner in fields.items() if isinstance(inner, list)}
     return kind(**fields)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -11,8 +12,8 @@ from kept.core.text import JSON
 from kept.core.threads import start_job
 from kept.providers.audit import Audit, Health
 from kept.providers.base import MemoryProvider
-from kept.providers.config import Field, declared_fields, load_values
-from kept.providers.hooks import call_hook
+from kept.providers.config import Field, declared_fields, load_values, own_name
+from kept.providers.hooks import call_hook, close_provider, overrides
 from kept.providers.loading import PluginSource, load
 from kept.providers.outbox import Item, Lane, Outbox
 from kept.providers.plugins import Found, Kind, discover
@@ -102,8 +103,9 @@ def _inspect(name: str, source: PluginSource, user: UserId) -> _Inspection:
         provider = load(name, source.plugins, environ, source.policy)
         problem = _availability_problem(provider, home)
         fields = declared_fields(provider)
-        values = load_values(home, name)
+        values = load_values(home, own_name(provider))
         facts = _facts(provider, home, user) if problem is None else {}
+        close_provider(provider)
     except KeptError as error:
         problem = error.message
     secret = {field.key for field in fields if field.secret or field.env_var}
@@ -135,6 +137,8 @@ def _availability_problem(provider: MemoryProvider, home: Path) -> str | None:
 
 def _facts(provider: MemoryProvider, home: Path, user: UserId) -> dict[str, JSON]:
     """Return what the provider reports about itself, shortened; a failure to report is a fact too."""
+    if not overrides(provider, "get_status"):
+        return {}
     keywords = {"kept_home": str(home), "hermes_home": str(home), "user_id": user}
     job = start_job(lambda: call_hook(provider, "get_status", (), keywords), name="kept-provider-check")
     if not job.wait(_CHECK_SECONDS):
@@ -147,17 +151,19 @@ def _facts(provider: MemoryProvider, home: Path, user: UserId) -> dict[str, JSON
     return {str(key)[:_MAX_CHARS]: _shorten(value) for key, value in list(facts.items())[:_MAX_FACTS]}
 
 
-def list_backup_paths(names: Sequence[str], plugins: Path, environ: Mapping[str, str]) -> dict[str, list[Path]]:
+def list_backup_paths(names: Sequence[str], source: PluginSource) -> dict[str, list[Path]]:
     """Return the files and folders outside the home that each provider names; one that fails names none."""
     found: dict[str, list[Path]] = {}
     for name in names:
         try:
-            provider = load(name, plugins, environ)
+            provider = load(name, source.plugins, source.environ, source.policy)
         except KeptError:
             continue
-        job = start_job(provider.backup_paths, name="kept-provider-check")
-        if job.wait(_CHECK_SECONDS) and job.error is None and isinstance(job.result, Sequence):
-            found[name] = [Path(str(path)).expanduser().absolute() for path in job.result]
+        if overrides(provider, "backup_paths"):
+            job = start_job(partial(call_hook, provider, "backup_paths", (), {}), name="kept-provider-check")
+            if job.wait(_CHECK_SECONDS) and job.error is None and isinstance(job.result, Sequence):
+                found[name] = [Path(str(path)).expanduser().absolute() for path in job.result]
+        close_provider(provider)
     return {name: paths for name, paths in found.items() if paths}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kept.core.errors import KeptError
 from kept.core.ids import random_hex
 from kept.core.threads import start_job
-from kept.providers.hooks import call_hook, overrides
+from kept.providers.hooks import call_hook, close_provider, overrides
 from kept.providers.remote import TRIAL
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class _RoundTrip:
                 if self._step("remove", self._remove):
                     self._step("gone", self._check_gone)
             self._step("stop", self._stop)
+        close_provider(self._provider)
         return Trial(self._provider.name, tuple(self._steps))
 
     def _step(self, name: str, work: Callable[[], str]) -> bool:

@@ -14,8 +14,8 @@ from kept.core.errors import Refused
 from kept.core.settings import Between
 from kept.providers.base import StartContext
 from kept.providers.config import Answers, declared_fields, questions, resolve_answers, save, try_provider
-from kept.providers.manager import chosen_names
 from kept.providers.loading import set_variables
+from kept.providers.manager import chosen_names
 from kept.providers.manifest import Manifest, missing
 from kept.providers.plugins import Found, manifest_of
 from kept.testing.provider_contract import RecordingProvider

@@ -16,8 +16,8 @@ from kept.providers.audit import Audit, CallRecord, Health
 from kept.providers.base import LedgerRow
 from kept.providers.holographic import HolographicProvider
 from kept.providers.holographic.store import FactStore
-from kept.providers.outbox import Outbox, Write
 from kept.providers.loading import PluginPolicy, PluginSource
+from kept.providers.outbox import Outbox, Write
 from kept.providers.status import status_of
 from kept.providers.writes import FinishedTurn
 from kept.storage.files import APPLICATION_ID
