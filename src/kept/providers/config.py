@@ -15,7 +15,7 @@ from kept.core.settings import InvalidSetting, accepts, build, describe, fields
 from kept.core.text import JSON, dumps
 from kept.core.threads import start_job
 from kept.providers.base import MemoryProvider, StartContext
-from kept.providers.hooks import call_hook, close_provider, find_isolated, overrides
+from kept.providers.hooks import call_hook, close_provider, describe_error, find_isolated, overrides
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 T = TypeVar("T")
@@ -218,11 +218,11 @@ def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | N
         return Refused(
             Reason.UNAVAILABLE, f"it did not answer within {TEST_SECONDS:g} s", "check its address and server"
         )
-    if isinstance(job.error, KeptError):
+    if isinstance(job.error, KeptError) and not hasattr(job.error, "kind"):
         remedy = job.error.remedy or "correct the answers and run setup again"
         return Refused(Reason.UNAVAILABLE, job.error.message, remedy)
     if job.error is not None:
-        problem = f"{type(job.error).__name__}: {job.error}"
+        problem = describe_error(job.error)
         return Refused(Reason.UNAVAILABLE, problem, "correct the answers and run setup again")
     if job.result is not None:
         return Refused(Reason.UNAVAILABLE, job.result, "give the missing answers and run setup again")

@@ -4,6 +4,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import PurePath
 from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
@@ -53,6 +54,15 @@ def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapp
 
     with plugin_code(str(getattr(provider, "name", "provider"))):
         return call_directly(provider, hook, args, keywords)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return what plugin code raised, here or in its own process, as one line."""
+    words = " ".join(str(error).split())
+    kind = getattr(error, "kind", type(error).__name__)
+    if isinstance(error, SyntaxError):
+        words = f"{error.msg} ({PurePath(error.filename or '').name}, line {error.lineno})"
+    return f"{kind}: {words}" if kind and words else kind or words
 
 
 def close_provider(provider: object) -> None:

@@ -18,6 +18,7 @@ from kept.core.errors import ProviderError
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.base import CommandAnswer, ProviderCommand
+from kept.providers.hooks import describe_error
 from kept.providers.loading import IMPORT_ERRORS, Facts, load_error
 from kept.providers.peer import Peer, PeerError
 from kept.providers.plugins import Found, manifest_of
@@ -202,7 +203,7 @@ class IsolatedProvider:
         try:
             process.facts = self._load(process, seconds=self._start_seconds)
         except PeerError as error:
-            reason = f"{error.kind}: {error.message}" if error.kind else self._explain(process, error)
+            reason = describe_error(error) if error.kind else self._explain(process, error)
             process.end()
             raise load_error(self.name, reason, needs_package=error.kind in IMPORT_ERRORS) from error
         self._process = process

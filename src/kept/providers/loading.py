@@ -16,7 +16,7 @@ from kept.core.text import JSON
 from kept.core.threads import start_job
 from kept.providers.base import MemoryProvider
 from kept.providers.config import declared_fields
-from kept.providers.hooks import HERMES_MARK
+from kept.providers.hooks import HERMES_MARK, describe_error
 from kept.providers.plugins import ENTRY_POINTS, Found, discover, find_plugin, manifest_of
 from kept.providers.settings import Isolate
 
@@ -124,7 +124,7 @@ def _load_bundled(found: Found, environ: Mapping[str, str]) -> MemoryProvider:
         set_variables(provider, environ)
     except Exception as error:
         raise load_error(
-            found.name, describe(error), needs_package=isinstance(error, ImportError), cause=error
+            found.name, describe_error(error), needs_package=isinstance(error, ImportError), cause=error
         ) from error
     return provider
 
@@ -145,7 +145,9 @@ def _load_here(found: Found, environ: Mapping[str, str], facts: Facts, seconds: 
         raise load_error(found.name, f"it did not load within {seconds:g} s")
     if job.error is not None:
         needs_package = isinstance(job.error, ImportError)
-        raise load_error(found.name, describe(job.error), needs_package=needs_package, cause=job.error) from job.error
+        raise load_error(
+            found.name, describe_error(job.error), needs_package=needs_package, cause=job.error
+        ) from job.error
     loaded = job.value()
     for note in loaded.notes:
         log.warning("plugin %s: %s", found.name, note)
@@ -170,14 +172,6 @@ def load_error(
     error.needs_package = needs_package
     log.warning("%s", error.message, exc_info=cause)
     return error
-
-
-def describe(error: BaseException) -> str:
-    """Return an exception as one line."""
-    if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _manifest_variables(found: Found, environ: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from kept.core.plugins import declared_name, entry_points, packages, read_source
 from kept.core.text import resource_path
 from kept.core.threads import start_job
 from kept.providers.base import BUILTIN, CommandAnswer, MemoryProvider, ProviderCommand, StartContext
-from kept.providers.hooks import call_hook, close_provider, overrides
+from kept.providers.hooks import call_hook, close_provider, describe_error, overrides
 from kept.providers.manifest import Manifest, read_manifest
 
 log = logging.getLogger(__name__)
@@ -149,6 +149,6 @@ def _run_with_timeout(what: str, work: Callable[[], T]) -> T:
     job = start_job(work, name="kept-provider-command")
     if not job.wait(COMMAND_SECONDS):
         raise ProviderError(f"{what} did not finish within {COMMAND_SECONDS:g} s", _SEE_STATUS)
-    if job.error is not None and not isinstance(job.error, KeptError):
-        raise ProviderError(f"{what} failed: {type(job.error).__name__}: {job.error}", _SEE_STATUS)
+    if job.error is not None and (not isinstance(job.error, KeptError) or hasattr(job.error, "kind")):
+        raise ProviderError(f"{what} failed: {describe_error(job.error)}", _SEE_STATUS)
     return job.value()

@@ -13,7 +13,7 @@ from kept.core.threads import start_job
 from kept.providers.audit import Audit, Health
 from kept.providers.base import MemoryProvider
 from kept.providers.config import Field, declared_fields, load_values, own_name
-from kept.providers.hooks import call_hook, close_provider, overrides
+from kept.providers.hooks import call_hook, close_provider, describe_error, overrides
 from kept.providers.loading import PluginSource, load
 from kept.providers.outbox import Item, Lane, Outbox
 from kept.providers.plugins import Found, Kind, discover
@@ -131,7 +131,7 @@ def _availability_problem(provider: MemoryProvider, home: Path) -> str | None:
     if not job.wait(_CHECK_SECONDS):
         return f"it did not say within {_CHECK_SECONDS:g} s whether it is available"
     if job.error is not None:
-        return f"is_available raised {type(job.error).__name__}: {job.error}"
+        return f"is_available raised {describe_error(job.error)}"
     return None if job.result is True else "it is not available: its configuration or its package is missing"
 
 
