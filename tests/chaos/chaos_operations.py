@@ -1,6 +1,7 @@
 """The table of operations that the chaos tests end and fail at every call."""
 
 import json
+import shutil
 
 from chaos_laboratory import Operation
 
@@ -114,6 +115,22 @@ def keep_backup_name(laboratory):
         assert answer.code == 0, answer
 
 
+def make_backups_folder(laboratory):
+    (laboratory.home / "backups").mkdir()
+
+
+def make_backup(laboratory):
+    """Back up a home with a page, skills and conversations, and remove the home."""
+    write_skill_texts(laboratory)
+    write_conversations(laboratory)
+    made = [("memory", "add", "a fact of the backup"), *CREATE[:2], IMPORT, ("user", "create", "ann"),
+            ("--as", "ann", "memory", "add", "a fact of ann"), ("backup", "{files}/home.tar.gz", "--overwrite")]  # fmt: skip
+    for words in made:
+        answer = laboratory.kept(*words)
+        assert answer.code == 0, answer
+    shutil.rmtree(laboratory.home)
+
+
 CREATE = tuple(
     ("skills", "create", name, "--description", f"Does {name}. Use for {name}.", "--file", f"{{files}}/{name}.md")
     for name in ("alpha", "beta", "gamma")
@@ -121,6 +138,9 @@ CREATE = tuple(
 IMPORT = ("sessions", "import", "{files}/lines.jsonl")
 CONSTANTS = {"kept.sessions.sqlite.transfer.BATCH": 3, "kept.sessions.sqlite.index._REBUILD_BATCH": 4}
 IMPORTED = (write_conversations, IMPORT)
+RESTORE = ("restore", "{files}/home.tar.gz", "--yes", "--no-backup")
+RESTORED = (PAGES, EDITS, ("--as", "ann", *PAGES), MESSAGES, SKILLS, ("skills", "log", "alpha", "--json"))
+KEEP = "{home}/backups/home.kept.tar.gz"
 
 TABLE = [
     Operation("memory add", ("memory", "add", "a second fact"), (PAGES, EDITS),
@@ -174,6 +194,9 @@ TABLE = [
          prepare=(("profile", "create", "work"), ("profile", "use", "work"), ("memory", "add", "a fact of work"))),
     Operation("profile delete", ("profile", "delete", "work", "--yes"), (("profile", "list", "--json"), ("-p", "work", *PAGES), PAGES), refuses_twice=True,
          prepare=(("profile", "create", "work"), ("profile", "use", "work"), ("memory", "add", "a fact of work"))),
+    Operation("backup", ("backup", KEEP, "--overwrite"), (("restore", KEEP, "--verify"),), prepare=(("memory", "add", "a first fact"), *IMPORTED, make_backups_folder)),
+    Operation("restore into an empty home", RESTORE, RESTORED, prepare=(make_backup,)),
+    Operation("restore into a living home", RESTORE, RESTORED, prepare=(make_backup, ("memory", "add", "a first fact"), ("run", "Hello there."), CREATE[2], CREATE[1])),
     Operation("config set", ("config", "set", "memory.overflow", "archive"), (("config", "show", "memory.overflow"),),
          prepare=(("config", "set", "memory.user_profile_enabled", "true"),)),
 ]  # fmt: skip

@@ -61,6 +61,8 @@ LIGHT = {
     "sessions reindex": {Mode.KILL: 2},
     "curator rollback": {Mode.KILL: 2},
     "profile rename": {Mode.KILL: 2, Mode.BROKEN_ONCE: 1},
+    "restore into an empty home": {Mode.KILL: 2},
+    "restore into a living home": {Mode.KILL: 2, Mode.FULL: 1},
 }
 """How many points of which operations the ordinary suite tries."""
 

@@ -131,10 +131,10 @@ def _read_input() -> bytes:
 def _pass_on(words: list[str]) -> None:
     """Start the command that Codex notified before kept was connected, with the same argument."""
     if len(words) > 1:
-        _start(words)
+        start_detached(words)
 
 
-def _start(command: list[str]) -> None:
+def start_detached(command: list[str]) -> None:
     """Start a command that this process does not wait for and that outlives it."""
     if sys.platform == "win32":
         import subprocess
@@ -170,7 +170,7 @@ def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
     watchdog.on_timeout = bool
     if needs_catching_up(caller, event):
         options = sys.argv[1 : sys.argv.index("hook")]
-        _start([sys.executable, "-m", "kept", *options, "hook", "--catch-up", event.client])
+        start_detached([sys.executable, "-m", "kept", *options, "hook", "--catch-up", event.client])
 
 
 def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
@@ -182,5 +182,9 @@ def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
     app, caller = _open(options)
     for client in words:
         catch_up(caller, client)
+    if app.settings.backup.every != "off":
+        from kept.operations.backup import take_scheduled_backup
+
+        take_scheduled_backup(app.caller())
     app.close()
     os._exit(0)

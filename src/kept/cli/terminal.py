@@ -54,6 +54,10 @@ def _open_app() -> Iterator[App]:
         yield app
     finally:
         app.close()
+        if app.settings.backup.every != "off":
+            from kept.cli.commands.backup import start_if_due
+
+            start_if_due(app)
 
 
 @contextmanager

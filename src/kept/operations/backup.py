@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
 from kept.core.clock import iso
-from kept.core.errors import Reason, Refused, StorageError
+from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError
+from kept.core.text import dumps
+from kept.storage.files import read_bytes
 
 if TYPE_CHECKING:
     from kept.app.caller import Caller
+    from kept.app.root import App
     from kept.core.text import JSON
     from kept.operations.backup_files import LeftOut, Staging
     from kept.storage.archive import Contents
 
 SUFFIX = ".kept.tar.gz"
 ENCRYPTED_SUFFIX = f"{SUFFIX}.age"
+_SCHEDULED = "scheduled"
+_HISTORY = "history.json"
+_UNITS = {"h": 3_600, "d": 86_400, "w": 604_800}
+_RETRY_SECONDS = 3_600
+"""A backup that failed is tried again after an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +97,29 @@ def create_backup(
     with explain_errors("write", path), open_scratch(path.parent) as folder:
         staging = Staging(folder)
         stage_files(caller, staging)
-        return _write(caller, path, staging, created=iso(moment), passphrase=passphrase)
+        made = _write(caller, path, staging, created=iso(moment), passphrase=passphrase)
+    if caller.is_owner:
+        _record(caller, _SCHEDULED if f"-{_SCHEDULED}" in path.name else "taken", str(path))
+    return made
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
     """Take a backup before a change named `what` (import-codex, restore); the newest `backup.keep` of them stay."""
-    return _take(caller, f"before-{what}", kept="before-")
+    return _take(caller, f"before-{what}", kind="before-")
 
 
-def _take(caller: Caller, name: str, *, kept: str) -> BackupReport | Refused:
-    """Write a backup into the folder of the settings, and remove the oldest whose name contains `kept`."""
+def take_backup(caller: Caller) -> BackupReport | Refused:
+    """Take a backup into the folder of the settings; the newest `backup.keep` of them stay."""
+    made = _take(caller, _SCHEDULED, kind=_SCHEDULED)
+    if isinstance(made, Refused):
+        _record(caller, "failed", made.error)
+    return made
+
+
+def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
     from kept.storage.files import make_folder
 
-    settings = caller.app.settings.backup
-    folder = caller.space.home.backups if settings.folder is None else Path(settings.folder).expanduser()
+    folder = _find_folder(caller)
     make_folder(folder)
     passphrase = _find_passphrase(caller)
     if isinstance(passphrase, Refused):
@@ -109,9 +127,14 @@ def _take(caller: Caller, name: str, *, kept: str) -> BackupReport | Refused:
     stem = f"{caller.app.clock.now():%Y%m%d-%H%M%S}-{name}"
     made = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
     if not isinstance(made, Refused):
-        for old in find_backups(folder, kept)[: -settings.keep]:
+        for old in find_backups(folder, kind)[: -caller.app.settings.backup.keep]:
             old.unlink(missing_ok=True)
     return made
+
+
+def _find_folder(caller: Caller) -> Path:
+    folder = caller.app.settings.backup.folder
+    return caller.space.home.backups if folder is None else Path(folder).expanduser()
 
 
 def _find_passphrase(caller: Caller) -> str | Refused | None:
@@ -125,10 +148,71 @@ def _find_passphrase(caller: Caller) -> str | Refused | None:
     return found
 
 
-def find_backups(folder: Path, kind: str) -> list[Path]:
-    """Return the backups of a folder that were taken for a reason, oldest first: `scheduled`, or `before-`."""
+def find_backups(folder: Path, kind: str = "") -> list[Path]:
+    """Return the backups that were taken into a folder, oldest first: all, or those of one kind."""
     found = folder.glob(f"[0-9]*-{kind}*{SUFFIX}*") if folder.is_dir() else ()
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+
+
+def list_outside_backups(caller: Caller) -> list[Path]:
+    """Return the backups that kept knows of and that are not in the home."""
+    home, last = caller.app.home.path, read_history(caller).get("taken", {}).get("file", "")
+    known = [*find_backups(_find_folder(caller)), *([Path(last)] if last and Path(last).is_file() else [])]
+    return sorted({path for path in known if not path.is_relative_to(home)})
+
+
+# backups that are taken by themselves
+
+
+def is_due(app: App) -> bool:
+    """Whether a scheduled backup should be taken now; cheap, because every command asks."""
+    every = app.settings.backup.every
+    if every == "off":
+        return False
+    seconds = int(every[:-1]) * _UNITS[every[-1]]
+    history, now = read_history(app.caller()), app.clock.now().timestamp()
+    age, pause = (now - float(history.get(name, {}).get("time", 0.0)) for name in ("scheduled", "failed"))
+    return not 0 <= age < seconds and not 0 <= pause < min(seconds, _RETRY_SECONDS)
+
+
+def take_scheduled_backup(caller: Caller) -> BackupReport | None:
+    """Take a backup if one is due and no other process takes it; remember when, or why it failed."""
+    from kept.storage.files import hold_lock
+
+    try:
+        with hold_lock(caller.app.home.path / "backup.lock", timeout_seconds=0):
+            if not is_due(caller.app):
+                return None
+            made = take_backup(caller)
+    except Busy:
+        return None
+    except KeptError as error:
+        _record(caller, "failed", error.message)
+        return None
+    return None if isinstance(made, Refused) else made
+
+
+def read_history(caller: Caller) -> dict[str, dict[str, Any]]:
+    """Return when backups were taken (`taken`, `scheduled`) and when one failed (`failed`), with file or reason."""
+    try:
+        found = json.loads(read_bytes(caller.app.home.backups / _HISTORY) or b"{}")
+    except (ValueError, StorageError):
+        return {}
+    return {name: one for name, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+
+
+def _record(caller: Caller, event: str, what: str) -> None:
+    """Remember a backup of the home, or its failure; a home that cannot be written remembers nothing."""
+    from kept.storage.files import make_folder, write_atomically
+
+    entry = {"time": caller.app.clock.now().timestamp(), "error" if event == "failed" else "file": what}
+    history = {**read_history(caller), event: entry}
+    if event != "failed":
+        history = {**history, "taken": entry}
+        history.pop("failed", None)
+    with suppress(StorageError):
+        make_folder(caller.app.home.backups)
+        write_atomically(caller.app.home.backups / _HISTORY, f"{dumps(history, indent=1)}\n".encode())
 
 
 def _refuse_target(path: Path, *, overwrite: bool) -> Refused | None:

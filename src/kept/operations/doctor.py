@@ -190,6 +190,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
     yield _check_engine(caller)
     yield from _check_skills(caller)
     yield from _check_providers(caller)
+    yield _check_backups(caller)
     yield _check_model(caller, offline=offline)
 
 
@@ -256,6 +257,23 @@ def _check_providers(caller: Caller) -> Iterator[Check]:
             yield Check(name, Health.WARNING, state, "`kept providers status` shows details")
         else:
             yield ok_check(name, f"available, {waiting}")
+
+
+def _check_backups(caller: Caller) -> Check:
+    from kept.core.clock import from_epoch, iso
+    from kept.operations.backup import is_due, read_history
+
+    history, every = read_history(caller), caller.app.settings.backup.every
+    failed, taken = history.get("failed"), history.get("taken")
+    if failed is not None:
+        said = f"the backup of {iso(from_epoch(float(failed.get('time', 0.0))))} failed: {failed.get('error')}"
+        return Check("backup", Health.WARNING, said, "`kept backup` tries again at once")
+    schedule = "no schedule: `kept config set backup.every 7d`" if every == "off" else f"one is taken every {every}"
+    if taken is None:
+        return ok_check("backup", f"none was taken yet; {schedule}")
+    last = f"the last one: {iso(from_epoch(float(taken.get('time', 0.0))))}, {taken.get('file')}"
+    due = "; the next is due now" if is_due(caller.app) else ""
+    return ok_check("backup", f"{last}; {schedule}{due}")
 
 
 def _check_model(caller: Caller, *, offline: bool) -> Check:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kept.app.caller import Scope
 from kept.app.places import OnForget, Place, find_place
 from kept.core.errors import KeptError, Unreadable
+from kept.operations.backup import list_outside_backups
 from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ def _holds_passage(file: HeldFile, passages: Texts) -> bool:
 def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts, passages: Texts) -> list[str]:
     """Return what forget does not change.
 
-    Copies of a database and backups are listed in any case: they were searched, but a damaged one may hold a text in
-    pieces. Files that hold a passage of a forgotten conversation, other profiles and skills of other folders are
+    Copies of a database and backups are listed in any case: a damaged copy may hold a text in pieces, and a backup is
+    compressed. Files that hold a passage of a forgotten conversation, other profiles and skills of other folders are
     listed if they hold the words. The transcripts of other programs are theirs.
     """
     going = {file.name for file in treated}
@@ -126,6 +127,7 @@ def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts,
         file.name for file in files if _is_copy(file) or (_is_own_text(file) and passages.may_be_in_file(file.path))
     ]
     found += [str(path) for path in _outside(caller) if texts.may_be_in_file(path)] if texts else []
+    found += [str(path) for path in list_outside_backups(caller)]
     return found + [f"the transcripts that {client} keeps itself" for client in _read_clients(caller)]
 
 
@@ -143,7 +145,9 @@ def _read_clients(caller: Caller) -> list[str]:
 
 def _is_copy(file: HeldFile) -> bool:
     place = file.place
-    return place is not None and (place.on_forget is OnForget.REMOVE_COPY or place.pattern.startswith("backups/"))
+    if place is None or file.path.suffix == ".json":  # the record of backups holds no text
+        return False
+    return place.on_forget is OnForget.REMOVE_COPY or place.pattern.startswith("backups/")
 
 
 def _outside(caller: Caller) -> Iterator[Path]:

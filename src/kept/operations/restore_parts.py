@@ -285,6 +285,7 @@ def _merge_skills(merge: SkillMerge, source: Source, result: PartResult, *, is_p
         if not is_preview:
             merge.apply(name, folder)
     if not is_preview:
+        merge.apply_histories()
         merge.apply_usage()
 
 

@@ -73,16 +73,24 @@ class SkillMerge:
                 editor.place_files(name, target, files=_read(folder), author=author, action="restore")
                 if change is SkillChange.BOTH:
                     editor.place_files(name, target, files=before, author=author, action="restore")
-            # after the folder: a history without its files would look like a deletion
-            self._take_history(name)
         return change
 
-    def _take_history(self, name: str) -> None:
-        """Take the versions of a skill that has none here."""
-        history, own = self._source / VERSIONS_FOLDER / name, self._editor.home / VERSIONS_FOLDER / name
-        if history.is_dir() and not self._editor.library.versions.of(name):
-            shutil.rmtree(own, ignore_errors=True)  # what a killed restore left
-            move_folder(history, own)
+    def apply_histories(self) -> None:
+        """Take the versions of skills that have none here, deleted ones included.
+
+        After the folders: a history without its files would look like a deletion from outside.
+        """
+        for history in sorted((self._source / VERSIONS_FOLDER).glob("*/")):
+            name, versions = history.name, self._editor.library.versions
+            if refuse_name(name) is not None or versions.of(name):
+                continue
+            last = [version for version in self._versions.of(name) if not version.voided][-1:]
+            is_deleted = bool(last) and not last[0].after
+            with self._editor.lock(name):
+                if is_deleted or self._editor.library.home_folder(name) is not None:
+                    own = self._editor.home / VERSIONS_FOLDER / name
+                    shutil.rmtree(own, ignore_errors=True)  # an empty folder, or one without a readable version
+                    move_folder(history, own)
 
     def apply_usage(self) -> None:
         """Take the counters of skills that were never counted here."""

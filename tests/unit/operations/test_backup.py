@@ -7,12 +7,22 @@ import pytest
 
 from kept.app import open_app
 from kept.app.places import FACTS_OF_USER, ROWS_OF_USER
-from kept.core.clock import SystemClock
+from kept.core.clock import SystemClock, from_epoch
 from kept.core.errors import NotAllowed, Reason, Refused, StorageError
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add
-from kept.operations.backup import back_up_before, create_backup, verify_backup
+from kept.operations import forget
+from kept.operations.backup import (
+    back_up_before,
+    create_backup,
+    is_due,
+    read_history,
+    take_backup,
+    take_scheduled_backup,
+    verify_backup,
+)
+from kept.operations.doctor import Health, check_everything
 from kept.providers.holographic.store import FactStore
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.skills.changes import Author, Create
@@ -173,5 +183,94 @@ def test_backups_before_changes_are_limited(app, home):
     """The newest `backup.keep` stay, and none contains another."""
     made = [back_up_before(app.caller(), "import-codex") for _ in range(6)]
 
-    assert sorted(path.name for path in (home / "backups").iterdir()) == sorted(each.file.name for each in made[2:])
+    assert sorted(path.name for path in (home / "backups").glob("*.gz")) == sorted(each.file.name for each in made[2:])
     assert not [name for name in contents(made[-1].file) if "backups" in name]
+
+
+class Days:
+    """A clock that tests set."""
+
+    def __init__(self):
+        self.day = 1.0
+
+    def now(self):
+        return from_epoch(1_800_000_000 + self.day * 86_400)
+
+
+def open_scheduled(home, text="backup:\n  every: 7d\n  keep: 2\n"):
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(text)
+    clock = Days()
+    app = open_app(str(home), environ={}, clock=clock)
+    app.owner.memory.apply("memory", Add("likes tea"))
+    return app, clock
+
+
+def test_a_scheduled_backup_is_taken_when_it_is_due(home):
+    """At once the first time, then every seven days; two stay."""
+    app, clock = open_scheduled(home)
+    days = []
+    for day in range(1, 31):
+        clock.day = day
+        if take_scheduled_backup(app.caller()) is not None:
+            days.append(day)
+
+    assert days == [1, 8, 15, 22, 29]
+    assert len(list((home / "backups").glob("*scheduled*"))) == 2
+    app.close()
+
+
+def test_no_backup_is_taken_by_itself_unless_that_is_set(home):
+    """The space is the person's."""
+    app, _clock = open_scheduled(home, "memory: {}\n")
+
+    assert not is_due(app)
+    assert take_scheduled_backup(app.caller()) is None
+    app.close()
+
+
+def test_a_failed_backup_is_remembered_and_tried_again_after_an_hour(home):
+    """The doctor names the reason; the next success ends it."""
+    app, clock = open_scheduled(home)
+    (home / "backups").mkdir()
+    (home / "backups" / ".unfinished").write_text("in the way")
+
+    assert take_scheduled_backup(app.caller()) is None
+    assert "in the way" not in str(read_history(app.caller()))
+    (failed,) = [check for check in check_everything(app.caller(), offline=True) if check.name == "backup"]
+    assert (failed.health, "failed" in failed.said) == (Health.WARNING, True)
+    assert not is_due(app)
+    clock.day += 0.1
+    (home / "backups" / ".unfinished").unlink()
+    assert take_scheduled_backup(app.caller()) is not None
+
+    (fine,) = [check for check in check_everything(app.caller(), offline=True) if check.name == "backup"]
+    assert (fine.health, "scheduled" in fine.said) == (Health.OK, True)
+    app.close()
+
+
+def test_scheduled_backups_are_encrypted_as_the_settings_say(home):
+    """Without the variable none is written in the clear."""
+    app, _clock = open_scheduled(home, "backup:\n  every: 1d\n  passphrase_env: WORDS\n")
+    refused = take_backup(app.caller())
+    app.environ = {"WORDS": "open sesame"}
+    made = take_backup(app.caller())
+
+    assert isinstance(refused, Refused)
+    assert "WORDS" in refused.error
+    assert made.file.read_bytes().startswith(b"age-encryption.org/v1")
+    assert not list((home / "backups").glob("*.gz"))
+    app.close()
+
+
+def test_forget_names_the_backups_that_it_does_not_change(home, tmp_path):
+    """Those of the home, and those that were written elsewhere."""
+    (tmp_path / "disk").mkdir()
+    app, _clock = open_scheduled(home, f"backup:\n  every: 1d\n  folder: {tmp_path / 'disk'}\n")
+    taken = take_backup(app.caller()).file
+    named = create_backup(app.caller(), tmp_path / "mine.tar.gz").file
+
+    plan = forget.plan_forget_words(app.caller(), "likes tea")
+
+    assert {str(taken), str(named)} <= set(plan.copies_not_touched)
+    app.close()

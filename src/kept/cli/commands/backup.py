@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept import operations
+from kept.app import App
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -41,31 +42,59 @@ def register(program: typer.Typer) -> None:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to write, or a folder for a new file in it.")],
-    encrypt: Annotated[
-        bool, typer.Option("--encrypt", help="Encrypt it with a passphrase; `age -d` opens it.")
-    ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="The file to write, or a folder for a new file in it; without it `backup.folder`."),
+    ] = None,
+    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt it with a passphrase (age format).")] = False,
     passphrase_env: PassphraseFlag = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read it back and compare all checksums.")] = False,
+    if_due: Annotated[bool, typer.Option("--if-due", help="Only if a scheduled backup is due.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write everything to one file: pages, ledger, conversations, skills, and settings without keys.
 
     It is safe while other processes write. The owner's backup contains all users, another user's only their own.
+    Without FILE it goes to the folder of scheduled backups, encrypted as `backup.passphrase_env` says.
     """
+    if file is None and (encrypt or passphrase_env is not None or verify):
+        raise UsageError("these options need a FILE", "name the file, or set backup.passphrase_env")
     passphrase = read_passphrase(passphrase_env, twice=True) if encrypt or passphrase_env is not None else None
     with open_caller() as caller:
-        made = operations.backup.create_backup(caller, file, overwrite=overwrite, passphrase=passphrase)
-        if isinstance(made, Refused):
-            refuse(made, as_json=as_json)
-        if verify:
+        if if_due:
+            made: BackupReport | Refused | None = operations.backup.take_scheduled_backup(caller)
+        elif file is None:
+            made = operations.backup.take_backup(caller)
+        else:
+            made = operations.backup.create_backup(caller, file, overwrite=overwrite, passphrase=passphrase)
+        if verify and not isinstance(made, Refused) and made is not None:
             operations.backup.verify_backup(caller, made.file, passphrase=passphrase)
-    if as_json:
-        print_json({"success": True, "verified": verify, **made.as_json()})
+    _show_made(made, verified=verify, as_json=as_json)
+
+
+def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json: bool) -> None:
+    if isinstance(made, Refused):
+        refuse(made, as_json=as_json)
+    if made is None:
+        print_json({"success": True, "file": None}) if as_json else say("no backup is due")
+    elif as_json:
+        print_json({"success": True, "verified": verified, **made.as_json()})
+    else:
+        show_backup(made)
+        say(f"{'written and verified' if verified else 'written'}: {made.file} ({_show_bytes(made.archive_bytes)})")
+
+
+def start_if_due(app: App) -> None:
+    """Take a scheduled backup that is due in a process of its own, so that no command waits for it."""
+    if "KEPT_BACKGROUND" in os.environ or not operations.backup.is_due(app):
         return
-    show_backup(made)
-    say(f"{'written and verified' if verify else 'written'}: {made.file} ({_show_bytes(made.archive_bytes)})")
+    from kept.cli.hook import start_detached
+
+    place = ["--home", str(app.home.root), "--profile", app.home.profile]
+    os.environ["KEPT_BACKGROUND"] = "1"  # it must not start another one
+    start_detached([sys.executable, "-m", "kept", *place, "backup", "--if-due"])
+    del os.environ["KEPT_BACKGROUND"]
 
 
 def show_backup(made: "BackupReport") -> None:
