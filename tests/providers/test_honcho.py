@@ -342,7 +342,9 @@ def test_what_is_forgotten_is_gone(tmp_path, double):
     words = ForgetRequest(texts=("heron",))
 
     assert provider.holds_content(words)
-    assert provider.forget_content(words) >= 2
+    forgotten = provider.forget_content(words)
+    assert forgotten.removed >= 2
+    assert "deletes no single message: 1 whole sessions" in forgotten.note
     assert not provider.holds_content(words)
     assert [each["content"] for each in double.messages] == ["tea at four", "ok"]
     provider.forget_content(ForgetRequest(session_ids=("s2",)))

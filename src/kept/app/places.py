@@ -111,6 +111,8 @@ PLACES: tuple[Place, ...] = (
     Place("holographic.db", "facts of the holographic provider", _C, OnForget.ROWS, shared=True),
     Place("holographic.db.*", "an older file of facts", _O, OnForget.REMOVE_COPY, shared=True),
     Place("mem0/**", "memories of Mem0 in its embedded form", _C, OnForget.NAME, shared=True),
+    Place("hindsight/**", "data and log of a Hindsight server of ours", _C, OnForget.NAME, shared=True),
+    Place("byterover/**", "the Markdown that ByteRover searches", _C, OnForget.NAME, shared=True),
     # other agents
     Place("connect/backups/**", "files of other agents before a connection changed them", _O, OnForget.NAME),
     Place("connect/prompts/**", "prompts of other agents whose answers have not arrived", _C, OnForget.REMOVE),

@@ -51,6 +51,15 @@ class ForgetRequest:
     everything: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What a provider deleted, with a note if it could not delete exactly what was asked for."""
+
+    removed: int
+    note: str = ""
+    """What was done instead; contains none of the content."""
+
+
 class MemoryProvider:
     """An external memory; plugins inherit from this class, so that a hook they lack does nothing.
 
@@ -118,8 +127,8 @@ class MemoryProvider:
     def on_delegation(self, task: str, result: str, *, child_session_id: str = "") -> None:
         """React to the result of a sub-agent."""
 
-    def forget_content(self, request: ForgetRequest) -> int | None:  # noqa: ARG002 - the port's signature
-        """Delete what `request` selects for good, with its bytes; return how many items.
+    def forget_content(self, request: ForgetRequest) -> int | Forgotten | None:  # noqa: ARG002 - the port's signature
+        """Delete what `request` selects for good, with its bytes; return how many items, or a `Forgotten`.
 
         A provider that cannot delete returns None; `kept forget` then names it to the user.
         """

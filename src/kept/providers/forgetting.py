@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 
 from kept.core.text import JSON
-from kept.providers.base import ForgetRequest
+from kept.providers.base import ForgetRequest, Forgotten
 from kept.providers.guard import Answered, Failed
 from kept.providers.registry import RegisteredProvider
+from kept.security.secrets import redact
+
+_MAX_NOTE_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,8 @@ class ForgetAnswer:
     holds: bool | None = None
     """Whether it still holds some of the content; None if it cannot tell."""
     problem: str = ""
+    note: str = ""
+    """What it did where it could not delete exactly what was asked for."""
 
     @property
     def is_gone(self) -> bool:
@@ -31,9 +36,8 @@ class ForgetAnswer:
             return self.problem
         if self.removed is None:
             return "it cannot delete; remove the content there yourself"
-        return {False: "gone", True: "it still holds the content", None: "deleted, but it cannot verify that"}[
-            self.holds
-        ]
+        outcomes = {False: "gone", True: "it still holds the content", None: "deleted, but it cannot verify that"}
+        return "; ".join(filter(None, (outcomes[self.holds], self.note)))
 
     def as_json(self) -> dict[str, JSON]:
         """Return the answer without any content."""
@@ -48,9 +52,11 @@ def forget_content(provider: RegisteredProvider, request: ForgetRequest, *, time
     removed = provider.call("forget_content", request, timeout_seconds=timeout_seconds)
     if isinstance(removed, Failed):
         return ForgetAnswer(provider.name, problem=f"it did not forget: {removed.error}")
-    if not isinstance(removed.value, int):
+    found = Forgotten(removed.value) if isinstance(removed.value, int) else removed.value
+    if not isinstance(found, Forgotten):
         return ForgetAnswer(provider.name)
-    return ForgetAnswer(provider.name, removed.value, _ask(provider, request, timeout_seconds))
+    holds = _ask(provider, request, timeout_seconds)
+    return ForgetAnswer(provider.name, found.removed, holds, note=redact(found.note[:_MAX_NOTE_CHARS]))
 
 
 def find_content(provider: RegisteredProvider, request: ForgetRequest, *, timeout_seconds: float) -> ForgetAnswer:

@@ -21,9 +21,12 @@ ENTRY_POINTS = "kept.memory_providers"
 Kind = Literal["bundled", "entry point", "folder"]
 
 _BUNDLED = {
+    "byterover": "kept.providers.byterover:ByteRoverProvider",
     "holographic": "kept.providers.holographic:HolographicProvider",
+    "hindsight": "kept.providers.hindsight:HindsightProvider",
     "honcho": "kept.providers.honcho:HonchoProvider",
     "mem0": "kept.providers.mem0:Mem0Provider",
+    "openviking": "kept.providers.openviking:OpenVikingProvider",
     "retaindb": "kept.providers.retaindb:RetainDBProvider",
     "supermemory": "kept.providers.supermemory:SupermemoryProvider",
 }

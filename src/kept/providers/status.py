@@ -20,6 +20,8 @@ from kept.providers.plugins import Found, Kind, discover
 from kept.security.secrets import redact
 
 _CHECK_SECONDS = 5.0
+_STATUS_SECONDS = 16.0
+"""Longer than the providers' own limits, so that they can say what is wrong."""
 _MAX_CHARS = 200
 _MAX_FACTS = 20
 
@@ -141,8 +143,8 @@ def _facts(provider: MemoryProvider, home: Path, user: UserId) -> dict[str, JSON
         return {}
     keywords = {"kept_home": str(home), "hermes_home": str(home), "user_id": user}
     job = start_job(lambda: call_hook(provider, "get_status", (), keywords), name="kept-provider-check")
-    if not job.wait(_CHECK_SECONDS):
-        return {"status": f"get_status did not answer within {_CHECK_SECONDS:g} s"}
+    if not job.wait(_STATUS_SECONDS):
+        return {"status": f"get_status did not answer within {_STATUS_SECONDS:g} s"}
     if job.error is not None:
         return {"status": f"get_status raised {type(job.error).__name__}"}
     facts = job.result

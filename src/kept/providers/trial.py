@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from kept.core.errors import KeptError
+from kept.core.errors import KeptError, ProviderError
 from kept.core.ids import random_hex
 from kept.core.threads import start_job
 from kept.providers.hooks import call_hook, close_provider, overrides
@@ -153,11 +153,21 @@ class _RoundTrip:
     def _wait(self, is_true: Callable[[], bool]) -> float | None:
         """Return after how many seconds `is_true` held, None if it never did."""
         began = time.monotonic()
-        while not is_true():
+        while not self._holds(is_true, is_last=time.monotonic() - began > RECALL_SECONDS):
             if time.monotonic() - began > RECALL_SECONDS:
                 return None
             time.sleep(PAUSE_SECONDS)
         return time.monotonic() - began
+
+    @staticmethod
+    def _holds(is_true: Callable[[], bool], *, is_last: bool) -> bool:
+        """Return what `is_true` says; a failure that may pass, such as a slow first start, counts as not yet."""
+        try:
+            return is_true()
+        except ProviderError as error:
+            if is_last or getattr(error, "permanent", False):
+                raise
+            return False
 
 
 def _describe(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from kept.core.errors import ProviderError
 from kept.core.settings import Address, Between
+from kept.providers.base import Forgotten
 from kept.providers.honcho.api import HonchoApi, Items
 from kept.providers.http import HttpClient
 from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, safe_name, text_of
@@ -210,7 +211,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
             self.api.delete_conclusion(text_of(each, "id"))
         self._context_of.clear()
 
-    def forget_content(self, request: ForgetRequest) -> int:
+    def forget_content(self, request: ForgetRequest) -> Forgotten:
         """Delete conclusions by text, and whole sessions by id; Honcho deletes no single message."""
         found = self._select(request)
         for each in found:
@@ -220,7 +221,10 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         for session in sorted(filter(None, sessions)):
             self.api.delete_session(session)
         self._context_of.clear()
-        return len(found) + len(sessions)
+        note = (
+            f"Honcho deletes no single message: {len(sessions)} whole sessions there were deleted" if sessions else ""
+        )
+        return Forgotten(len(found) + len(sessions), note)
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether a conclusion or a message is left that the request selects."""
