@@ -180,6 +180,10 @@ def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
     with suppress(OSError):
         os.nice(10)
     app, caller = _open(options)
+    if app.home.restoring.is_dir():
+        from kept.operations.restore import finish_interrupted
+
+        finish_interrupted(app.caller())
     for client in words:
         catch_up(caller, client)
     if app.settings.backup.every != "off":

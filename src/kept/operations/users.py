@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
@@ -115,9 +116,9 @@ class UserExport:
 
 
 def export_user(caller: Caller) -> UserExport:
-    """Return the caller's conversations, pages, edits and pending writes; raises NotFound if there are none."""
+    """Return the caller's conversations, pages, edits, pending writes and own skills; raises NotFound without any."""
     space = caller.space
-    lines = export_lines(space.sessions, space.memory, space.approvals)
+    lines = chain(export_lines(space.sessions, space.memory, space.approvals), export_skills(caller))
     first = next(lines, None)
     if first is None:
         raise NotFound(f"no data of the user {caller.user!r} is stored here", "`kept user list` shows the users")
@@ -149,3 +150,25 @@ def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) 
         yield {"type": "edit", **row.as_json(is_undone=row.id in undone)}
     for pending in approvals.waiting():
         yield {"type": "pending", **pending.as_json()}
+
+
+def export_skills(caller: Caller) -> Iterator[dict[str, JSON]]:
+    """Yield the user's own skills with their files; bytes that are no text are in Base64 under `binary`."""
+    home = caller.space.home.skills
+    if not home.is_dir():
+        return
+    from base64 import b64encode
+
+    from kept.skills.merge import read_skill
+    from kept.skills.paths import is_text
+
+    for folder in caller.space.skill_tools.library.home_folders():
+        files = read_skill(folder)
+        binary: dict[str, JSON] = {path: b64encode(data).decode() for path, data in files.items() if not is_text(data)}
+        yield {
+            "type": "skill",
+            "name": folder.name,
+            "folder": folder.relative_to(home).as_posix(),
+            "files": {path: data.decode() for path, data in files.items() if path not in binary},
+            **({"binary": binary} if binary else {}),
+        }

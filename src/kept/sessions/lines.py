@@ -61,7 +61,7 @@ class MessageLine:
 
 
 Line: TypeAlias = SessionLine | MessageLine
-BESIDE = ("page", "edit", "pending")
+BESIDE = ("page", "edit", "pending", "skill")
 """The types of lines in a user's export that are not conversations."""
 
 

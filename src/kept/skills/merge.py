@@ -68,9 +68,9 @@ class SkillMerge:
                 move_folder(folder, editor.home / folder.relative_to(self._source))
             elif change is not SkillChange.SAME:
                 target = own or editor.home / folder.relative_to(self._source)
-                before = _read(target)
+                before = read_skill(target)
                 author = Author("restore", reason="from a backup")
-                editor.place_files(name, target, files=_read(folder), author=author, action="restore")
+                editor.place_files(name, target, files=read_skill(folder), author=author, action="restore")
                 if change is SkillChange.BOTH:
                     editor.place_files(name, target, files=before, author=author, action="restore")
         return change
@@ -106,6 +106,7 @@ def _states(versions: Iterable[Version]) -> set[str]:
     return {fingerprint(files) for version in versions for files in (version.before, version.after)}
 
 
-def _read(folder: Path) -> Mapping[str, bytes]:
+def read_skill(folder: Path) -> Mapping[str, bytes]:
+    """Return the files of a skill by their path in its folder."""
     found = {path: read_regular(folder / path) for path, _status in files_of(folder)}
     return {path: data for path, data in found.items() if data is not None}

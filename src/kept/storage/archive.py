@@ -254,7 +254,7 @@ class _Reading:
         buffered = io.BufferedReader(self._raw, _CHUNK_BYTES)
         head = buffered.peek(len(_GZIP_START))[: len(_GZIP_START)]
         unpacked = gzip.GzipFile(fileobj=buffered)
-        manifest: Mapping[str, Any] | None = None
+        manifest: dict[str, Any] | None = None
         with tarfile.open(fileobj=unpacked, mode="r|") as tar:
             for entry in tar:
                 self.at = repr(entry.name)
@@ -262,11 +262,12 @@ class _Reading:
                     raise UsageError(f"the archive holds {entry.name!r}, which no backup holds", "it was not used")
                 manifest = self._take(tar, entry)
         self.at = "the bytes after the last file"
-        while unpacked.read(_CHUNK_BYTES):
-            pass
+        problem = _drain(unpacked)
         if manifest is None or self.description is None:
-            raise EOFError
-        self._compare(manifest.pop("members", None) if isinstance(manifest, dict) else None)
+            raise problem or EOFError
+        self._compare(manifest.pop("members", None))  # first, because it can name the damaged file
+        if problem is not None:
+            raise problem
         if head != _GZIP_START or self._raw.end_mark != _end_mark(self._raw.sha256.hexdigest()):
             raise Unreadable("the backup is damaged: its checksum as a whole does not match", _DAMAGED)
         return Contents(self.description, tuple(self._members), manifest)
@@ -314,7 +315,17 @@ class _Reading:
         found = {member.path: member for member in self._members}
         wrong = sorted(path for path in {*expected, *found} if expected.get(path) != found.get(path))
         if wrong:
-            raise Unreadable(f"the backup is damaged: {', '.join(wrong[:10])} differs from its checksum", _DAMAGED)
+            raise Unreadable(f"the backup is damaged: {', '.join(wrong[:10])} differ from their checksums", _DAMAGED)
+
+
+def _drain(file: gzip.GzipFile) -> Exception | None:
+    """Read the rest of a file, at whose end gzip checks all of it; return what is wrong."""
+    try:
+        while file.read(_CHUNK_BYTES):
+            pass
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        return error
+    return None
 
 
 class _UpToEndMark(io.RawIOBase):

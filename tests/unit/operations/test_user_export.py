@@ -1,6 +1,7 @@
 """Everything of one user, written out."""
 
 import json
+from base64 import b64decode
 
 import pytest
 
@@ -8,8 +9,10 @@ from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Target
-from kept.operations.users import export_lines
+from kept.operations.users import export_lines, export_user
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.skills.changes import Author as By
+from kept.skills.changes import Create
 
 
 @pytest.fixture
@@ -64,3 +67,21 @@ def test_import_takes_the_conversations_back(app, tmp_path):
 
     assert (report.sessions, report.messages, report.bad) == (1, 1, 0)
     store.close()
+
+
+def test_the_own_skills_are_in_it(app):
+    """With every file; those of the owner are not Ann's, and an import passes over them."""
+    space = app.space("ann")
+    space.skill_tools.editor.apply(
+        Create("tea", "---\nname: tea\ndescription: Makes tea well\n---\n\n1. Boil.\n"), By()
+    )
+    (space.home.skills / "tea" / "assets").mkdir()
+    (space.home.skills / "tea" / "assets" / "leaf.png").write_bytes(b"\x89PNG\0\xff")
+
+    lines = list(export_user(app.caller("ann")).lines)
+    (skill,) = [line for line in lines if line.get("type") == "skill"]
+
+    assert (skill["name"], skill["folder"], list(skill["files"])) == ("tea", "tea", ["SKILL.md"])
+    assert b64decode(skill["binary"]["assets/leaf.png"]) == b"\x89PNG\0\xff"
+    assert not [line for line in export_user(app.caller()).lines if line.get("type") == "skill"]
+    assert space.sessions.transfer.import_lines([json.dumps(line).encode() for line in lines], source="x").bad == 0

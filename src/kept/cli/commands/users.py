@@ -89,7 +89,14 @@ def user_forget(
         ask_and_forget(caller, operations.forget.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-_KINDS = {"session": "sessions", "message": "messages", "page": "pages", "edit": "edits", "pending": "pending writes"}
+_KINDS = {
+    "session": "sessions",
+    "message": "messages",
+    "page": "pages",
+    "edit": "edits",
+    "pending": "pending writes",
+    "skill": "skills",
+}
 
 
 def export(
@@ -97,7 +104,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "--out", "-o", help="Write to this file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write everything of one user as JSONL: conversations, pages, edits, and pending writes.
+    """Write everything of one user as JSONL: conversations, pages, edits, pending writes, and skills.
 
     Lines other than messages have a type. `kept sessions import` imports the conversations again.
     With --json it is one object, or with --output the numbers of what was written.
