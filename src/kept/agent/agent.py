@@ -207,7 +207,7 @@ class Agent:
             source=opening.source or opening.platform,
             started=now.timestamp(),
             user_id=opening.user_id,
-            project=str(project_root(Path(self.parts.folder))),
+            project=_find_project(self.parts.folder),
             model=self.parts.model.name if self.parts.model is not None else None,
             parent_session_id=opening.parent,
             link=Link.DELEGATE if opening.parent is not None else None,
@@ -255,6 +255,12 @@ class Agent:
             self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,
         )  # fmt: skip
+
+
+def _find_project(folder: Path) -> str | None:
+    """Return the project that the process works in; a server works at the root, which is none."""
+    root = project_root(Path(folder))
+    return None if root == Path(root.anchor) else str(root)
 
 
 def _is_for_model(prompt: str, model: str) -> bool:

@@ -41,6 +41,8 @@ class Scope(StrEnum):
     """Change it."""
     ADMIN = "admin"
     """Manage the home: other users, profiles, settings, whole files."""
+    ACT_AS = "act-as"
+    """Name the user of each request, as a front end with users of its own does."""
 
 
 OWNER_SCOPES = frozenset(Scope)

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+REMOTE_TOOLSETS = ("memory", "session_search", "skills", "todo", "context")
+"""What an agent may use that is reached over the network, unless `platforms` names other toolsets."""
 PLUGIN_TOKENS = 2_000
 """The length of an answer for a plugin that names none."""
 
@@ -222,7 +224,12 @@ class App:
     def toolsets(self, platform: str) -> Sequence[str] | None:
         """Return the toolsets of a platform, None for all."""
         own = self.settings.platforms.get(platform, {}).get("toolsets")
-        return own if isinstance(own, list) else self.settings.toolsets
+        if isinstance(own, list):
+            return own
+        if platform == "cli":
+            return self.settings.toolsets
+        # whoever talks through a server is not at this machine: no files, no terminal, no other programs
+        return [name for name in self.settings.toolsets or REMOTE_TOOLSETS if name in REMOTE_TOOLSETS]
 
     def log_to(self, app_log: AppLog) -> None:
         """Use `app_log` for this app, and close it with the app."""

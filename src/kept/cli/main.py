@@ -44,6 +44,7 @@ COMMANDS = {
     "usage": "Tokens and cost by day, model and session.",
     "scan": "Check a text for threats, as every memory write is checked.",
     "mcp": "Serve this memory to other agents (MCP).",
+    "serve": "Serve this memory to programs and people (HTTP).",
     "tool": "Run any tool of the agent, exactly as the agent would.",
     "doctor": "Check the whole installation by running the real paths.",
     "version": "Print the version.",

@@ -2,17 +2,47 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
-from kept.core.settings import Toolset, fields, is_section
+from kept.core.settings import Between, Toolset, fields, is_section
 from kept.importers.settings import BackupSettings, ConnectSettings
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings
 from kept.providers.settings import ProviderSettings
 from kept.sessions.settings import SessionSettings
 from kept.skills.settings import CuratorSettings, SkillSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """The server for other clients."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; one that other machines reach needs a token."""
+    port: Annotated[int, Between(0, 65_535)] = 8642
+    """The port; if it is taken, the next free one is used. 0 chooses any."""
+    hosts: list[str] = field(default_factory=list)
+    """Names under which clients reach the server, besides those of this machine."""
+    max_body_bytes: Annotated[int, Between(1_000)] = 10_000_000
+    """The largest body of a request."""
+    body_seconds: Annotated[float, Between(1)] = 30.0
+    """How long the body of a request may take."""
+    requests_per_minute: Annotated[int, Between(1)] = 600
+    """How many requests a user may send in a minute."""
+    requests_at_once: Annotated[int, Between(1)] = 32
+    """How many requests of a user may run at once."""
+    drain_seconds: Annotated[float, Between(0)] = 20.0
+    """How long running turns may go on when the server stops."""
+    idle_minutes: Annotated[float, Between(0.1)] = 30.0
+    """When an open conversation without a message is closed; the next message opens it again."""
+    reset: Literal["none", "idle", "daily", "both"] = "none"
+    """When a chat begins a new session: after `reset_idle_minutes`, every day at `reset_hour`, both, or never."""
+    reset_idle_minutes: Annotated[int, Between(1)] = 1_440
+    """How long a chat may be silent before it begins a new session."""
+    reset_hour: Annotated[int, Between(0, 23)] = 4
+    """The hour of the day, in the local zone, at which chats begin a new session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +73,8 @@ class Settings:
     """Connected agents: what they are given, and what of theirs is stored."""
     backup: BackupSettings = field(default_factory=BackupSettings)
     """Backups that are taken by themselves."""
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    """The server for other clients: address, limits, sessions of chats."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits that end a turn."""
     review: ReviewSettings = field(default_factory=ReviewSettings)

@@ -51,19 +51,23 @@ def _find_latest(caller: Caller) -> SessionId:
     raise NotFound("there is no session to continue", "start one with `kept chat`")
 
 
-def open_conversation(
+def open_conversation(  # noqa: PLR0913 - one keyword per choice
     caller: Caller,
     *,
     resume: SessionId | None = None,
     incognito: bool = False,
     approve: Approve,
     model_name: str | None = None,
+    platform: str = "cli",
+    system_message: str | None = None,
 ) -> Agent:
     """Open a conversation for the caller; its events go to the caller's sink."""
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
 
-    opening = Opening(resume=resume, incognito=incognito, approve=approve)
+    opening = Opening(
+        resume=resume, platform=platform, system_message=system_message, incognito=incognito, approve=approve
+    )
     sink = None if caller.sink is ignore else caller.sink
     return caller.space.agent(opening, model_name=model_name, sink=sink)
 
@@ -92,6 +96,13 @@ def run_curator_after(caller: Caller, *, incognito: bool = False) -> Iterator[No
         running = threading.Thread(target=_run_curator, args=(caller, curator), name="curator", daemon=True)
         running.start()
         running.join(CURATOR_WAIT_SECONDS)
+
+
+def run_due_curator(caller: Caller) -> None:
+    """Archive skills that were not used for long, if that is due now."""
+    curator = _find_due_curator(caller)
+    if curator is not None:
+        _run_curator(caller, curator)
 
 
 def _find_due_curator(caller: Caller) -> Curator | None:

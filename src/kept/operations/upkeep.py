@@ -94,6 +94,16 @@ def sweep_trash(caller: Caller) -> None:
         return
 
 
+def run_idle_work(caller: Caller) -> None:
+    """Do what waits for an idle moment: store captured turns, empty the trash, archive unused skills."""
+    from kept.operations.capture import drain_spool
+    from kept.operations.conversations import run_due_curator
+
+    drain_spool(caller)
+    sweep_trash(caller)
+    run_due_curator(caller)
+
+
 @dataclass(frozen=True, slots=True)
 class Vectors:
     """How many messages have vectors, and from which model."""

@@ -1,0 +1,1 @@
+"""The server: the agent with memory for every client, and every operation over HTTP."""

@@ -1,0 +1,199 @@
+"""Who calls: the token of a request, the user it acts for, and the checks of Host and Origin."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kept.app import Scope
+from kept.core.errors import KeptError, NotFound
+from kept.core.ids import OWNER, UserId
+from kept.operations import tokens, users
+
+if TYPE_CHECKING:
+    from kept.app import App, Caller
+
+log = logging.getLogger(__name__)
+
+USER_HEADER = "x-kept-user"
+FRONT_END_HEADERS = (USER_HEADER, "x-openwebui-user-id", "x-librechat-user-id")
+"""Headers in which a front end names its user; they count with the scope `act-as` only."""
+JWT_HEADER = "x-openwebui-user-jwt"
+JWT_VARIABLE = "KEPT_JWT_SECRET"
+"""The secret that the front end signs its users with, in the environment or in `.env`."""
+_LATE_SECONDS = 60.0
+"""How far the clocks of the front end and of this machine may differ."""
+_MOST_JWT_CHARACTERS = 8_000
+
+
+class Unauthorized(KeptError):
+    """The request has no valid token."""
+
+    http_status = 401
+
+
+class Forbidden(KeptError):
+    """The token does not allow this."""
+
+    http_status = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The user of a request, and what the request may do."""
+
+    user: UserId
+    scopes: frozenset[Scope]
+    token_id: str = ""
+    """Empty for the owner on this machine, who needs none while there are no tokens."""
+
+    @property
+    def name(self) -> str:
+        """Return what limits are counted by."""
+        return f"{self.token_id}:{self.user}"
+
+
+class Gate:
+    """Decides for each request who calls."""
+
+    def __init__(self, app: App, *, is_loopback: bool, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._is_loopback = is_loopback
+        self._hosts = hosts
+
+    def identify(self, headers: Mapping[str, str]) -> Principal:
+        """Return who calls; raises Unauthorized or Forbidden. Reads the database."""
+        secret = _read_secret(headers)
+        if secret is None and self._is_loopback and not tokens.has_tokens(self._app):
+            base = Principal(OWNER, frozenset(Scope) - {Scope.ACT_AS})
+        else:
+            token = tokens.find_token(self._app, secret) if secret else None
+            if token is None or not self._exists(token.user):
+                raise Unauthorized("a valid token is needed", "send it as `Authorization: Bearer …`")
+            base = Principal(token.user, token.scopes, token.id)
+        return self._act_as(base, headers)
+
+    def _exists(self, user: UserId) -> bool:
+        try:
+            users.require_user(self._app.caller(), user)
+        except NotFound:
+            return False
+        return True
+
+    def _act_as(self, base: Principal, headers: Mapping[str, str]) -> Principal:
+        """Return the principal for the user that a front end names."""
+        signed = headers.get(JWT_HEADER)
+        secret = self._app.environ.get(JWT_VARIABLE) or ""
+        if signed and secret:
+            named = read_jwt(signed, secret, now=self._app.clock.now().timestamp())
+            if named is None:
+                raise Forbidden("the signature of the user is not valid", f"check {JWT_VARIABLE} on both sides")
+        elif Scope.ACT_AS in base.scopes:
+            named = next((headers[name] for name in FRONT_END_HEADERS if headers.get(name)), None)
+        elif headers.get(USER_HEADER):
+            raise Forbidden("this token cannot act for another user", "create one with --scope act-as")
+        else:
+            named = None  # headers of a front end that nobody vouches for are ignored
+        if named is None or named == base.user:
+            return Principal(base.user, base.scopes - {Scope.ACT_AS}, base.token_id)
+        user = users.check_user_id(named)
+        if user == OWNER:
+            raise Forbidden("nobody can act for the owner", "use a token of the owner")
+        self._ensure_user(user)
+        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE}, base.token_id)
+
+    def _ensure_user(self, user: UserId) -> None:
+        """Create a user of a front end with their first request."""
+        if not self._exists(user):
+            users.create_user(self._app.caller(), user)
+
+    def caller(self, principal: Principal) -> Caller:
+        """Return the caller of operations for a principal."""
+        return self._app.caller(principal.user, scopes=principal.scopes)
+
+    # Host and Origin
+
+    def accepts_host(self, host: str) -> bool:
+        """Whether a Host header names this server: a page of another site cannot reach it under its own name."""
+        name = read_host(host)
+        return name is not None and (name in self._hosts or _is_loopback(name))
+
+    def accepts_origin(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin may call: the server's own pages only."""
+        try:
+            found = urlsplit(origin)
+        except ValueError:
+            return False
+        return found.scheme in {"http", "https"} and found.netloc.lower() == host.lower()
+
+
+def _read_secret(headers: Mapping[str, str]) -> str | None:
+    """Return the token of a request: a bearer token, or the key header of Anthropic's clients."""
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and value.strip():
+        return value.strip()
+    return headers.get("x-api-key", "").strip() or None
+
+
+def read_host(host: str) -> str | None:
+    """Return the name in a Host header, without its port; None for one that is none."""
+    try:
+        found = urlsplit(f"//{host}")
+        _ = found.port  # raises for a port that is no number
+    except ValueError:
+        return None
+    if found.path or found.query or found.fragment or found.username is not None:
+        return None
+    return found.hostname
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def is_loopback_address(address: str) -> bool:
+    """Whether only programs of this machine reach a server that is bound to this address."""
+    return _is_loopback(address)
+
+
+def read_jwt(text: str, secret: str, *, now: float) -> str | None:
+    """Return the subject of a token signed with HS256; None if the signature is wrong or the token is not valid now."""
+    parts = text.split(".")
+    if len(text) > _MOST_JWT_CHARACTERS or len(parts) != 3:
+        return None
+    try:
+        header, payload = json.loads(_decode(parts[0])), json.loads(_decode(parts[1]))
+        signature = _decode(parts[2])
+    except ValueError:
+        return None
+    if not isinstance(header, dict) or header.get("alg") != "HS256" or not isinstance(payload, dict):
+        return None
+    expected = hmac.new(secret.encode(), f"{parts[0]}.{parts[1]}".encode(), hashlib.sha256).digest()
+    if not hmac.compare_digest(signature, expected) or not _is_valid_now(payload, now):
+        return None
+    subject = payload.get("sub")
+    return subject if isinstance(subject, str) and subject else None
+
+
+def _is_valid_now(payload: Mapping[str, object], now: float) -> bool:
+    expires, begins = payload.get("exp"), payload.get("nbf", 0)
+    if isinstance(expires, bool) or not isinstance(expires, int | float) or not isinstance(begins, int | float):
+        return False  # one that is valid for ever could be used for ever
+    return begins - _LATE_SECONDS <= now <= expires + _LATE_SECONDS
+
+
+def _decode(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))

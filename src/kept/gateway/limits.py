@@ -1,0 +1,184 @@
+"""What every request passes first: Host and Origin, size and speed of its body, how many at once, and who calls."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+
+from kept.agent.offload import offload
+from kept.core.errors import KeptError
+from kept.gateway.answers import failure, problem
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from typing import Any
+
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from kept.config.settings import ServeSettings
+    from kept.gateway.identity import Gate, Principal
+
+log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/api/hello"})
+"""Paths that need no token: they tell only that the server runs."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_HEADERS = 100
+_MOST_HEADER_BYTES = 32_768
+_SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Rates:
+    """Counts the requests of each principal: how many run, and a bucket that refills over a minute."""
+
+    def __init__(self, *, per_minute: int, at_once: int) -> None:
+        self._per_minute = per_minute
+        self._at_once = at_once
+        self._running: Counter[str] = Counter()
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def admit(self, name: str) -> float | None:
+        """Count one request; return the seconds to wait if it is one too many."""
+        if self._running[name] >= self._at_once:
+            return 1.0
+        now = time.monotonic()
+        left, since = self._buckets.get(name, (float(self._per_minute), now))
+        left = min(float(self._per_minute), left + (now - since) * self._per_minute / 60)
+        if left < 1:
+            self._buckets[name] = (left, now)
+            return (1 - left) * 60 / self._per_minute
+        self._buckets[name] = (left - 1, now)
+        self._running[name] += 1
+        if len(self._buckets) > 10_000:  # full buckets say nothing
+            self._buckets = {each: kept for each, kept in self._buckets.items() if kept[0] < self._per_minute - 1}
+        return None
+
+    def release(self, name: str) -> None:
+        """Count the end of a request."""
+        self._running[name] -= 1
+        if self._running[name] <= 0:
+            del self._running[name]
+
+
+class Entrance:
+    """The outermost layer of the server."""
+
+    def __init__(self, app: ASGIApp, gate: Gate, settings: ServeSettings) -> None:
+        self._app = app
+        self._gate = gate
+        self._settings = settings
+        self._rates = Rates(per_minute=settings.requests_per_minute, at_once=settings.requests_at_once)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request and pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        secure = _add_headers(send)
+        refused = self._refuse(scope, headers)
+        if refused is not None:
+            await refused(scope, receive, secure)
+            return
+        if scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, secure)
+            return
+        try:
+            principal = await offload(self._gate.identify, headers)
+        except KeptError as error:
+            await failure(error)(scope, receive, secure)
+            return
+        await self._run(scope, receive, secure, principal)
+
+    def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the problem of a request that no token makes right."""
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if len(scope["headers"]) > _MOST_HEADERS or size > _MOST_HEADER_BYTES:
+            return problem(431, f"a request may have at most {_MOST_HEADERS} headers and {_MOST_HEADER_BYTES} bytes")
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._gate.accepts_host(hosts[0]):
+            return problem(421, "this server does not answer under that name", "add the name to serve.hosts")
+        if not self._is_own_page(headers, hosts[0]):
+            return problem(403, "pages of other sites cannot call this server")
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit():
+            return problem(400, "Content-Length is not a number")
+        if int(length) > self._settings.max_body_bytes:
+            return problem(413, f"a body may have at most {self._settings.max_body_bytes:,} bytes")
+        return None
+
+    def _is_own_page(self, headers: Headers, host: str) -> bool:
+        """Whether a request comes from a program, or from a page of this server."""
+        origin = headers.get("origin")
+        if origin is None:
+            return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+        return self._gate.accepts_origin(origin, host)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send, principal: Principal) -> None:
+        wait = self._rates.admit(principal.name)
+        if wait is not None:
+            headers = {"Retry-After": str(max(1, round(wait)))}
+            answer = problem(429, "too many requests at once or per minute", "wait and try again", headers=headers)
+            await answer(scope, receive, send)
+            return
+        state: MutableMapping[str, Any] = scope.setdefault("state", {})
+        state["principal"] = principal
+        state["caller"] = self._gate.caller(principal)
+        body = BodyLimit(receive, most=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            self._rates.release(principal.name)
+
+
+class BodyLimit:
+    """Counts the bytes of a body and the time until it is complete."""
+
+    def __init__(self, receive: Receive, *, most: int, seconds: float) -> None:
+        self._receive = receive
+        self._most = most
+        self._deadline = time.monotonic() + seconds
+        self._bytes = 0
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """Return the next part; raises HTTPException. After the body only a disconnect comes, without a limit."""
+        if self._is_complete:
+            return await self._receive()
+        message: Message | None = None
+        with anyio.move_on_after(max(0.0, self._deadline - time.monotonic())):
+            message = await self._receive()
+        if message is None:
+            raise HTTPException(408, "the body of the request did not arrive in time")
+        if message["type"] == "http.request":
+            self._bytes += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
+            if self._bytes > self._most:
+                raise HTTPException(413, f"a body may have at most {self._most:,} bytes")
+        return message
+
+
+def _add_headers(send: Send) -> Send:
+    """Return a function that adds the security headers to an answer that does not set them itself."""
+
+    async def send_secure(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_secure

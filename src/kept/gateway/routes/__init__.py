@@ -1,0 +1,1 @@
+"""The routes of the gateway, one module per group of operations."""

@@ -1,0 +1,138 @@
+"""`/api/chat`: one message to the agent, and its answer as a stream of events or as one object."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from kept.agent.offload import offload
+from kept.agent.turn import Answer
+from kept.app import Caller
+from kept.core.errors import KeptError
+from kept.core.events import Event
+from kept.core.ids import SessionId, random_hex
+from kept.core.text import JSON
+from kept.gateway.answers import json_response
+from kept.gateway.requests import Writer, get_turns
+from kept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
+from kept.gateway.turns import Turns, Wanted
+from kept.operations import conversation_keys, conversations
+
+router = APIRouter(prefix="/api", tags=["chat"])
+
+_EVENT_NAMES = {
+    "TextStreamed": "text",
+    "ToolStarted": "tool_started",
+    "ToolFinished": "tool_finished",
+    "MemoryWritten": "memory_written",
+    "MemoryStaged": "memory_staged",
+    "Warned": "warning",
+    "Progressed": "progress",
+    "ModelCalled": "model_called",
+    "Compacted": "compacted",
+    "Reviewed": "reviewed",
+}
+
+
+@dataclass
+class ChatRequest:
+    """One message. Without a session a new one begins; its id is in the answer."""
+
+    message: Annotated[str, Field(min_length=1, max_length=1_000_000)]
+    session: Annotated[str, Field(max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=200)] | None = None
+    incognito: bool = False
+    stream: bool = True
+
+
+@router.post("/chat", response_model=None)
+async def chat(request: Request, caller: Writer, body: ChatRequest) -> Response:
+    """Send a message to the agent. Events: text, tool_started, tool_finished, memory_written, warning, done, error."""
+    turns = get_turns(request)
+    wanted = await offload(_choose, caller, body)
+    if body.stream:
+        return StreamedAnswer(lambda write: _stream(turns, caller, wanted, body, write))
+    answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, body.message))
+    return Response(status_code=499) if answer is None else json_response(answer_json(answer))
+
+
+def _choose(caller: Caller, body: ChatRequest) -> Wanted:
+    """Return the conversation of a request; raises NotFound for a session that the caller does not have."""
+    if body.incognito or body.session is None:
+        return Wanted(f"new:{random_hex(8)}", model_name=body.model, incognito=body.incognito)
+    session_id = conversations.choose_session(caller, body.session, newest=False, incognito=False)
+    return Wanted(f"session:{session_id}", resume=session_id, model_name=body.model)
+
+
+async def _stream(turns: Turns, caller: Caller, wanted: Wanted, body: ChatRequest, write: Write) -> None:
+    try:
+        async with (
+            turns.slot(caller, wanted) as slot,
+            turns.stream(slot, lambda agent: agent.turn(body.message)) as turn,
+        ):
+            await write(sse("session", {"session_id": slot.agent.session.id}))
+            async for event in turn.events:
+                await write(sse(*event_json(event)))
+        await write(sse("done", answer_json(turn.result())))
+    except KeptError as error:
+        await write(sse("error", {"error": error.message, "next": error.remedy, "status": error.http_status}))
+
+
+def event_json(event: Event) -> tuple[str, dict[str, JSON]]:
+    """Return an event's name and fields."""
+    fields = {name: value for name, value in asdict(event).items() if name not in {"user_id", "session_id"}}
+    return _EVENT_NAMES[type(event).__name__], fields
+
+
+def answer_json(answer: Answer) -> dict[str, JSON]:
+    """Return the answer of a turn."""
+    return {
+        "session_id": answer.session_id,
+        "text": answer.text,
+        "tool_calls": [{"name": call.name, "arguments": call.arguments, "ok": call.ok} for call in answer.tool_calls],
+        "saved": [{"ledger_id": one.ledger_id, "target": one.target, "text": one.text} for one in answer.saved],
+        "interrupted": answer.interrupted,
+        "stopped_by": answer.stopped_by,
+        "usage": {"prompt_tokens": answer.usage.prompt_tokens, "output_tokens": answer.usage.output_tokens},
+        "cost": answer.cost,
+        "seconds": round(answer.seconds, 3),
+        "unsaved": answer.unsaved,
+    }
+
+
+@dataclass
+class PlatformMessage:
+    """One message of a chat on another platform."""
+
+    platform: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z][a-z0-9_-]*$")]
+    text: Annotated[str, Field(min_length=1, max_length=1_000_000)]
+    chat_type: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z][a-z0-9_-]*$")] = "dm"
+    chat: Annotated[str, Field(max_length=500)] = ""
+    thread: Annotated[str, Field(max_length=500)] = ""
+    user: Annotated[str, Field(max_length=500)] = ""
+
+
+@router.post("/chat/platform", response_model=None)
+async def chat_on_platform(request: Request, caller: Writer, body: PlatformMessage) -> Response:
+    """Answer a message of a chat on another platform; the chat keeps its session by its key."""
+    turns = get_turns(request)
+    chat_of = conversation_keys.Chat(body.platform, body.chat_type, body.chat, body.thread, body.user)
+    key = conversation_keys.build_key(chat_of)
+    found = await offload(_continue_chat, caller, key)
+    wanted = Wanted(key, resume=found, platform=body.platform)
+    result = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, body.text))
+    if result is None:
+        return Response(status_code=499)
+    await offload(conversation_keys.set_session, caller, key, result.session_id)
+    return json_response({**answer_json(result), "key": key})
+
+
+def _continue_chat(caller: Caller, key: str) -> SessionId | None:
+    """Return the session that a chat continues; None for a new one, also when its reset is due."""
+    found = conversation_keys.find_session(caller, key)
+    now = caller.app.clock.now().astimezone()
+    if found is None or conversation_keys.is_due_for_reset(caller.app.settings.serve, found.last_used, now):
+        return None
+    return found.session_id

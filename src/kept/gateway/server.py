@@ -1,0 +1,238 @@
+"""The server: builds the application, listens, works while idle, and stops in order."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+import uvicorn
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from kept import __version__
+from kept.agent.offload import offload
+from kept.core.errors import KeptError, UsageError
+from kept.gateway import answers
+from kept.gateway.identity import Gate, is_loopback_address
+from kept.gateway.limits import Entrance
+from kept.gateway.routes import chat, conversations, home, memory, skills
+from kept.gateway.turns import Turns
+from kept.operations import tokens, upkeep
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from kept.app import App
+
+log = logging.getLogger(__name__)
+
+PORTS_TRIED = 20
+MONITOR_SECONDS = 300.0
+IDLE_SECONDS = 60.0
+"""How often idle work is looked for; it runs when no turn ended within this time."""
+_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Return the address for clients of this machine."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def build_application(app: App, *, host: str) -> Entrance:
+    """Return the application for a server that listens on `host`."""
+    settings = app.settings.serve
+    gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
+    turns = Turns(idle_seconds=settings.idle_minutes * 60)
+
+    @asynccontextmanager
+    async def live(_fast: FastAPI) -> AsyncIterator[None]:
+        async with turns.serve(), anyio.create_task_group() as group:
+            group.start_soon(_work_while_idle, app, turns)
+            group.start_soon(_monitor)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await turns.stop(settings.drain_seconds)
+
+    fast = FastAPI(
+        title="kept",
+        version=__version__,
+        description="Persistent memory for agents. Errors are problem details (RFC 9457) with a `next` step.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=live,
+    )
+    fast.state.turns = turns
+    fast.state.app = app
+    for router in _ROUTERS:
+        fast.include_router(router)
+    _add_health(fast, app, turns)
+    _add_errors(fast)
+    return Entrance(fast, gate, settings)
+
+
+def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
+    began = time.monotonic()
+
+    @fast.get("/healthz", include_in_schema=False)
+    async def healthz() -> Response:
+        return answers.json_response({"ok": True, "version": __version__})
+
+    @fast.get("/readyz", include_in_schema=False)
+    async def readyz() -> Response:
+        def read() -> None:
+            with app.database.reading() as unit:
+                list(unit.execute("SELECT 1"))
+
+        await offload(read)
+        return answers.json_response({"ok": True, "turns": turns.running, "uptime": round(time.monotonic() - began)})
+
+    @fast.head("/api/hello", include_in_schema=False)
+    async def hello() -> Response:
+        return Response(status_code=200)
+
+
+def _add_errors(fast: FastAPI) -> None:
+    async def on_kept(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, KeptError)
+        return answers.failure(error)
+
+    async def on_invalid(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return answers.invalid_request(error)
+
+    async def on_http(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return answers.problem(error.status_code, str(error.detail), headers=error.headers)
+
+    async def on_bug(_request: Request, error: Exception) -> Response:
+        log.error("a request failed unexpectedly", exc_info=error)
+        return answers.problem(500, "this is a bug in kept", "see the log of the server")
+
+    handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+        KeptError: on_kept,
+        RequestValidationError: on_invalid,
+        HTTPException: on_http,
+        Exception: on_bug,
+    }
+    for kind, handler in handlers.items():
+        fast.add_exception_handler(kind, handler)
+
+
+# work in the background
+
+
+async def _work_while_idle(app: App, turns: Turns) -> None:
+    """Close idle conversations, and do upkeep of the home when nobody has talked for a while."""
+    while True:
+        await anyio.sleep(IDLE_SECONDS)
+        await turns.close_idle()
+        if turns.running or time.monotonic() - turns.last_turn < IDLE_SECONDS:
+            continue
+        try:
+            await offload(upkeep.run_idle_work, app.caller(), abandon=True)
+        except KeptError:
+            log.warning("idle work failed", exc_info=True)
+
+
+async def _monitor() -> None:
+    """Log how much the process uses, at the start and then every few minutes."""
+    began = time.monotonic()
+    while True:
+        log.info("%s", describe_process(time.monotonic() - began))
+        await anyio.sleep(MONITOR_SECONDS)
+
+
+def describe_process(uptime: float) -> str:
+    """Return memory, collected garbage, threads and age of this process in one line."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    collections = sum(one["collections"] for one in gc.get_stats())
+    return f"peak memory {peak} MB, {collections} collections, {threading.active_count()} threads, up {uptime:.0f} s"
+
+
+# listening
+
+
+def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Address]:
+    """Return a bound socket: on this port, or unless `is_exact` on the next free one; raises UsageError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last: OSError | None = None
+    for each in [port] if is_exact or port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, each))
+        except OSError as error:
+            listener.close()
+            last = error
+            continue
+        return listener, Address(host, listener.getsockname()[1])
+    raise UsageError(f"cannot listen on {host}:{port}: {last}", "choose another one with --host and --port") from last
+
+
+def refuse_open_address(app: App, host: str) -> None:
+    """Raise UsageError for an address that other machines reach while no token exists."""
+    if not is_loopback_address(host) and not tokens.has_tokens(app):
+        raise UsageError(
+            f"{host} can be reached from other machines, and there is no token that would keep strangers out",
+            "create one first: kept serve token create --name NAME",
+        )
+
+
+def serve(app: App, host: str, port: int, *, is_exact: bool, when_ready: Callable[[Address], None]) -> None:
+    """Serve until the process is told to stop; `when_ready` is called once requests are answered."""
+    refuse_open_address(app, host)
+    listener, address = bind(host, port, is_exact=is_exact)
+    config = uvicorn.Config(
+        build_application(app, host=host),
+        http="h11",  # refuses malformed requests strictly
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=round(app.settings.serve.drain_seconds) + 5,
+        h11_max_incomplete_event_size=65_536,
+    )
+    server = _Server(config, lambda: when_ready(address))
+    with listener:
+        server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Tells when requests are answered."""
+
+    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_ready = when_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._when_ready()

@@ -1,0 +1,116 @@
+"""Streams: events from any thread to one coroutine, and answers that are written while a turn runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+from starlette.responses import Response
+
+from kept.core.events import Event
+from kept.core.text import JSON, dumps
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectSendStream
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
+Write = Callable[[str], Awaitable[None]]
+
+STREAM_EVENTS = 10_000
+"""How many events may wait for a slow client; later ones are dropped, the stored answer is complete all the same."""
+WRITE_SECONDS = 60.0
+"""How long a client may take to receive a part; then it counts as gone."""
+
+
+class EventQueue:
+    """Carries events from any thread to the coroutine that writes them to the client."""
+
+    def __init__(self) -> None:
+        self._send: MemoryObjectSendStream[Event]
+        self._send, self.receive = anyio.create_memory_object_stream[Event](STREAM_EVENTS)
+        self._thread = threading.get_ident()
+        self._token = anyio.lowlevel.current_token()
+        self.overflowed = False
+
+    def put(self, event: Event) -> None:
+        """Add an event; never waits."""
+        if threading.get_ident() == self._thread:
+            self._put(event)
+        else:
+            anyio.from_thread.run_sync(self._put, event, token=self._token)
+
+    def _put(self, event: Event) -> None:
+        try:
+            self._send.send_nowait(event)
+        except anyio.WouldBlock:
+            self.overflowed = True
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    def close(self) -> None:
+        """End the stream."""
+        self._send.close()
+
+
+class StreamedAnswer(Response):
+    """An answer that `produce` writes part by part; when the client leaves, `produce` is cancelled."""
+
+    def __init__(
+        self, produce: Callable[[Write], Awaitable[None]], *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        own = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
+        super().__init__(media_type="text/event-stream", headers=own)
+        del self.headers["content-length"]
+        self._produce = produce
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the answer."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+        async def write(text: str) -> None:
+            body = text.encode("utf-8", "replace")
+            with anyio.fail_after(WRITE_SECONDS):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        is_complete = await _run_while_connected(receive, lambda: self._write_all(write))
+        if is_complete is not None:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write_all(self, write: Write) -> bool:
+        try:
+            await self._produce(write)
+        except TimeoutError:
+            return False
+        return True
+
+
+async def finish_or_abandon(request: Request, work: Callable[[], Awaitable[T]]) -> T | None:
+    """Return the result of `work`; None if the client leaves first, which cancels it."""
+    return await _run_while_connected(request.receive, work)
+
+
+async def _run_while_connected(receive: Receive, work: Callable[[], Awaitable[T]]) -> T | None:
+    results: list[T] = []
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                continue
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        results.append(await work())
+        group.cancel_scope.cancel()
+    return results[0] if results else None
+
+
+def sse(name: str | None, value: JSON) -> str:
+    """Return one server-sent event."""
+    head = f"event: {name}\n" if name is not None else ""
+    return f"{head}data: {dumps(value)}\n\n"

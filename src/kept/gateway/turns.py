@@ -1,0 +1,257 @@
+"""Turns: one open agent per user and conversation, one turn of each at a time, and their events as a stream."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from kept.agent.offload import offload
+from kept.agent.toolbox import deny
+from kept.core.errors import KeptError, StorageError
+from kept.gateway.streams import EventQueue
+from kept.operations import conversations
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from anyio.abc import TaskGroup
+    from anyio.streams.memory import MemoryObjectReceiveStream
+
+    from kept.agent.agent import Agent
+    from kept.agent.turn import Answer
+    from kept.app import Caller
+    from kept.core.events import Event
+    from kept.core.ids import SessionId, UserId
+
+log = logging.getLogger(__name__)
+
+MOST_OPEN = 500
+"""How many conversations stay open; the one that was used longest ago is closed first."""
+INTERRUPT_SECONDS = 3.0
+"""How long an interrupted turn may take to store what it has when the server stops."""
+
+
+class Stopping(StorageError):
+    """The server is about to stop and begins no turn."""
+
+
+class Relay:
+    """The sink of an agent that stays open: passes events to whoever waits for the running turn."""
+
+    def __init__(self) -> None:
+        self.target: Callable[[Event], None] | None = None
+
+    def __call__(self, event: Event, /) -> None:
+        """Pass an event on; without a running turn it is dropped."""
+        target = self.target
+        if target is not None:
+            target(event)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One open conversation."""
+
+    agent: Agent
+    relay: Relay
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    used: float = 0.0
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which conversation a turn belongs to, and how it is opened."""
+
+    key: str
+    """Unique for the user; the same key is the same open agent."""
+    resume: SessionId | None = None
+    platform: str = "api"
+    model_name: str | None = None
+    system_message: str | None = None
+    incognito: bool = False
+
+
+@dataclass(slots=True)
+class RunningTurn:
+    """A turn whose events are read while it runs; `result` holds the answer or the error at the end."""
+
+    events: MemoryObjectReceiveStream[Event]
+    slot: Slot
+    answer: Answer | None = None
+    error: KeptError | None = None
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the error of the turn."""
+        if self.error is not None:
+            raise self.error
+        assert self.answer is not None
+        return self.answer
+
+
+class Turns:
+    """The open conversations of all users."""
+
+    def __init__(self, *, idle_seconds: float) -> None:
+        self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
+        self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
+        self._idle_seconds = idle_seconds
+        self._background: TaskGroup | None = None
+        self._is_stopping = False
+        self.running = 0
+        self.last_turn = time.monotonic()
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        """Hold the background work of all turns: titles, reviews, closing of idle conversations."""
+        async with anyio.create_task_group() as group:
+            self._background = group
+            yield
+            group.cancel_scope.cancel()
+
+    async def stop(self, seconds: float) -> None:
+        """Begin no more turns, let the running ones end, interrupt what remains, and close every conversation."""
+        self._is_stopping = True
+        with anyio.move_on_after(seconds):
+            await self._wait_for_turns()
+        for slot in self._slots.values():
+            if slot.running:
+                slot.agent.interrupt()
+        with anyio.move_on_after(INTERRUPT_SECONDS):
+            await self._wait_for_turns()
+        for name in list(self._slots):
+            await self._close(name)
+
+    async def _wait_for_turns(self) -> None:
+        for slot in list(self._slots.values()):
+            async with slot.lock:
+                continue
+
+    async def close_idle(self) -> None:
+        """Close conversations that were not used for long."""
+        horizon = time.monotonic() - self._idle_seconds
+        idle = [name for name, slot in self._slots.items() if slot.used < horizon and not slot.running]
+        for name in idle:
+            await self._close(name)
+
+    async def forget(self, user: UserId, key: str) -> None:
+        """Close one conversation, so that the next turn opens it again as it is stored then."""
+        slot = self._slots.get((user, key))
+        if slot is not None and not slot.running:
+            await self._close((user, key))
+
+    async def _close(self, name: tuple[UserId, str]) -> None:
+        slot = self._slots.pop(name, None)
+        if slot is not None:
+            try:
+                await offload(slot.agent.close)
+            except KeptError:
+                log.warning("a conversation could not be closed in order", exc_info=True)
+
+    @asynccontextmanager
+    async def slot(self, caller: Caller, wanted: Wanted) -> AsyncIterator[Slot]:
+        """Wait until no other turn of the conversation runs, and yield its open agent."""
+        if self._is_stopping:
+            raise Stopping("the server is about to stop", "try again in a moment")
+        name = (caller.user, wanted.key)
+        opening = self._opening.setdefault(name, anyio.Lock())
+        async with opening:
+            slot = self._slots.get(name)
+            if slot is None or (wanted.resume is not None and wanted.resume not in slot.agent.conversation.lineage):
+                await self._close(name)
+                slot = await self._open(caller, wanted)
+                self._slots[name] = slot
+            self._slots.move_to_end(name)
+            slot.used = time.monotonic()
+        self._opening.pop(name, None)
+        async with slot.lock:
+            slot.running = True
+            self.running += 1
+            try:
+                yield slot
+            finally:
+                self.running -= 1
+                slot.running = False
+                slot.used = self.last_turn = time.monotonic()
+        await self._limit()
+
+    async def _limit(self) -> None:
+        while len(self._slots) > MOST_OPEN:
+            name = next((each for each, slot in self._slots.items() if not slot.running), None)
+            if name is None:
+                return
+            await self._close(name)
+
+    async def _open(self, caller: Caller, wanted: Wanted) -> Slot:
+        relay = Relay()
+        agent = await offload(open_agent, caller, wanted, relay)
+        return Slot(agent, relay)
+
+    @asynccontextmanager
+    async def stream(self, slot: Slot, run: Callable[[Agent], Awaitable[Answer]]) -> AsyncIterator[RunningTurn]:
+        """Run a turn and yield it with its events; leaving the block early interrupts the turn."""
+        queue = EventQueue()
+        turn = RunningTurn(queue.receive, slot)
+
+        async def work() -> None:
+            try:
+                # a client that leaves interrupts the turn, which then stores what there is; it is never cut off
+                with anyio.CancelScope(shield=True):
+                    turn.answer = await run(slot.agent)
+            except KeptError as error:
+                turn.error = error
+            finally:
+                queue.close()
+
+        slot.relay.target = queue.put
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(work)
+                try:
+                    yield turn
+                finally:
+                    if turn.answer is None and turn.error is None:
+                        slot.agent.interrupt()
+        finally:
+            slot.relay.target = None
+        if turn.answer is not None and not turn.answer.interrupted:
+            self._finish_later(slot.agent)
+
+    async def answer(self, caller: Caller, wanted: Wanted, text: str) -> Answer:
+        """Run a turn for a client that waits for the whole answer."""
+        async with self.slot(caller, wanted) as slot, self.stream(slot, lambda agent: agent.turn(text)) as turn:
+            async for _event in turn.events:
+                continue
+        return turn.result()
+
+    def _finish_later(self, agent: Agent) -> None:
+        """Title and review the conversation in the background, as a chat does."""
+        if self._background is None or not (any(agent.review_due()) or agent.title_due()):
+            return
+
+        async def finish() -> None:
+            try:
+                await agent.after_turn()
+            except KeptError:
+                log.warning("the work after a turn failed", exc_info=True)
+
+        self._background.start_soon(finish)
+
+
+def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:
+    """Open the agent of a conversation; nobody is there who could approve a tool call."""
+    return conversations.open_conversation(
+        replace(caller, sink=relay),
+        resume=wanted.resume,
+        incognito=wanted.incognito,
+        approve=deny,
+        model_name=wanted.model_name,
+        platform=wanted.platform,
+        system_message=wanted.system_message,
+    )

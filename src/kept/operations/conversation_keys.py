@@ -1,0 +1,140 @@
+"""Keys of conversations: which session continues the chat of a platform or the conversation of a client.
+
+A key names a conversation outside of kept: a chat on a messaging platform, or the id that a client sends. Beside it
+stand the messages of that conversation as its client sent them, by hash, so that a history that is sent again and
+again is recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.ids import MessageId, SessionId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from kept.app.caller import Caller
+    from kept.config.settings import ServeSettings
+    from kept.core.ports import UnitOfWork
+
+_MOST_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Where a message on a platform was said."""
+
+    platform: str
+    chat_type: str
+    """`dm` for a chat of two, otherwise for example `group`, `channel` or `api`."""
+    chat: str = ""
+    thread: str = ""
+    user: str = ""
+    is_shared: bool = False
+    """Whether the people of a group share one conversation."""
+
+
+def build_key(chat: Chat) -> str:
+    """Return the key of a chat; groups are apart by person unless they share one, threads are always shared."""
+    if chat.chat_type == "dm":
+        return _join("agent:main", chat.platform, "dm", chat.chat or chat.user, chat.thread)
+    person = "" if chat.thread or chat.is_shared else chat.user
+    return _join("agent:main", chat.platform, chat.chat_type, chat.chat, chat.thread, person)
+
+
+def _join(*parts: str) -> str:
+    key = ":".join(part for part in parts if part)
+    if len(key) <= _MOST_CHARACTERS:
+        return key
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{key[:_MOST_CHARACTERS]}:{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The session of a key."""
+
+    session_id: SessionId
+    last_used: float
+
+
+def find_session(caller: Caller, key: str) -> Continued | None:
+    """Return the session that a key continues; None for a new key, or if the session was removed."""
+    with caller.app.database.reading() as unit:
+        sql = "SELECT session_id, last_used FROM conversation_keys WHERE user_id = ? AND key = ?"
+        rows = list(unit.execute(sql, (caller.user, key)))
+    if not rows:
+        return None
+    session_id = SessionId(str(rows[0][0]))
+    if caller.space.sessions.session(session_id) is None:
+        return None
+    return Continued(session_id, float(str(rows[0][1])))
+
+
+def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
+    """Let a key continue this session from now on."""
+    caller.require(Scope.WRITE)
+    now = caller.app.clock.now().timestamp()
+    with caller.app.database.writing() as unit:
+        unit.execute(
+            "INSERT INTO conversation_keys (user_id, key, session_id, last_used) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (user_id, key) DO UPDATE SET session_id = excluded.session_id, last_used = excluded.last_used",
+            (caller.user, key, session_id, now),
+        )
+
+
+def is_due_for_reset(settings: ServeSettings, last_used: float, now: datetime) -> bool:
+    """Whether a chat that was last used then begins a new session now; `now` is in the local zone."""
+    if settings.reset in {"idle", "both"} and now.timestamp() - last_used > settings.reset_idle_minutes * 60:
+        return True
+    if settings.reset not in {"daily", "both"}:
+        return False
+    boundary = now.replace(hour=settings.reset_hour, minute=0, second=0, microsecond=0)
+    if boundary > now:
+        boundary -= timedelta(days=1)
+    return last_used < boundary.timestamp()
+
+
+# the messages of a conversation as its client sends them
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMessage:
+    """One message of a client's history, and the stored message that it is or after which it stands."""
+
+    hash: bytes
+    message_id: MessageId
+
+
+def read_history(caller: Caller, key: str) -> list[ClientMessage]:
+    """Return the messages of a key's conversation, in order."""
+    with caller.app.database.reading() as unit:
+        sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
+        return [
+            ClientMessage(bytes(digest), MessageId(int(str(number))))
+            for digest, number in unit.execute(sql, (caller.user, key))
+            if isinstance(digest, bytes)
+        ]
+
+
+def write_history(caller: Caller, key: str, messages: Sequence[ClientMessage], *, start: int) -> None:
+    """Replace the history of a key from position `start` on."""
+    caller.require(Scope.WRITE)
+    with caller.app.database.writing() as unit:
+        _cut(unit, caller, key, start)
+        for place, message in enumerate(messages, start):
+            unit.execute(
+                "INSERT INTO client_messages (user_id, key, position, hash, message_id) VALUES (?, ?, ?, ?, ?)",
+                (caller.user, key, place, message.hash, message.message_id),
+            )
+
+
+def _cut(unit: UnitOfWork, caller: Caller, key: str, start: int) -> None:
+    sql = "DELETE FROM client_messages WHERE user_id = ? AND key = ? AND position >= ?"
+    unit.execute(sql, (caller.user, key, start))

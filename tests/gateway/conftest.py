@@ -1,0 +1,66 @@
+"""A real server on a port of its own, and clients with and without tokens."""
+
+import socket
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+import uvicorn
+
+from kept.app import open_app
+from kept.gateway.server import build_application
+from kept.operations import tokens, users
+
+
+class Served:
+    """One server with its home."""
+
+    def __init__(self, app, url, server):
+        self.app = app
+        self.url = url
+        self.server = server
+        self.owner = app.caller()
+
+    def client(self, token=None, **headers):
+        """Return a client with a token, or without one."""
+        own = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx2.Client(base_url=self.url, headers={**own, **headers}, timeout=60)
+
+    def token(self, user="owner", *scopes):
+        """Create a token; the user too if needed."""
+        if user != "owner":
+            users.create_user(self.owner, user)
+        return tokens.create_token(self.owner, user, scopes=scopes).secret
+
+
+@contextmanager
+def serve(home, environ=None, host="127.0.0.1"):
+    """Serve a home until the end of the block."""
+    app = open_app(str(home), environ={"HOME": str(Path(home).parent), **(environ or {})})
+    app.folder = Path("/")
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        build_application(app, host=host), http="h11", ws="none", log_config=None, access_log=False,
+        h11_max_incomplete_event_size=65_536,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        thread.join(0.01)
+    try:
+        yield Served(app, f"http://127.0.0.1:{listener.getsockname()[1]}", server)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        app.close()
+
+
+@pytest.fixture
+def served(home):
+    """A server on an empty home, without a model."""
+    with serve(home) as found:
+        yield found

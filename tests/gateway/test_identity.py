@@ -1,0 +1,188 @@
+"""Who may call: tokens, scopes, other users, Host and Origin."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+
+import pytest
+
+from kept.gateway.identity import read_jwt
+from kept.operations import tokens, users
+from kept.operations.forget import forget, plan_forget_user
+
+from .conftest import serve
+
+OPEN = {"/healthz", "/readyz"}
+
+
+def operations(served):
+    """Yield (method, path with values, scope needed) for every documented route."""
+    document = served.client(served.token()).get("/api/openapi.json").json()
+    for path, methods in document["paths"].items():
+        filled = path
+        for name, value in {"target": "memory", "ledger_id": "1", "message_id": "1", "receipt": "1"}.items():
+            filled = filled.replace(f"{{{name}}}", value)
+        filled = filled.replace("{name}", "nobody-has-this").replace("{pending_id}", "none")
+        filled = filled.replace("{token_id}", "none")
+        for method in methods:
+            yield method.upper(), filled
+
+
+def test_no_route_answers_without_a_valid_token(served):
+    """As soon as one token exists, every route needs one, and a wrong one gets the same answer."""
+    routes = list(operations(served))
+    assert len(routes) > 60
+    with served.client() as nobody, served.client("kept_00000000_wrong") as stranger:
+        for method, path in routes:
+            first, second = nobody.request(method, path), stranger.request(method, path)
+            assert (first.status_code, second.status_code) == (401, 401), path
+            assert first.content == second.content
+
+
+def test_a_reading_token_changes_nothing(served):
+    """Every route that is no GET, apart from tools that read, refuses a token with the scope read."""
+    routes = list(operations(served))
+    bodies = {
+        "text": "x",
+        "needle": "x",
+        "name": "x",
+        "message": "x",
+        "mark": "useful",
+        "user_id": "x",
+        "platform": "x",
+    }
+    with served.client(served.token("ann", "read")) as reader:
+        for method, path in routes:
+            if method == "GET" or path.startswith("/api/tools/"):
+                continue
+            answer = reader.request(method, path, json=bodies, params={"needle": "x"})
+            assert answer.status_code == 403, (method, path, answer.text)
+
+
+def test_admin_routes_refuse_users(served):
+    """A user's token manages nothing of the home."""
+    with served.client(served.token("ann")) as ann:
+        for path in ("users", "tokens", "settings", "doctor", "connections", "imports", "models"):
+            assert ann.get(f"/api/{path}").status_code == 403, path
+        assert ann.post("/api/tokens", json={"user_id": "owner"}).status_code == 403
+
+
+def test_another_users_ids_are_unknown(served):
+    """Whether a session of somebody else exists cannot be told from the answer."""
+    ann, bob = served.client(served.token("ann")), served.client(served.token("bob"))
+    told = ann.post("/api/chat", json={"message": "the parsnips are in row seven", "stream": False}).json()
+    session = told["session_id"]
+    message = ann.get("/api/search", params={"query": "parsnips"}).json()["passages"][0]["id"]
+    for path in (f"sessions/{session}", f"messages/{message}", f"messages/{message}/why?query=parsnips"):
+        other = path.replace(session, f"{session[:-6]}ffffff").replace(f"messages/{message}", "messages/9999")
+        mine, unknown = bob.get(f"/api/{path}"), bob.get(f"/api/{other}")
+        assert mine.status_code == unknown.status_code == 404
+        without = [
+            one.text.replace(known, "X").replace(f"message {number}", "message N")
+            for one, known, number in ((mine, session, message), (unknown, f"{session[:-6]}ffffff", 9999))
+        ]
+        assert without[0] == without[1]
+    assert bob.delete(f"/api/sessions/{session}").status_code == 404
+    assert bob.post("/api/chat", json={"message": "hi", "session": session}).status_code == 404
+    assert bob.get("/api/search", params={"query": "parsnips"}).json()["passages"] == []
+    assert "parsnips" not in bob.get("/api/sessions/export").text
+    assert "parsnips" in ann.get("/api/sessions/export").text
+
+
+def test_the_token_of_a_forgotten_user_stops_working(served):
+    """At once, without a restart."""
+    token = served.token("ann")
+    with served.client(token) as ann:
+        assert ann.post("/api/memory/user/entries", json={"text": "likes tea"}).status_code == 201
+        caller = served.owner.for_user(users.check_user_id("ann"))
+        forget(caller, plan_forget_user(caller))
+        assert ann.get("/api/memory").status_code == 401
+
+
+def test_revoked_and_expired_tokens(served):
+    """Neither works, and the secret is stored nowhere."""
+    made = tokens.create_token(served.owner, days=0.001)
+    with served.client(made.secret) as client:
+        assert client.get("/api/memory").status_code == 200
+        with served.app.database.writing() as unit:
+            unit.execute("UPDATE tokens SET expires = ? WHERE id = ?", (time.time() - 1, made.token.id))
+        assert client.get("/api/memory").status_code == 401
+    kept = tokens.create_token(served.owner)
+    with served.client(kept.secret) as client:
+        tokens.revoke_token(served.owner, kept.token.id)
+        assert client.get("/api/memory").status_code == 401
+    stored = b"".join(path.read_bytes() for path in served.app.home.path.rglob("*") if path.is_file())
+    assert made.secret.rpartition("_")[2].encode() not in stored
+
+
+def test_a_front_end_names_its_users_with_the_scope_only(served):
+    """With act-as each user has a memory of their own; without it the header is refused or ignored."""
+    front, plain = served.token("owner", "read", "write", "act-as"), served.token("ann")
+    served.client(front, **{"X-Kept-User": "dora"}).post("/api/memory/user/entries", json={"text": "Dora likes chess"})
+    assert "chess" in served.client(front, **{"X-OpenWebUI-User-Id": "dora"}).get("/api/memory").text
+    assert "chess" not in served.client(front, **{"X-Kept-User": "emil"}).get("/api/memory").text
+    assert served.client(plain, **{"X-Kept-User": "dora"}).get("/api/memory").status_code == 403
+    assert "chess" not in served.client(plain, **{"X-OpenWebUI-User-Id": "dora"}).get("/api/memory").text
+    assert served.client(front, **{"X-Kept-User": "owner"}).get("/api/memory").status_code in {200, 403}
+    assert served.client(front, **{"X-Kept-User": "dora"}).get("/api/users").status_code == 403
+
+
+def sign(payload, secret, algorithm="HS256"):
+    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in
+             ({"alg": algorithm, "typ": "JWT"}, payload)]  # fmt: skip
+    digest = hmac.new(secret.encode(), ".".join(parts).encode(), hashlib.sha256).digest()
+    return ".".join([*parts, base64.urlsafe_b64encode(digest).decode().rstrip("=")])
+
+
+def test_a_signed_user_counts_without_the_scope(home):
+    """As Open WebUI signs its users; a wrong signature is refused."""
+    with serve(home, {"KEPT_JWT_SECRET": "s3cret"}) as served:
+        token, soon = served.token("owner", "read", "write"), time.time() + 300
+        good = served.client(token, **{"X-OpenWebUI-User-Jwt": sign({"sub": "dora", "exp": soon}, "s3cret")})
+        bad = served.client(token, **{"X-OpenWebUI-User-Jwt": sign({"sub": "dora", "exp": soon}, "other")})
+        assert good.post("/api/memory/user/entries", json={"text": "Dora likes chess"}).status_code == 201
+        assert "chess" not in served.client(token).get("/api/memory").text
+        assert bad.get("/api/memory").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        sign({"sub": "a", "exp": 10}, "k"),
+        sign({"sub": "a"}, "k"),
+        sign({"sub": "a", "exp": 10_000}, "k", "none"),
+        sign({"sub": 3, "exp": 10_000}, "k"),
+        sign({"exp": 10_000}, "k"),
+        "a.b.c",
+        "é.é.é",
+        "",
+    ],
+)
+def test_bad_signed_users(token):
+    """Expired, without an end, another algorithm, no subject, garbage."""
+    assert read_jwt(token, "k", now=1_000.0) is None
+    assert read_jwt(sign({"sub": "a", "exp": 1_010}, "k"), "k", now=1_000.0) == "a"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil@127.0.0.1", "127.0.0.1:x", "[::1"])
+def test_other_names_of_the_server_are_refused(served, host):
+    """A page that points its own name at this machine reaches nothing."""
+    assert served.client(Host=host).get("/api/memory").status_code == 421
+    assert served.client(Host="localhost:1").get("/api/memory").status_code == 200
+
+
+def test_pages_of_other_sites_are_refused(served):
+    """By Origin, and where a browser sends none, by Sec-Fetch-Site."""
+    host = served.url.removeprefix("http://")
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert served.client(**headers).post("/api/memory/undo", json={}).status_code == 403
+    assert served.client(Origin=f"http://{host}").get("/api/memory").status_code == 200
+
+
+def test_another_address_needs_a_token(home):
+    """Also on a home without tokens."""
+    with serve(home, host="0.0.0.0") as served:
+        assert served.client().get("/api/memory").status_code == 401
+        assert served.client().get("/healthz").status_code == 200

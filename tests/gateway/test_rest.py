@@ -1,0 +1,181 @@
+"""The operations over HTTP: the same answers as the command line, problems with a next step, limits."""
+
+import json
+import socket
+import time
+
+import pytest
+
+from kept.core.text import dumps
+from kept.gateway.limits import Rates
+from kept.operations import pages, search, sessions
+
+from .conftest import serve
+
+
+def test_answers_are_those_of_the_operations(served):
+    """What a route returns is the JSON of its operation."""
+    client, owner = served.client(), served.owner
+    client.post("/api/memory/memory/entries", json={"text": "we use pnpm"})
+    client.post("/api/chat", json={"message": "the staging server is heron", "stream": False})
+    pairs = [
+        ("/api/memory/snapshot", pages.render_snapshot(owner)),
+        ("/api/memory/log", pages.read_log(owner)),
+        ("/api/sessions", sessions.list_sessions(owner)),
+    ]
+    for path, result in pairs:
+        assert client.get(path).json() == json.loads(dumps(result.as_json())), path
+    found = [hit.message_id for hit, _ in search.search(owner, "staging").profiles[0].passages]
+    assert [one["id"] for one in client.get("/api/search?query=staging").json()["passages"]] == found
+
+
+def test_edits_can_be_undone_and_conflicts_are_told(served):
+    """An entity tag protects from changes that somebody else made meanwhile."""
+    client = served.client()
+    first = client.get("/api/memory/memory").headers["etag"]
+    assert client.post("/api/memory/memory/entries", json={"text": "one"}, headers={"If-Match": first}).is_success
+    late = client.post("/api/memory/memory/entries", json={"text": "two"}, headers={"If-Match": first})
+    assert (late.status_code, late.json()["current"]) == (412, "one")
+    assert client.patch("/api/memory/memory/entries", json={"needle": "one", "text": "three"}).is_success
+    assert client.post("/api/memory/undo", json={}).is_success
+    assert client.get("/api/memory/memory").json()["entries"] == ["one"]
+    assert client.request("DELETE", "/api/memory/memory/entries", params={"needle": "nothing"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"null", b"{", b"\xff\xfe", b'{"text": 3}', b'{"text": ""}', b'{"text": {"a": 1}}', b'"x"', b"1e999"],
+)
+def test_wrong_bodies_get_a_problem(served, body):
+    """Any JSON of any type: one answer that names the field."""
+    answer = served.client().post(
+        "/api/memory/memory/entries", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code in {400, 415}
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"]
+
+
+def test_a_session_continues_by_its_id(served):
+    """A chat over HTTP is a stored session."""
+    client = served.client()
+    first = client.post("/api/chat", json={"message": "hello there", "stream": False}).json()["session_id"]
+    again = client.post("/api/chat", json={"message": "and again", "session": first, "stream": False}).json()
+    shown = client.get(f"/api/sessions/{first}").json()
+    assert again["session_id"] == first
+    assert [one["content"] for one in shown["messages"] if one["role"] == "user"] == ["hello there", "and again"]
+
+
+def test_the_stream_ends_with_the_whole_answer(served):
+    """Events first, then `done`."""
+    with served.client().stream("POST", "/api/chat", json={"message": "Remember that I like tea"}) as answer:
+        text = "".join(answer.iter_text())
+    names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
+    assert names[0] == "session"
+    assert names[-1] == "done"
+    done = json.loads(text.rstrip().rpartition("data: ")[2])
+    assert done["saved"][0]["text"] == "I like tea"
+
+
+def test_incognito_leaves_no_trace(served):
+    """Nothing is stored."""
+    served.client().post("/api/chat", json={"message": "a secret okapi", "incognito": True, "stream": False})
+    assert served.client().get("/api/sessions").json() == []
+
+
+def test_chats_of_platforms_keep_their_session(served):
+    """By key; another chat is another session."""
+    client = served.client()
+
+    def say(chat, text):
+        body = {"platform": "irc", "chat": chat, "text": text}
+        return client.post("/api/chat/platform", json=body).json()
+
+    first, again, other = say("c1", "hi"), say("c1", "more"), say("c2", "hi")
+    assert first["key"] == "agent:main:irc:dm:c1"
+    assert first["session_id"] == again["session_id"] != other["session_id"]
+
+
+def test_forgetting_needs_the_token_of_its_plan(served):
+    """First what would go, then exactly that."""
+    client = served.client()
+    client.post("/api/chat", json={"message": "the okapi is called Zarathustra", "stream": False})
+    plan = client.post("/api/forget", json={"query": "Zarathustra"}).json()
+    assert client.post("/api/forget", json={"query": "Zarathustra", "confirm": "1.x"}).status_code >= 400
+    assert client.get("/api/search", params={"query": "Zarathustra"}).json()["passages"]
+    assert client.post("/api/forget", json={"query": "Zarathustra", "confirm": plan["confirm"]}).is_success
+    assert not client.get("/api/search", params={"query": "Zarathustra"}).json()["passages"]
+
+
+def test_too_large_and_too_many(served):
+    """A body over the limit, with and without a length, and too many headers."""
+    client = served.client()
+    big = b'{"text": "' + b"x" * 10_100_000 + b'"}'
+    assert client.post("/api/memory/memory/entries", content=big).status_code == 413
+    parts = iter([big[:5_000_000], big[5_000_000:]])
+    assert client.post("/api/memory/memory/entries", content=parts).status_code == 413
+    assert served.client(**{f"X-{n}": "y" for n in range(150)}).get("/api/memory").status_code == 431
+
+
+def test_a_slow_body_is_given_up(home):
+    """A client that sends half a body does not hold its request for ever; others are answered meanwhile."""
+    with serve(home, {"KEPT_SERVE__BODY_SECONDS": "1"}) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(
+                b"POST /api/memory/memory/entries HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 100\r\n\r\n{"
+            )
+            assert served.client().get("/api/memory").is_success
+            slow.settimeout(30)
+            assert b" 408 " in slow.recv(1_000)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET /api/memory HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n",
+        b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabc",
+        b"GET http://evil/ HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01garbage\r\n\r\n",
+    ],
+)
+def test_malformed_requests_are_refused(served, raw):
+    """Two hosts, two lengths, garbage: a 4xx or a closed connection, and the server goes on."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as wire:
+        wire.sendall(raw)
+        wire.settimeout(30)
+        answer = wire.recv(1_000)
+    assert not answer or answer.startswith(b"HTTP/1.1 4")
+    assert served.client().get("/healthz").is_success
+
+
+def test_a_user_who_asks_too_much_waits():
+    """Others do not."""
+    rates = Rates(per_minute=60, at_once=2)
+    assert (rates.admit("a"), rates.admit("a")) == (None, None)
+    assert rates.admit("a") is not None
+    assert rates.admit("b") is None
+    rates.release("a")
+    assert rates.admit("a") is None
+
+
+def test_a_rate_refills(monkeypatch):
+    """With time."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    rates = Rates(per_minute=2, at_once=100)
+    assert [rates.admit("a") is None for _ in range(3)] == [True, True, False]
+    clock[0] = 30.0
+    assert [rates.admit("a") is None for _ in range(2)] == [True, False]
+
+
+def test_answers_are_not_cached_and_not_framed(served):
+    """Security headers on every answer, errors included."""
+    for path in ("/api/memory", "/api/sessions/none", "/nowhere"):
+        headers = served.client().get(path).headers
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "no-store" in headers.get("cache-control", "")
