@@ -21,6 +21,7 @@ from kept.core.errors import UsageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.plugins import folders
 from kept.core.ports import ignore
+from kept.core.settings import REMOTE_TOOLSETS
 from kept.observe import AppLog, open_log
 from kept.storage.files import SCRATCH_FOLDER
 
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REMOTE_TOOLSETS = ("memory", "session_search", "skills", "todo", "context")
-"""What an agent may use that is reached over the network, unless `platforms` names other toolsets."""
 PLUGIN_TOKENS = 2_000
 """The length of an answer for a plugin that names none."""
 
@@ -228,7 +227,6 @@ class App:
             return own
         if platform == "cli":
             return self.settings.toolsets
-        # whoever talks through a server is not at this machine: no files, no terminal, no other programs
         return [name for name in self.settings.toolsets or REMOTE_TOOLSETS if name in REMOTE_TOOLSETS]
 
     def log_to(self, app_log: AppLog) -> None:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
 """The groups in which tools are switched on and off."""
+REMOTE_TOOLSETS = ("memory", "session_search", "skills", "todo", "context")
+"""What an agent may use that is reached over the network: no files, no terminal, no other programs of this machine."""
 
 
 class InvalidSetting(Exception):
