@@ -261,10 +261,11 @@ class _Reading:
                 if not entry.isreg() or manifest is not None:
                     raise UsageError(f"the archive holds {entry.name!r}, which no backup holds", "it was not used")
                 manifest = self._take(tar, entry)
-        self.at = "the bytes after the last file"
         problem = _drain(unpacked)
         if manifest is None or self.description is None:
+            self.at = f"{self.at} or right after it"  # tarfile ends at a header that it cannot read
             raise problem or EOFError
+        self.at = "the bytes after the last file"
         self._compare(manifest.pop("members", None))  # first, because it can name the damaged file
         if problem is not None:
             raise problem

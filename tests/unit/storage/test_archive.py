@@ -1,9 +1,11 @@
 """The archive of a backup: every changed byte is found, and nothing hostile leaves it."""
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
+from dataclasses import replace
 
 import pyrage
 import pytest
@@ -74,6 +76,20 @@ def test_every_flipped_byte_is_found(tmp_path):
         unnoticed.append(place)
 
     assert unnoticed == []
+
+
+def test_a_flipped_bit_in_a_large_file_names_it(tmp_path):
+    """Wherever it is in the bytes of that file: also where the archive cannot be followed any further."""
+    noise = b"".join(hashlib.sha256(bytes([number])).digest() for number in range(250)) * 4
+    files = {"home/a": b"first", "home/state.db": noise, "home/z": b"last"}
+    about = replace(ABOUT, bytes=sum(map(len, files.values())))
+    whole = write(tmp_path / "a", files, about).read_bytes()
+
+    for place in range(1_000, len(whole) - 1_500, 97):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        with pytest.raises(Unreadable, match=r"home/state\.db"):
+            read_archive(io.BytesIO(bytes(damaged)))
 
 
 def test_a_damaged_file_is_named(tmp_path):
