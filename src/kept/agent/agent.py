@@ -39,6 +39,10 @@ class Opening:
     source: str | None = None
     parent: SessionId | None = None
     approve: Approve = deny
+    session_id: SessionId | None = None
+    """The id of a new session; None takes a new one."""
+    defers_plugins: bool = False
+    """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 
 
 class Agent:
@@ -50,9 +54,8 @@ class Agent:
         self.when_closed: Callable[[], None] = lambda: None
         """Releases what was opened for this agent alone."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
-        if parts.providers is not None and not opening.incognito:
-            parts.providers.start(self.conversation.record.session.id)
-        self.conversation.begin()
+        if not opening.defers_plugins:
+            self.conversation.begin()
 
     @property
     def session(self) -> Session:
@@ -132,6 +135,7 @@ class Agent:
         self._end(reason)
         if self.parts.engine is not None:
             self.parts.engine.on_session_reset()
+        self.opening = replace(self.opening, session_id=None)
         self.conversation = self._start_session()
         if self.parts.providers is not None:
             self.parts.providers.switch_session(self.session.id, reason)
@@ -172,6 +176,12 @@ class Agent:
         del rows[place:]
         return said
 
+    def add_plugins(self, parts: Parts) -> None:
+        """Continue with parts that include the plugins, which were not loaded when the conversation was opened."""
+        self.parts = self.conversation.parts = parts
+        self.conversation.load_plugins = None
+        self.conversation.begin()
+
     def use_parts(self, parts: Parts) -> None:
         """Continue with other parts, for example of another model; the prompt is rebuilt."""
         self.parts = self.conversation.parts = parts
@@ -194,7 +204,7 @@ class Agent:
         if self.parts.sessions is not None and record.exists:
             self.parts.sessions.end(record.session.id, reason)
         if self.parts.providers is not None and record.rows and not conversation.incognito:
-            messages = plain_messages([row.message for row in record.rows])
+            messages = plain_messages(record.finished_messages())
             self.parts.providers.writes.queue_session_end(record.session.id, messages)
         if self.parts.engine is not None:
             self.parts.engine.on_session_end(conversation.root, record.rows)
@@ -203,7 +213,7 @@ class Agent:
         now = self.parts.clock.now()
         opening = self.opening
         session = Session(
-            id=new_session_id(now),
+            id=opening.session_id or new_session_id(now),
             source=opening.source or opening.platform,
             started=now.timestamp(),
             user_id=opening.user_id,
@@ -228,7 +238,9 @@ class Agent:
         record = Record(session, store, self.parts.sink, prompt=store.system_prompt(tip), exists=True)
         record.rows = store.context(tip)
         conversation = self._make_conversation(record, root=self._find_root(session))
-        conversation.turns = sum(1 for row in record.rows if row.message.role is Role.USER)
+        counted = record.read_note(conversation.root, "turns")
+        turns = sum(1 for row in record.rows if row.message.role is Role.USER)
+        conversation.turns = max(turns, counted) if isinstance(counted, int) else turns
         if (
             self.parts.model is not None
             and record.prompt is not None
@@ -254,6 +266,7 @@ class Agent:
         return Conversation(
             self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,
+            lineage={root, record.session.id},
         )  # fmt: skip
 
 

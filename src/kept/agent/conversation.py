@@ -1,7 +1,7 @@
 """An open conversation: the state that lives longer than one turn."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -58,6 +58,8 @@ class Conversation:
     skills_used: list[str] = field(default_factory=list)
     """Names of the skills that the last turn used."""
     skill_corrected: bool = False
+    load_plugins: Callable[[], None] | None = None
+    """Loads the plugins of a conversation that was opened without them."""
     review_sink: EventSink | None = None
     """Receives the writes of the running review."""
     _scope: anyio.CancelScope | None = None
@@ -93,7 +95,6 @@ class Conversation:
 
     def begin(self) -> None:
         """Restore the state that was stored with the conversation."""
-        self.lineage |= {self.root, self.record.session.id}
         self.nudges = load_nudges(self.record.read_note(self.root, "nudges"))
         stored = self.record.read_note(self.root, "frozen")
         self.frozen = load_frozen_pages(stored, self.parts)
@@ -127,6 +128,8 @@ class Conversation:
 
     def begin_turn(self, text: str) -> str:
         """Begin a turn: build the prompt if needed, count the turn, and return a notice of page changes."""
+        if self.load_plugins is not None:
+            self.load_plugins()
         if self.parts.model is not None:
             first = self.record.prompt is None
             _ = self.prompt
@@ -262,6 +265,8 @@ class Conversation:
         used = frozenset(call.name for call in turn.calls)
         self.nudges = self.nudges.after_turn(used=used, iterations=max(0, turn.spent.iterations - 1))
         self.record.note(self.root, "nudges", self.nudges.as_json())
+        if self.parts.providers is not None:
+            self.record.note(self.root, "turns", self.turns)  # a compacted context has fewer messages than turns
         if turn.spent.usage.prompt_tokens:
             self.record.note(self.root, "calibration", self.parts.gauge.calibration.ratio)
 

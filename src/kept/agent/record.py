@@ -8,7 +8,7 @@ from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId
-from kept.core.messages import NewMessage, Origin, Role, Session, StoredMessage
+from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink, SessionStore, UnitOfWork
 from kept.core.text import JSON
 
@@ -41,6 +41,15 @@ class Record:
     def ids(self) -> tuple[int, ...]:
         """Return the ids of the messages in the context."""
         return tuple(row.id for row in self.rows if row.id > 0)
+
+    def finished_messages(self) -> list[Message]:
+        """Return the messages of the context without the turns that were interrupted or have no answer."""
+        turns: list[list[StoredMessage]] = [[]]
+        for row in self.rows:
+            if row.message.role is Role.USER:
+                turns.append([])
+            turns[-1].append(row)
+        return [row.message for rows in turns if not any(row.interrupted for row in rows) for row in rows]
 
     def add(
         self,

@@ -66,9 +66,18 @@ class AgentBuilder:
         events = AgentEvents(sink or self._space.listeners)
         model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if opening.incognito else self._space.sessions_or_none()
-        providers = self.providers(opening) if sessions is not None and self._has_memory(opening) else None
+        opening = self._name_session(opening, sessions)
+        providers = None if opening.defers_plugins else self._start_providers(opening, sessions)
         parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
         agent = events.agent = Agent(parts, opening)
+
+        def load_plugins() -> None:
+            whole = replace(opening, defers_plugins=False)
+            started = self._start_providers(whole, sessions)
+            agent.add_plugins(self._parts(whole, model, sessions=sessions, providers=started, events=events))
+
+        if opening.defers_plugins:
+            agent.conversation.load_plugins = load_plugins
 
         def record_write(event: Event, /) -> None:
             agent.conversation.record_write(event)
@@ -77,12 +86,33 @@ class AgentBuilder:
 
         def close_parts() -> None:
             stop_listening()
-            if providers is not None:
-                providers.close()
-                self._managers.discard(providers)
+            if agent.parts.providers is not None:
+                agent.parts.providers.close()
+                self._managers.discard(agent.parts.providers)
 
         agent.when_closed = close_parts
         return agent
+
+    def _name_session(self, opening: Opening, sessions: Sessions | None) -> Opening:
+        """Choose the id of a new session now, because providers start with it; defer only what is configured."""
+        from kept.context.engines import BUILT_IN
+        from kept.core.ids import new_session_id
+
+        settings = self._app.settings
+        has_plugins = bool(settings.memory.provider) or settings.context.engine not in BUILT_IN
+        session_id = None if opening.resume is not None else new_session_id(self._app.clock.now())
+        defers = opening.defers_plugins and has_plugins and sessions is not None
+        return replace(opening, session_id=opening.session_id or session_id, defers_plugins=defers)
+
+    def _start_providers(self, opening: Opening, sessions: Sessions | None) -> ProviderManager | None:
+        """Start the configured external memories; their tools can be asked for after that."""
+        if sessions is None or not self._has_memory(opening):
+            return None
+        providers = self.providers(opening)
+        if providers is not None:
+            session_id = sessions.tip(opening.resume) if opening.resume is not None else opening.session_id
+            providers.start(session_id or "")
+        return providers
 
     def _close_managers(self) -> None:
         for manager in self._managers:
@@ -117,7 +147,8 @@ class AgentBuilder:
 
         settings = self._app.settings
         gauge, sink = Gauge(), events.report_side_task
-        engine = self.engine(model, sessions, count=gauge.count, sink=sink) if model is not None else None
+        has_engine = model is not None and not opening.defers_plugins
+        engine = self.engine(model, sessions, count=gauge.count, sink=sink) if model and has_engine else None
         core = [*self._space.core_tools(sink), *self._delegation(lambda: parts, opening, sink)]
         box = build_toolbox(
             core, self._collect_tools(opening, model, providers, engine), self._app.toolsets(opening.platform)
@@ -167,7 +198,8 @@ class AgentBuilder:
         """Return the tools of providers, of the engine and of MCP servers, in this order."""
         toolsets = self._app.toolsets(opening.platform)
         offered = [tool for part in parts if part is not None for tool in part.tools()]
-        may_serve = model is not None and (toolsets is None or "mcp" in toolsets)
+        offered += self._app.given.tools
+        may_serve = not opening.defers_plugins and model is not None and (toolsets is None or "mcp" in toolsets)
         return [*offered, *(self._app.mcp_tools() if may_serve else ())]
 
     def _delegation(self, parts: Callable[[], Parts], opening: Opening, sink: EventSink) -> list[Tool]:
@@ -226,7 +258,8 @@ class AgentBuilder:
 
     def providers(self, opening: Opening) -> ProviderManager | None:
         """Return the manager of the external memories that are configured, None for the built-in pages only."""
-        if not self._app.settings.memory.provider:
+        given = self._app.given.provider
+        if not self._app.settings.memory.provider and given is None:
             return None
         from kept.agent.parts import PageLedger
         from kept.agent.toolbox import CORE
@@ -244,20 +277,20 @@ class AgentBuilder:
             parent_session_id=opening.parent or "",
             user_id=self._space.user,
         )
+        source, settings = self._app.plugin_source(), self._app.settings
+        managing = ManagerContext(
+            start=context,
+            clock=self._app.clock,
+            sink=self._space.listeners,
+            ledger=PageLedger(self._space.memory, self._space.sessions_or_none()),
+            reserved_tools=frozenset(CORE),
+        )
         manager = open_manager(
-            self._app.settings.memory.provider,
-            plugins=self._app.home.plugins,
+            settings.memory.provider if given is None else given,
+            source,
             database=self._app.database,
-            settings=self._app.settings.providers,
-            context=ManagerContext(
-                start=context,
-                clock=self._app.clock,
-                sink=self._space.listeners,
-                ledger=PageLedger(self._space.memory, self._space.sessions_or_none()),
-                reserved_tools=frozenset(CORE),
-                policy=self._app.plugin_source().policy,
-            ),
-            environ=self._app.environ,
+            settings=settings.providers,
+            context=managing,
         )
         if manager is not None:
             self._managers.add(manager)
@@ -267,14 +300,15 @@ class AgentBuilder:
         return manager
 
     def provider_tools(self) -> list[Tool]:
-        """Return the tools of the providers for calls outside a conversation; the first call starts them."""
-        if not self._app.settings.memory.provider:
+        """Return the tools of the providers for calls outside a conversation; the providers are started for that."""
+        if not self._app.settings.memory.provider and self._app.given.provider is None:
             return []
         from kept.agent.agent import Opening
 
         manager = self.providers(Opening())
         if manager is None:
             return []
+        manager.start("")
 
         def start_before_call(tool: Tool) -> Tool:
             def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:

@@ -16,6 +16,8 @@ class Job(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._followers: list[Callable[[], object]] = []
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -26,11 +28,22 @@ class Job(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - re-raised by `value`; even SystemExit must not end the thread
             self.error = error
         finally:
-            self._done.set()
+            with self._lock:
+                self._done.set()
+            for follow in self._followers:
+                follow()
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the call to end; return False on timeout."""
         return self._done.wait(max(0.0, timeout_seconds))
+
+    def when_done(self, follow: Callable[[], object]) -> None:
+        """Call `follow` after the call, in its thread; at once if it has ended."""
+        with self._lock:
+            if not self._done.is_set():
+                self._followers.append(follow)
+                return
+        follow()
 
     def value(self) -> T:
         """Return the result of a finished call, or raise its exception."""

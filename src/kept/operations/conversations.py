@@ -60,13 +60,22 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     model_name: str | None = None,
     platform: str = "cli",
     system_message: str | None = None,
+    has_message: bool = False,
 ) -> Agent:
-    """Open a conversation for the caller; its events go to the caller's sink."""
+    """Open a conversation for the caller; its events go to the caller's sink.
+
+    With a message at hand, plugins are loaded after it is stored; without one now, so that trouble is said early.
+    """
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
 
     opening = Opening(
-        resume=resume, platform=platform, system_message=system_message, incognito=incognito, approve=approve
+        resume=resume,
+        platform=platform,
+        system_message=system_message,
+        incognito=incognito,
+        approve=approve,
+        defers_plugins=has_message,
     )
     sink = None if caller.sink is ignore else caller.sink
     return caller.space.agent(opening, model_name=model_name, sink=sink)

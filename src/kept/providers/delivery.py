@@ -50,6 +50,7 @@ class DeliveryWorker:
         self._stopping = False
         self._stuck = False
         self._thread: threading.Thread | None = None
+        self._next_query: tuple[str, str] | None = None
 
     def wake(self) -> None:
         """Check the queue now; the first call starts the thread."""
@@ -59,6 +60,15 @@ class DeliveryWorker:
             self._changed.notify_all()
             if self._thread is None and not self._stopping:
                 self._thread = start_thread(self._run, name=f"kept-outbox-{self._provider}")
+
+    def warm_recall(self, session_id: str, query: str) -> None:
+        """Let the provider prepare its next recall once everything that is queued for it is delivered.
+
+        Only the newest query counts, and none after `stop`.
+        """
+        with self._changed:
+            self._next_query = (session_id, query)
+        self.wake()
 
     def wait_for(self, session_id: str, *, seconds: float) -> bool:
         """Wait until no write of the session is queued; give up early if the head cannot be delivered now."""
@@ -99,6 +109,7 @@ class DeliveryWorker:
         """Deliver the head if it is due; return how many seconds to wait before the next step."""
         head = self._outbox.head(self._provider)
         if head is None:
+            self._queue_prefetch()
             return _POLL_SECONDS
         if not self._guard.ready and not self._prepare():
             return _POLL_SECONDS
@@ -108,6 +119,14 @@ class DeliveryWorker:
             due_in = head.not_before - self._outbox.now()
             return min(_POLL_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
         return self._record_outcome(item, self._deliver(item))
+
+    def _queue_prefetch(self) -> None:
+        with self._changed:
+            query, self._next_query = self._next_query, None
+            if query is None or self._stopping:
+                return
+        session_id, text = query
+        self._guard.call("queue_prefetch", text, session_id=session_id, timeout_seconds=self._timeout_seconds)
 
     def _deliver(self, item: Item) -> Outcome:
         args, keywords = _arguments(item)

@@ -90,12 +90,19 @@ Outcome: TypeAlias = Answered | Failed
 class PendingCall:
     """A call that is running."""
 
-    def __init__(self, finish: Callable[[float], Outcome]) -> None:
+    def __init__(self, finish: Callable[[float], Outcome], job: Job[object] | None = None) -> None:
         self._finish = finish
+        self._job = job
 
     def wait(self, timeout_seconds: float) -> Outcome:
         """Wait for the outcome; after the time-out it is a failure, and a late answer is dropped."""
         return self._finish(timeout_seconds)
+
+    def when_done(self, follow: Callable[[BaseException | None], object]) -> None:
+        """Call `follow` with what was raised, or None, when the call ends after all; never if it was not made."""
+        job = self._job
+        if job is not None:
+            job.when_done(lambda: follow(job.error))
 
 
 class GuardedProvider:
@@ -137,7 +144,7 @@ class GuardedProvider:
         record = CallRecord(session_id, self.name, hook, now, 0.0, "ok", _size((args, keywords)), 0)
         started = time.monotonic()
         job = self._threads.submit(lambda: call_hook(self.provider, hook, args, {"session_id": session_id, **keywords}))
-        return PendingCall(lambda timeout: self._finish(job, record, started, timeout=timeout, expects=expects))
+        return PendingCall(lambda timeout: self._finish(job, record, started, timeout=timeout, expects=expects), job)
 
     def call(self, hook: str, *args: Any, session_id: str, timeout_seconds: float, **keywords: Any) -> Outcome:
         """Make a call and wait for its outcome."""
@@ -184,10 +191,17 @@ class GuardedProvider:
         self._audit.add(record, self.breaker.health)
         return Failed(error)
 
-    def _is_blocked(self, hook: str) -> bool:
+    @property
+    def hangs(self) -> bool:
+        """Whether a call that timed out has not ended yet."""
         for name, job in list(self._hanging.items()):
             if job.wait(0):
                 self._hanging.pop(name, None)
+        return bool(self._hanging)
+
+    def _is_blocked(self, hook: str) -> bool:
+        if not self.hangs:
+            return False
         return hook in self._hanging or (hook in _TURN_HOOKS and bool(_TURN_HOOKS & self._hanging.keys()))
 
     def _now(self) -> float:

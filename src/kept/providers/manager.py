@@ -25,7 +25,7 @@ from kept.providers.content import (
 )
 from kept.providers.guard import Answered, Breaker, Failed, GuardedProvider, Outcome
 from kept.providers.hooks import close_provider
-from kept.providers.loading import load
+from kept.providers.loading import PluginSource, load
 from kept.providers.outbox import Outbox
 from kept.providers.plugins import discover, find_plugin
 from kept.providers.registry import ManagerContext, RegisteredProvider, Registry
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 _MAX_BLOCK_CHARS = 8_000
 """How much of one provider's text the system prompt takes."""
+
+HANGING_SECONDS = 0.5
+"""How long a provider may take to shut down while an earlier call of it hangs."""
 
 Switch = Literal["new", "reset", "resume", "branch", "compression"]
 """Why a conversation continues under another id, or after a compaction in place under the same one."""
@@ -71,6 +74,7 @@ class ProviderManager:
         """The writes to providers, which go through the outbox."""
         self._is_started = False
         self._is_shut_down = False
+        self._is_caught_up = False
 
     def register(self, provider: MemoryProvider, *, name: str = "") -> bool:
         """Add a provider, under its own name or another; False, with a warning, if the name or the place is taken."""
@@ -120,6 +124,9 @@ class ProviderManager:
         """Start, unless that was done, and deliver queued writes first: for a tool call outside a conversation."""
         if not self._is_started:
             self.start(session_id)
+        self._registry.enter_session(session_id)
+        if not self._is_caught_up:
+            self._is_caught_up = True
             self.writes.wait_for("", seconds=self._settings.switch_wait_seconds)
 
     def status(self) -> list[ProviderStatus]:
@@ -137,11 +144,7 @@ class ProviderManager:
         ]
 
     def tools(self) -> Sequence[Tool]:
-        """Return the providers' tools; with several providers one neutral search replaces their own.
-
-        Works before `start`, so that a prompt can be built for a session that does not exist yet.
-        """
-        self._registry.start_all(RegisteredProvider.declare)
+        """Return the tools of the started providers; with several one neutral search replaces their own."""
         self._registry.remove_taken_tools({*self._context.reserved_tools, RECALL_TOOL})
         tools = [tool for each in self._registry for tool in each.tools]
         if not self._context.several or not tools:
@@ -203,6 +206,9 @@ class ProviderManager:
         """
         left = self._registry.session_id
         self._registry.enter_session(new_id)
+        if reason in {"new", "reset"}:
+            for each in self._registry:
+                each.restart_count()
         if left != new_id:
             self.writes.wait_for(left, seconds=self._settings.switch_wait_seconds)
         self._registry.call_all(
@@ -232,8 +238,11 @@ class ProviderManager:
         self.writes.wait_for(self._registry.session_id, "", seconds=self._settings.switch_wait_seconds)
         for each in reversed(list(self._registry)):
             each.worker.stop()
+            each.is_stopped = True
             if each.guard.ready:
-                each.call("shutdown", timeout_seconds=max(1.0, self._settings.switch_wait_seconds))
+                # one that hangs already would only delay the exit
+                seconds = HANGING_SECONDS if each.guard.hangs else max(1.0, self._settings.switch_wait_seconds)
+                each.call("shutdown", timeout_seconds=seconds)
         self._audit.flush()
 
     def close(self) -> None:
@@ -278,25 +287,28 @@ def chosen_names(setting: str | Sequence[str] | None, plugins: Path | None = Non
 
 
 def open_manager(
-    setting: str | Sequence[str] | None,
+    setting: str | Sequence[str] | MemoryProvider | None,
+    source: PluginSource,
     *,
-    plugins: Path,
     database: Database,
     settings: ProviderSettings,
     context: ManagerContext,
-    environ: Mapping[str, str],
 ) -> ProviderManager | None:
-    """Return a manager with the chosen providers, or None if none is chosen or usable.
+    """Return a manager with the chosen providers, or with a given one; None if none is chosen or usable.
 
     A provider that cannot be loaded is reported as a warning.
     """
-    names = chosen_names(setting, plugins)
+    if setting is not None and not isinstance(setting, str | Sequence):
+        manager = ProviderManager(database, context=context, settings=settings)
+        manager.register(setting)
+        return manager
+    names = chosen_names(setting, source.plugins)
     if not names:
         return None
     manager = ProviderManager(database, context=replace(context, several=len(names) > 1), settings=settings)
     for name in names:
         try:
-            manager.register(load(name, plugins, environ, context.policy), name=name)
+            manager.register(load(name, source.plugins, source.environ, source.policy), name=name)
         except KeptError as error:
             context.sink(Warned(f"the memory provider {name!r} is not in use: {error.message}", error.remedy))
     return manager if manager.providers else None

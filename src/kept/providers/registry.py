@@ -15,7 +15,6 @@ from kept.providers.content import failure, tool_answer, tool_schemas
 from kept.providers.delivery import DeliveryWorker
 from kept.providers.guard import Answered, Failed, GuardedProvider, Outcome
 from kept.providers.hooks import WorkerThreads
-from kept.providers.loading import PluginPolicy
 from kept.providers.outbox import Outbox
 from kept.providers.settings import ProviderSettings
 
@@ -38,8 +37,6 @@ class ManagerContext:
     """Whether the configuration lists several external providers to use together."""
     reserved_tools: frozenset[str] = frozenset()
     """Tool names that providers must not use."""
-    policy: PluginPolicy | None = None
-    """How plugins may run; None runs them in this process."""
 
 
 class RegisteredProvider:
@@ -54,33 +51,33 @@ class RegisteredProvider:
         self.tools: list[Tool] = []
         self.problem: str | None = None
         """Why it is not in use."""
-        self._is_declared = False
+        self._is_asked = False
         self._is_available = False
+        self.is_stopped = False
+        """Whether it was shut down; a start that ends later changes nothing."""
+        self._turn = 0
         self._context = context
         self._settings = settings
         self.worker = DeliveryWorker(
             guard, outbox, timeout_seconds=settings.delivery_timeout_seconds, prepare=self._initialize
         )
 
-    def declare(self) -> None:
-        """Find out, before any session starts, whether the provider is usable and which tools it has."""
-        if self._is_declared:
-            return
-        self._is_declared = True
-        match self._declare_call("is_available"):
-            case Answered(True):
-                self._is_available = True
-                self.tools = self._fetch_tools()
-            case Answered():
-                self.problem = "it is not available: its configuration or its package is missing"
-            case Failed(error):
-                self.problem = error
-
     def start(self) -> None:
-        """Initialise the provider; a failure is stored in `problem`."""
-        self.declare()
-        if self.problem is None and not self._initialize():
-            self.tools = []
+        """Initialise the provider and ask for its tools; a failure is stored in `problem`."""
+        self._initialize()
+
+    def _is_usable(self) -> bool:
+        """Whether the provider says that it is available; it is asked once."""
+        if not self._is_asked:
+            self._is_asked = True
+            match self.call("is_available"):
+                case Answered(True):
+                    self._is_available = True
+                case Answered():
+                    self.problem = "it is not available: its configuration or its package is missing"
+                case Failed(error):
+                    self.problem = error
+        return self._is_available
 
     def call(self, hook: str, *args: object, timeout_seconds: float | None = None) -> Outcome:
         """Call a hook for the current session and wait for it."""
@@ -99,6 +96,7 @@ class RegisteredProvider:
     def recall(self, query: str, *, turn: int, context: Mapping[str, JSON], deadline: float) -> str:
         """Announce the turn and return what is recalled for it, both before `deadline` (monotonic)."""
         known = {"platform": self._context.platform, **context}
+        self._turn = turn = max(turn, self._turn + 1)  # a resumed or shortened conversation must not count back
         self.guard.call(
             "on_turn_start", turn, query, session_id=self.session_id, timeout_seconds=_seconds_until(deadline), **known
         )
@@ -107,20 +105,36 @@ class RegisteredProvider:
         )
         return str(outcome.value or "") if isinstance(outcome, Answered) else ""
 
+    def restart_count(self) -> None:
+        """Count turns from the first one again, for a new conversation."""
+        self._turn = 0
+
     def _initialize(self) -> bool:
         """Initialise the provider unless that was done; return whether it is ready."""
-        self.declare()
-        if not self.guard.ready and self._is_available:
-            outcome = self.guard.call(
-                "initialize",
-                self.session_id,
-                session_id=self.session_id,
-                timeout_seconds=self._settings.start_timeout_seconds,
-                **self._context.keywords(),
-            )
-            self.guard.ready = isinstance(outcome, Answered)
-            self.problem = outcome.error if isinstance(outcome, Failed) else None
+        if self.guard.ready or not self._is_usable():
+            return self.guard.ready
+        seconds = self._settings.start_timeout_seconds
+        keywords: dict[str, Any] = self._context.keywords()
+        pending = self.guard.begin("initialize", self.session_id, session_id=self.session_id, **keywords)
+        match pending.wait(seconds):
+            case Answered():
+                self._adopt()
+            case Failed(error, attempted):
+                self.problem = error if attempted or self.problem is None else self.problem
+                pending.when_done(self._adopt_late)
         return self.guard.ready
+
+    def _adopt(self) -> None:
+        """Use the provider from now on; its tools are asked for here, because they may depend on its start."""
+        self.guard.ready, self.problem = True, None
+        self.tools = self._fetch_tools()
+
+    def _adopt_late(self, raised: BaseException | None) -> None:
+        """Use a provider whose start took longer than its limit; its tools are offered in the next conversation."""
+        if raised is None and not self.guard.ready and not self.is_stopped:
+            log.info("provider %s started after its limit; it is used from now on", self.name)
+            self._adopt()
+            self.worker.wake()
 
     def _fetch_tools(self) -> list[Tool]:
         match self._declare_call("get_tool_schemas"):

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from kept.core.errors import KeptError
 from kept.core.ids import OWNER, UserId
@@ -67,7 +66,7 @@ class Writes:
             return
         query = clean_text(turn.user)
         for each in self._registry.ready("queue_prefetch"):
-            self._registry.threads.submit(partial(each.call, "queue_prefetch", query))
+            each.worker.warm_recall(turn.session_id, query)
 
     def queue_delegation(self, task: str, result: str, *, session_id: str, child_session_id: str) -> None:
         """Queue the result of a sub-agent."""

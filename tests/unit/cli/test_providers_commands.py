@@ -151,8 +151,9 @@ def test_status_shows_a_configured_provider_that_fails(run, broken):
     used = run("tool", "broken_search", "{}")
     status = json.loads(run("providers", "status", "--json").out)["active"][0]
 
-    assert used.code == 1
+    assert used.code == 2
     assert "not in use" in used.err
+    assert "there is no tool 'broken_search'" in used.err
     assert "the server is down" in status["last_error"]
     assert (status["health"], status["missing_variables"]) == ("failing", ["BROKEN_KEY"])
     assert "the server is down" in run("providers", "status").out

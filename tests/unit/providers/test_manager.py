@@ -1,5 +1,6 @@
 """The manager when everything goes well."""
 
+import threading
 import time
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kept.core.events import Warned
 from kept.core.tools import ToolContext
 from kept.providers.base import LedgerRow, MemoryProvider, StartContext
+from kept.providers.loading import PluginPolicy, PluginSource
 from kept.providers.manager import ProviderManager, chosen_names, open_manager, open_providers
 from kept.providers.outbox import Write
 from kept.providers.settings import ProviderSettings
@@ -274,20 +276,96 @@ def test_tools_are_routed_with_their_session(bench):
     assert provider.calls_of("handle_tool_call")[0].keywords["platform"] == "web"
 
 
-def test_tools_are_known_before_the_session_begins(bench):
-    """A prompt can be built first; a tool that is called too early answers why it cannot run."""
+def test_tools_are_asked_for_once_the_provider_has_started(bench):
+    """They may depend on its start: its mode is read there."""
     provider = RecordingProvider()
     manager = ProviderManager(bench.database, context=bench.context(), settings=ProviderSettings())
     manager.register(provider)
 
-    (tool,) = manager.tools()
-    early = tool.call({}, ToolContext())
+    early = manager.tools()
     manager.start("s1")
 
-    assert early["success"] is False
-    assert tool.call({}, ToolContext())["success"] is True
-    assert len(provider.calls_of("get_tool_schemas")) == 1
+    assert early == []
+    assert [tool.schema.name for tool in manager.tools()] == ["recording_search"]
+    assert [call.hook for call in provider.calls] == ["is_available", "initialize", "get_tool_schemas"]
     manager.shutdown()
+
+
+def test_a_provider_that_does_not_start_offers_no_tools(bench):
+    """A model is not shown what cannot answer."""
+    provider = RecordingProvider()
+    provider.faults["initialize"] = lambda: 1 / 0
+    manager = bench.manager(provider)
+
+    assert manager.tools() == []
+    assert "ZeroDivisionError" in manager.status()[0].problem
+
+
+def test_a_start_that_takes_too_long_is_adopted_when_it_ends(bench):
+    """The conversation begins without the provider and goes on with it; nothing is initialised twice."""
+    provider = RecordingProvider(recalled="likes tea")
+    released = threading.Event()
+    provider.faults["initialize"] = lambda: released.wait(20) and None
+    manager = bench.manager(provider, start_timeout_seconds=0.1)
+    early = manager.recall("q", session_id="s1", turn=1)
+    bench.settle(manager, turn())
+
+    released.set()
+
+    eventually(lambda: manager.status()[0].ready)
+    assert early == ""
+    assert manager.recall("q", session_id="s1", turn=2) == "likes tea"
+    eventually(lambda: provider.calls_of("sync_turn"))
+    assert len(provider.calls_of("initialize")) == 1
+    assert manager.status()[0].problem is None
+
+
+def test_the_next_recall_is_warmed_after_the_turn_is_stored(bench):
+    """A back end that indexes at once then recalls what was just said; never after the end."""
+    provider = RecordingProvider()
+    provider.faults["sync_turn"] = lambda: time.sleep(0.2)
+    manager = bench.manager(provider)
+    manager.turn_finished("hello", "hi", session_id="s1")
+    eventually(lambda: provider.calls_of("queue_prefetch"))
+    manager.turn_finished("again", "hi", session_id="s1")
+    manager.shutdown()
+    manager.turn_finished("late", "hi", session_id="s1")
+    time.sleep(0.1)
+
+    order = [call.hook for call in provider.calls if call.hook in {"sync_turn", "queue_prefetch", "shutdown"}]
+    assert order[:2] == ["sync_turn", "queue_prefetch"]
+    assert order[-1] == "shutdown"
+
+
+def test_one_call_tells_of_a_turn(bench):
+    """A key counts once; without one every call counts; interrupted turns and empty answers never."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    manager.turn_finished("a", "1", key="k", messages=MESSAGES)
+    manager.turn_finished("a", "1", key="k")
+    manager.turn_finished("b", "2")
+    manager.turn_finished("b", "2")
+    manager.turn_finished("c", "3", interrupted=True)
+    manager.turn_finished("d", " ")
+
+    eventually(lambda: len(provider.calls_of("sync_turn")) == 3)
+    manager.shutdown()
+    assert [call.args for call in provider.calls_of("sync_turn")] == [("a", "1"), ("b", "2"), ("b", "2")]
+    assert provider.calls_of("sync_turn")[0].keywords["session_id"] == "s1"
+
+
+def test_turns_never_count_back(bench):
+    """Not in a resumed or shortened conversation; a new one begins at one."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider)
+    for number in (7, 8, 2):
+        manager.recall("q", session_id="s1", turn=number)
+    manager.switch_session("s2", "resume")
+    manager.recall("q", session_id="s2", turn=1)
+    manager.switch_session("s3", "new")
+    manager.recall("q", session_id="s3", turn=1)
+
+    assert [call.args[0] for call in provider.calls_of("on_turn_start")] == [7, 8, 9, 10, 1]
 
 
 def test_core_names_cannot_be_taken(bench, caplog):
@@ -325,8 +403,8 @@ def test_every_call_leaves_one_row_without_text(bench):
     rows = bench.audit.of_session("s1")
     assert [row.call for row in rows] == [
         "is_available",
-        "get_tool_schemas",
         "initialize",
+        "get_tool_schemas",
         "on_turn_start",
         "prefetch",
         "shutdown",
@@ -371,7 +449,7 @@ def test_a_hook_that_is_not_there_costs_nothing(bench):
     manager.shutdown()
 
     assert bench.outbox.items() == []
-    assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "get_tool_schemas", "initialize"]
+    assert [row.call for row in bench.audit.of_session("s1")] == ["is_available", "initialize", "get_tool_schemas"]
 
 
 def test_records_are_kept_for_a_while_and_forgotten_with_their_session(bench):
@@ -487,11 +565,10 @@ def test_the_setting_names_the_external_providers(setting, names):
 def test_a_provider_that_cannot_be_loaded_is_a_warning(bench, tmp_path):
     """The others are used; with none left there is no manager."""
     options = {
-        "plugins": tmp_path / "plugins",
+        "source": PluginSource(tmp_path / "plugins", {}, PluginPolicy()),
         "database": bench.database,
         "settings": ProviderSettings(),
         "context": bench.context(),
-        "environ": {},
     }
 
     assert open_manager(None, **options) is None

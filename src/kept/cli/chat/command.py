@@ -215,7 +215,9 @@ def run(
         app.sink = Screen(app.settings.display.memory_notifications, quiet=True)
         session = choose_session(caller, resume, newest=continue_, incognito=incognito)
         approve = approver(Workspace(app.folder), app.settings.approvals, yes_to_reads=yes_to_reads)
-        agent = open_conversation(caller, resume=session, incognito=incognito, approve=approve, model_name=model)
+        agent = open_conversation(
+            caller, resume=session, incognito=incognito, approve=approve, model_name=model, has_message=True
+        )
         wait = app.settings.review.exit_wait_seconds
         with run_curator_after(caller, incognito=incognito), open_talk(agent, exit_wait_seconds=wait) as talk:
             answer = talk.turn(text)
