@@ -237,7 +237,8 @@ class AgentBuilder:
         from kept.security.secrets import redact
 
         sink = sink or self._space.listeners
-        found = choose_engine(self._app.settings.context.engine, home=self._app.home.path)
+        settings = self._app.settings
+        found = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
         if found.warning:
             sink(Warned(found.warning, "`kept context list` shows the engines"))
         found.engine.prepare(
@@ -246,11 +247,11 @@ class AgentBuilder:
                 count=count,
                 clock=self._app.clock,
                 redact=redact,
-                settings=self._app.settings.compression,
+                settings=settings.compression,
                 model=self._app.models.auxiliary("compression", model, sink=sink),
                 nodes=sessions,
                 originals=sessions.messages_by_id if sessions else None,
-                deadline_seconds=self._app.settings.auxiliary.compression.timeout,
+                deadline_seconds=settings.auxiliary.compression.timeout,
                 given_up=is_cancelled,
             )
         )

@@ -2,8 +2,9 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -18,9 +19,10 @@ from kept.context.window import Window
 from kept.core.errors import GivenUp
 from kept.core.ids import SessionId
 from kept.core.messages import Message, StoredMessage, Usage
-from kept.core.plugins import entry_points, import_package, packages
+from kept.core.plugins import declared_name, entry_points, import_package, newer_port, packages
 from kept.core.ports import Completes
 from kept.core.text import JSON
+from kept.core.threads import start_job
 from kept.core.tools import ToolContext, ToolSchema
 
 log = logging.getLogger(__name__)
@@ -139,11 +141,14 @@ class GuardedEngine(ContextEngine):
         return {"engine": self._call(self._engine.state, default=None), "spare": self._fallback.state()}
 
     def _call(self, call: Callable[[], T], *, default: T | None) -> T | None:
+        from kept.providers.running import plugin_code  # only plugins need it
+
         try:
-            return call()
-        except GivenUp:
+            with plugin_code(self.title):
+                return call()
+        except (GivenUp, KeyboardInterrupt):
             raise
-        except Exception:  # plugin call: a failure must not end the turn
+        except BaseException:
             self.failures += 1
             log.warning("context engine %r failed", self.title, exc_info=True)
             return default
@@ -190,6 +195,10 @@ class EngineInfo:
     description: str = ""
 
 
+LOAD_SECONDS = 8.0
+"""How long the import and the constructor of an engine may take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The engine to use, and a warning when it is not the configured one."""
@@ -209,34 +218,51 @@ class Registration:
         self.engine = engine
 
 
-def list_engines(home: Path | None = None) -> list[EngineInfo]:
+def list_engines(home: Path | None = None, *, disabled: Container[str] = ()) -> list[EngineInfo]:
     """Return the engines that can be configured, each name once, in the order of precedence."""
     found = {name: EngineInfo(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
     for path in _plugin_folders(home):
         found.setdefault(path.name, EngineInfo(path.name, "plugin", str(path)))
     for point in entry_points(ENTRY_POINTS):
         found.setdefault(point.name, EngineInfo(point.name, "entry point"))
-    return sorted(found.values(), key=lambda one: (one.source != "built-in", one.name))
+    usable = (one for one in found.values() if one.source == "built-in" or one.name not in disabled)
+    return sorted(usable, key=lambda one: (one.source != "built-in", one.name))
 
 
-def choose_engine(name: str, *, home: Path | None = None) -> Choice:
+def choose_engine(name: str, *, home: Path | None = None, disabled: Container[str] = ()) -> Choice:
     """Return the engine called `name`, or the compressor with a warning that lists the engines.
 
     `compressor` and `lossless` always mean the built-in ones. Only the named plugin is imported.
     """
     if name in BUILT_IN:
         return Choice(BUILT_IN[name]())
+    if name in disabled:
+        return _fall_back(f"the context engine {name!r} is disabled", home)
     loader = _loader(name, home)
     if loader is None:
         return _fall_back(f"there is no context engine {name!r}", home)
-    try:
-        engine = loader()
-    except Exception as error:  # plugin call: a failure must not stop the start
-        log.warning("context engine %r cannot be loaded", name, exc_info=True)
-        return _fall_back(f"the context engine {name!r} cannot be loaded ({type(error).__name__}: {error})", home)
-    if not isinstance(engine, ContextEngine):
-        return _fall_back(f"the context engine {name!r} provides no ContextEngine", home)
-    return Choice(GuardedEngine(engine, name))
+    loaded = _try_load(name, loader)
+    return _fall_back(loaded, home) if isinstance(loaded, str) else Choice(GuardedEngine(loaded, name))
+
+
+def _try_load(name: str, loader: Callable[[], object]) -> ContextEngine | str:
+    """Return the engine, or why it cannot be used, whatever its import does."""
+    job = start_job(partial(_load, name, loader), name="kept-engine-load")
+    if not job.wait(LOAD_SECONDS):
+        return f"the context engine {name!r} did not load within {LOAD_SECONDS:g} s"
+    if job.error is not None:
+        log.warning("context engine %r cannot be loaded", name, exc_info=job.error)
+        return f"the context engine {name!r} cannot be loaded ({type(job.error).__name__}: {job.error})"
+    if not isinstance(job.result, ContextEngine):
+        return f"the context engine {name!r} provides no ContextEngine"
+    return job.result
+
+
+def _load(name: str, loader: Callable[[], object]) -> object:
+    from kept.providers.running import plugin_code
+
+    with plugin_code(name):
+        return loader()
 
 
 def _fall_back(why: str, home: Path | None) -> Choice:
@@ -249,13 +275,20 @@ def _fall_back(why: str, home: Path | None) -> Choice:
 
 
 def _loader(name: str, home: Path | None) -> Callable[[], object] | None:
-    for path in _plugin_folders(home):
-        if path.name == name:
-            return lambda: _from_module(import_package(path))
+    folders = _plugin_folders(home)
+    named = [path for path in folders if path.name == name] or [path for path in folders if declared_name(path) == name]
+    for path in named:
+        return partial(_import_engine, path)
     for point in entry_points(ENTRY_POINTS):
         if point.name == name:
             return lambda: _instantiate(point.load())
     return None
+
+
+def _import_engine(path: Path) -> object:
+    if (port := newer_port(path)) is not None:
+        raise RuntimeError(f"it is written for version {port} of the port, newer than this kept's: update kept")
+    return _from_module(import_package(path))
 
 
 def _plugin_folders(home: Path | None) -> list[Path]:

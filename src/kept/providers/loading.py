@@ -3,6 +3,8 @@
 import inspect
 import logging
 import os
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
@@ -11,7 +13,7 @@ from types import ModuleType
 from typing import cast
 
 from kept.core.errors import ConfigError, NotFound, ProviderError
-from kept.core.plugins import import_package, module_name, newer_port
+from kept.core.plugins import import_package, module_name, newer_port, read_source
 from kept.core.text import JSON
 from kept.core.threads import start_job
 from kept.providers.base import MemoryProvider
@@ -22,6 +24,7 @@ from kept.providers.settings import Isolate
 
 log = logging.getLogger(__name__)
 
+_OF_HERMES = re.compile(r"^\s*(?:from|import)\s+(?:agent\.memory_provider|hermes_|plugins\.memory)", re.MULTILINE)
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "FeatureUnavailable"})
 """What is raised when a package is missing, as the process of a plugin names it."""
 
@@ -210,13 +213,20 @@ def import_provider(found: Found, facts: Facts) -> LoadedProvider:
         provider = _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load(), notes)
     else:
         provider = _make_provider(import_package(folder), notes)
-    is_hermes = found.name in names.asked or any(
-        each.__module__ == "agent.memory_provider" for each in type(provider).__mro__
-    )
+    is_hermes = _is_for_hermes(provider)
     if is_hermes:
         setattr(provider, HERMES_MARK, True)
         os.environ["HERMES_HOME"] = str(facts.home)  # an installed Hermes looks for the home here
     return LoadedProvider(provider, is_hermes, tuple(notes))
+
+
+def _is_for_hermes(provider: MemoryProvider) -> bool:
+    """Whether a module that defines the provider imports from Hermes, or its base class is that of an installed one."""
+    modules = [each.__module__ for each in type(provider).__mro__]
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules if not name.startswith("kept."))
+    return "agent.memory_provider" in modules or any(
+        _OF_HERMES.search(read_source(Path(each))) for each in files if each
+    )
 
 
 def _make_provider(target: object, notes: list[str] | None = None) -> MemoryProvider:

@@ -148,8 +148,6 @@ class HermesNames(MetaPathFinder, Loader):
         self._hosts: list[HermesHost] = []
         self._modules: dict[str, ModuleType] = {}
         self._specs: dict[str, ModuleSpec | None] = {}
-        self.asked: set[str] = set()
-        """The plugins that imported one of the names."""
 
     def offer(self, host: HermesHost) -> None:
         """Answer for the plugin of `host` from now on."""
@@ -172,11 +170,7 @@ class HermesNames(MetaPathFinder, Loader):
         del path, target
         if fullname not in self._modules and self._find_own(fullname) is None:
             return None
-        plugin = find_running_plugin()
-        if plugin is None:
-            return None
-        self.asked.add(self._host().provider)
-        return spec_from_loader(fullname, self, is_package=True)
+        return None if find_running_plugin() is None else spec_from_loader(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module; for the plugin's own folder the one that it is already."""

@@ -146,6 +146,62 @@ def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
     assert engine.state() is not None
 
 
+ODD = """
+import sys
+from . import parts
+from kept.context.summarising import Compressor
+class Odd(Compressor):
+    name = "odd-engine"
+    def should_compress(self, prompt_tokens):
+        from .parts import later
+        print("LOUD", later)
+        sys.exit(3)
+"""
+
+
+def test_an_engine_may_have_submodules_another_name_and_bad_manners(tmp_path: Path, capsys) -> None:
+    """Relative imports work when it loads and when it runs; what it prints and SystemExit stay with it."""
+    folder = tmp_path / "plugins" / "context_engine" / "some-folder"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(ODD)
+    (folder / "parts.py").write_text("later = 1\nprint('LOUD')")
+
+    chosen = choose_engine("odd-engine", home=tmp_path)
+    engine = prepare_engine(chosen.engine, conversation(4))
+
+    assert chosen.warning == ""
+    assert engine.should_compress(10**9)
+    assert engine.get_status()["failures"] > 0
+    assert capsys.readouterr().out == ""
+    assert "disabled" in choose_engine("some-folder", home=tmp_path, disabled=["some-folder"]).warning
+
+
+@pytest.mark.parametrize(
+    "source", ["raise SystemExit(3)", "raise BaseException('odd')", "import time\ntime.sleep(1.5)"]
+)
+def test_an_engine_that_does_not_load_is_one_warning(tmp_path: Path, monkeypatch, source: str) -> None:
+    """Whatever its import does, the compressor is used."""
+    monkeypatch.setattr("kept.context.engines.LOAD_SECONDS", 0.5)
+    folder = tmp_path / "plugins" / "context_engine" / "bad"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(source)
+
+    found = choose_engine("bad", home=tmp_path)
+
+    assert type(found.engine) is Compressor
+    assert "'bad'" in found.warning
+
+
+def test_an_engine_for_a_newer_port_is_one_warning(tmp_path: Path) -> None:
+    """It names the version."""
+    folder = tmp_path / "plugins" / "context_engine" / "new"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(SUBCLASS)
+    (folder / "plugin.yaml").write_text("name: new\nport: 9\n")
+
+    assert "version 9" in choose_engine("new", home=tmp_path).warning
+
+
 class TestGuarded(ContextEngineContract):
     """A plugin behind the guard keeps the contract."""
 
