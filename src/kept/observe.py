@@ -38,7 +38,7 @@ class RotatingFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line; a home that cannot be written must not stop a command, and `kept doctor` reports it."""
         line = f"{self.format(record)}\n"
-        with contextlib.suppress(OSError):
+        try:
             if self._file is None:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = self._open()
@@ -46,6 +46,8 @@ class RotatingFile(logging.Handler):
                 self._rotate()
             self._file.write(line)
             self._file.flush()
+        except OSError:
+            _tell_system(record.levelno, line)
 
     def _rotate(self) -> None:
         assert self._file is not None
@@ -69,6 +71,16 @@ class RotatingFile(logging.Handler):
                 self._file.close()
             self._file = None
         super().close()
+
+
+def _tell_system(level: int, line: str) -> None:
+    """Pass a warning to the log of the machine: hooks print nothing, so that it would be lost on a full disk."""
+    if level < logging.WARNING:
+        return
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has none
+        import syslog
+
+        syslog.syslog(syslog.LOG_WARNING, f"kept: {line.strip()}")
 
 
 class _PrintableLines(logging.Formatter):

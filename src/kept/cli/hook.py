@@ -158,15 +158,14 @@ def _seconds(app: "App", event: "HookEvent") -> float:
 
 
 def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
-    from kept.operations.hooks import handle_event, needs_catching_up, put_off, record_answer
+    from kept.operations.hooks import handle_event, needs_catching_up, put_off
 
     watchdog.on_timeout = lambda: put_off(caller, event)
     answer = handle_event(caller, event, deadline=watchdog.deadline)
     if answer is not None:
         import json
 
-        watchdog.print(json.dumps(answer.output, ensure_ascii=False) + "\n")
-        record_answer(caller, answer)
+        watchdog.print(json.dumps(answer, ensure_ascii=False) + "\n")
     watchdog.on_timeout = bool
     if needs_catching_up(caller, event):
         options = sys.argv[1 : sys.argv.index("hook")]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kept.core.errors import KeptError, Refused, StorageError
+from kept.core.errors import KeptError, Refused
 from kept.importers.connect.events import HookEvent, Kind, answer_json
 from kept.importers.connect.health import load_health, save_health
 from kept.importers.connect.record import Record, load_record
@@ -34,8 +34,8 @@ _RECENT_SECONDS = 2 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class HookAnswer:
-    """What the client is told, and what is recorded after that."""
+class _Answer:
+    """What the client is told, and the receipt of it."""
 
     output: dict[str, Any]
     receipt: NewReceipt
@@ -49,10 +49,11 @@ class _Mode:
     capture: bool
 
 
-def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> HookAnswer | None:
+def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> dict[str, Any] | None:
     """Store what the event announces and return what the agent is given; None where that is nothing.
 
     `deadline` is a moment of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
+    Nothing is given without a receipt: a person could not see it, and the next prompt would give it again.
     """
     _note_event(caller, event)
     mode = _find_mode(caller, event)
@@ -64,12 +65,26 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> HookAn
             answer = _start(caller, event)
         elif event.kind is Kind.PROMPT:
             answer = _prompt(caller, event, mode)
-        elif event.kind in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} and mode.capture:
+        if answer is not None and _record(caller, event, answer.receipt, deadline):
+            return answer.output
+        if event.kind in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} and mode.capture:
             _capture(caller, event, deadline - _MARGIN_SECONDS)
     except (KeptError, OSError) as error:
         log.warning("hook %s %s: %s", event.client, event.name, error)
         note_error(caller, event.client, error.message if isinstance(error, KeptError) else str(error))
-    return answer
+    return None
+
+
+def _record(caller: Caller, event: HookEvent, receipt: NewReceipt, deadline: float) -> bool:
+    """Store a receipt; whether the answer may be given."""
+    wait = max(0.0, deadline - _MARGIN_SECONDS - time.monotonic())
+    is_stored = caller.space.sessions.receipts.add(receipt, wait_seconds=wait) is not None
+    if is_stored or caller.app.settings.sessions.receipt_days == 0:
+        return True
+    message = f"{event.name}: nothing was given, because no receipt of it could be stored"
+    log.warning("hook %s %s", event.client, message)
+    note_error(caller, event.client, message)
+    return False
 
 
 def _find_mode(caller: Caller, event: HookEvent) -> _Mode | None:
@@ -110,7 +125,7 @@ def note_error(caller: Caller, client: str, message: str) -> None:
     save_health(folder, client, load_health(folder, client).after_error(message, now))
 
 
-def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
+def _start(caller: Caller, event: HookEvent) -> _Answer | None:
     from kept.operations.capture import find_session
     from kept.operations.recall import build_start_block
     from kept.sessions.recall import tokens
@@ -124,7 +139,7 @@ def _start(caller: Caller, event: HookEvent) -> HookAnswer | None:
     if block is None or (event.source in {"resume", "fork"} and _has_block(event.transcript, block.mark)):
         return None
     spent = (time.perf_counter() - begun) * 1_000
-    return HookAnswer(
+    return _Answer(
         answer_json(event, block.text, block.summary),
         NewReceipt(
             kind="start",
@@ -152,7 +167,7 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
     return mark.encode() in data[max(0, data.rfind(_COMPACTED)) :]
 
 
-def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
+def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
     from kept.importers.port import SOURCES as READABLE
     from kept.operations.recall import Recipient, recall_for_prompt
     from kept.sessions.receipts import NewReceipt, ShownMessage
@@ -169,7 +184,7 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> HookAnswer | None:
     found = recall_for_prompt(caller, event.prompt, Recipient(session, project, given))
     if found is None:
         return None
-    return HookAnswer(
+    return _Answer(
         answer_json(event, found.text),
         NewReceipt(
             kind="prompt",
@@ -203,12 +218,6 @@ def _external_id(event: HookEvent) -> SessionId | None:
     from kept.core.ids import SessionId
 
     return SessionId(event.session) if event.session else None
-
-
-def record_answer(caller: Caller, answer: HookAnswer) -> None:
-    """Store the receipt of what the agent was given; call it after the answer was sent."""
-    with suppress(StorageError):  # the answer itself does not depend on it
-        caller.space.sessions.receipts.add(answer.receipt)
 
 
 def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:

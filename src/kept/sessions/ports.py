@@ -210,8 +210,11 @@ class Transfer(Protocol):
 class Receipts(Protocol):
     """What models were shown, for one user; bounded by `sessions.receipt_days`."""
 
-    def add(self, receipt: NewReceipt) -> ReceiptId | None:
-        """Store a receipt and return its id; never raises, and None if it cannot be stored at once."""
+    def add(self, receipt: NewReceipt, *, wait_seconds: float = ...) -> ReceiptId | None:
+        """Store a receipt and return its id; never raises, and None if it cannot be stored at once.
+
+        `wait_seconds` is how long it may wait for another writer.
+        """
         ...
 
     def recent(

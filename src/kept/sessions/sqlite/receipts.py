@@ -1,4 +1,4 @@
-"""Receipts in SQLite, bound to one user: written after the answer, never waited for."""
+"""Receipts in SQLite, bound to one user: a receipt waits for other writers no longer than its caller can."""
 
 import json
 import logging
@@ -44,13 +44,13 @@ class SqliteReceipts:
         self._waiting: deque[tuple[float, NewReceipt]] = deque(maxlen=MOST_WAITING)
         self._lock = threading.Lock()
 
-    def add(self, receipt: NewReceipt) -> ReceiptId | None:
+    def add(self, receipt: NewReceipt, *, wait_seconds: float = WAIT_SECONDS) -> ReceiptId | None:
         """Store a receipt and return its id; None while the file cannot be written, or if receipts are off."""
         if self._file.settings.receipt_days == 0:
             return None
         query = self._file.redaction.text(storable(receipt.query[:MOST_QUERY_CHARS]))
         try:
-            with self._lock, self._file.database.limit_wait(WAIT_SECONDS):
+            with self._lock, self._file.database.limit_wait(wait_seconds):
                 self._waiting.append((self._file.now(), replace(receipt, query=query)))
                 return self._write_waiting()
         except Busy:
