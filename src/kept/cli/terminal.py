@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +129,7 @@ def say(*parts: str | Bold) -> None:
 
 def note(text: str) -> None:
     """Print one line to stderr: warnings, hints, progress; without control characters."""
-    _write(sys.stderr, printable(text))
+    _write(sys.stderr, printable(complete_hint(text)))
 
 
 def say_exactly(text: str) -> None:
@@ -172,7 +172,7 @@ def _write(stream: object, text: str, *, end: str = "\n") -> None:
 def print_json(value: JSON) -> None:
     """Print `value` as JSON: indented in a terminal, on one line when piped."""
     invocation.has_printed_json = True
-    _write(sys.stdout, printable_json(value, indent=2 if sys.stdout.isatty() else None))
+    _write(sys.stdout, printable_json(_complete_hints(value), indent=2 if sys.stdout.isatty() else None))
 
 
 def print_json_line(value: JSON) -> None:
@@ -202,32 +202,59 @@ def report_error(message: str, remedy: str) -> None:
     """Print an error to stderr, and with `--json` to stdout too."""
     note(f"kept: {message}")
     if remedy:
-        note(f"  next: {add_user_option(remedy)}")
+        note(f"  next: {remedy}")
     answer_error(message, remedy)
 
 
 def answer_error(message: str, remedy: str) -> None:
     """With `--json`, print an error to stdout, unless a JSON answer was printed already: it is never empty."""
     if "--json" in sys.argv and not invocation.has_printed_json:
-        print_json({"error": message, "next": add_user_option(remedy)})
+        print_json({"error": message, "next": remedy})
 
 
-_USER_COMMAND = re.compile(r"\bkept (?=(?:memory|sessions|receipts|skills|forget) [-a-z])")
+_OF_ONE_USER = frozenset(("memory", "sessions", "receipts", "skills", "forget", "connect", "disconnect"))
+"""Commands whose hints repeat `--as`: without it, `kept memory undo` would undo an edit of the owner."""
 
 
-def add_user_option(text: str) -> str:
-    """Return a hint with `--as USER` in its commands when this process acts for another user than the owner.
+_HINTS = frozenset(("next", "remedy"))
+"""The keys of answers in JSON that name what to do."""
 
-    Without it, the `kept memory undo` of a hint would undo an edit of the owner.
+
+def complete_hint(text: str) -> str:
+    """Return a hint with the options of this process in its commands: `kept connect` → `kept -p work connect`.
+
+    `note` and the hints of `print_json` do this themselves; a hint on stdout needs it.
     """
-    user = invocation.user
-    return text if user is None else _USER_COMMAND.sub(lambda _match: f"kept --as {shlex.quote(user)} ", text)
+    if (invocation.home, invocation.profile, invocation.user) == (None, None, None):
+        return text
+    from kept.cli.main import COMMANDS
+
+    return re.sub(rf"\bkept (?=({'|'.join(COMMANDS)})\b)", lambda found: f"kept {_options_for(found[1])}", text)
+
+
+def _options_for(command: str) -> str:
+    options = {
+        "--home": invocation.home,
+        "-p": invocation.profile if command != "profile" else None,  # those concern the whole home
+        "--as": invocation.user if command in _OF_ONE_USER else None,
+    }
+    return "".join(f"{name} {shlex.quote(value)} " for name, value in options.items() if value is not None)
+
+
+def _complete_hints(value: JSON) -> JSON:
+    """Return an answer with the options of this process in the commands of each hint."""
+    if isinstance(value, Mapping):
+        return {
+            name: complete_hint(one) if name in _HINTS and isinstance(one, str) else _complete_hints(one)
+            for name, one in value.items()
+        }
+    return [_complete_hints(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
     """Print a refusal to stderr, with `as_json` also to stdout as JSON, and exit."""
     if as_json:
-        print_json({**refused.as_json(), "next": add_user_option(refused.remedy)})
+        print_json({**refused.as_json(), "next": refused.remedy})
     fail(refused.error, refused.remedy, code=code)
 
 

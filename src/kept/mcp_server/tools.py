@@ -75,6 +75,9 @@ def call(open_caller: Callable[[], Caller], name: str, arguments: Arguments, *, 
     offer = _offers().get(name)
     if offer is None:
         return _failure(f"there is no tool {name[:80]!r}; next: use one of {', '.join(_offers())}")
+    unknown = operations.tools.find_unknown_argument(offer.parameters, arguments)
+    if unknown is not None:
+        return _result(unknown)
     try:
         answer = offer.act(open_caller(), arguments, known_client(client))
     except KeptError as error:

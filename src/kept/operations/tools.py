@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kept.app.caller import Scope
 from kept.config.settings import nearest
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SHARED = ("memory", "session_search", "skills_list", "skill_view", "skill_manage")
 """The tools over this home's memory that other agents are given too, in the order in which models see them."""
+_MOST_NAME_CHARS = 80
 _WRITING = frozenset({"memory", "skill_manage"})
 
 
@@ -37,6 +38,17 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
 def list_shared_tools(*, has_project: bool = False) -> list[ToolSchema]:
     """Return the schemas of `SHARED`; they are the same in every home, so none has to be open."""
     return [memory_schema(has_project=has_project), search_schema(), *skill_schemas()]
+
+
+def find_unknown_argument(parameters: Mapping[str, JSON], arguments: Mapping[str, JSON]) -> Refused | None:
+    """Return why a call is refused: an argument that the schema does not have, with the nearest that it has."""
+    known = cast("Mapping[str, JSON]", parameters.get("properties", {}))
+    unknown = next((name for name in arguments if name not in known), None)
+    if unknown is None:
+        return None
+    shown = unknown[:_MOST_NAME_CHARS]
+    remedy = f"use {', '.join(known)}" if known else "call it without arguments"
+    return Refused(Reason.INVALID, f"there is no argument {shown!r}{nearest(shown, known)}", remedy)
 
 
 def has_project(caller: Caller) -> bool:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import pty
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -254,3 +257,43 @@ def test_a_folder_without_permission_is_named(run, person):
 
     assert ran.code == 74
     assert ".codex" in ran.err
+
+
+def test_hints_lead_to_the_same_home_profile_and_user(run, person, home, tmp_path):
+    """On stdout, on stderr and in JSON; a hint about profiles names the home only."""
+    place = str(tmp_path / "a home")
+    run("--home", place, "profile", "create", "work")
+    shown = run("--home", place, "-p", "work", "connect", "status")
+    told = json.loads(run("--home", place, "-p", "work", "connect", "status", "--json").out)
+    missing = run("--home", place, "-p", "nope", "connect", "status", "--json")
+
+    assert f"next: kept --home '{place}' -p work connect claude-code" in shown.out
+    assert told[0]["next"] == f"kept --home '{place}' -p work connect claude-code"
+    assert f"`kept --home '{place}' profile create nope` makes it" in missing.err
+    assert json.loads(missing.out)["next"].startswith(f"`kept --home '{place}' profile create nope`")
+    assert "next: kept connect claude-code" in run("connect", "status").out
+
+
+def test_disconnect_takes_the_options_of_connect(run, person):
+    """`--yes`, `--dry-run`, `--project` and `--json` mean the same; at a terminal it asks."""
+    before = everything(person)
+    run("connect", "codex", "--yes")
+    shown = json.loads(run("disconnect", "codex", "--dry-run", "--json").out)
+    assert (shown["dry_run"], shown["clients"][0]["changed"]) == (True, True)
+
+    assert json.loads(run("disconnect", "codex", "--yes", "--json").out)["dry_run"] is False
+    assert everything(person) == before
+
+
+def test_disconnect_asks_at_a_terminal(run, person):
+    """What a person does not agree to stays."""
+    run("connect", "codex", "--yes")
+    connected = everything(person)
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    command = [sys.executable, "-m", "kept", "disconnect", "codex"]
+    ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, everything(person)) == (1, connected)
+    assert "take this out?" in ran.stderr
+    assert "nothing was changed" in ran.stderr

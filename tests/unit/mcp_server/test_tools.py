@@ -229,6 +229,29 @@ def test_a_token_confirms_only_its_own_plan(wire):
     assert wire.value("session_search", query="greenhouse")["results"]
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "near"),
+    [
+        ("memory", "contents", "content"),
+        ("memory_read", "targets", "target"),
+        ("session_search", "querry", "query"),
+        ("skills_list", "categry", "category"),
+        ("skill_view", "ofset", "offset"),
+        ("skill_manage", "nmae", "name"),
+        ("remember_turn", "asistant", "assistant"),
+        ("forget", "confirmed", "confirm"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_the_nearest(wire, name, wrong, near):
+    """A search without its misspelt query would answer something else; nothing was done."""
+    answer = wire.call(name, **{wrong: "heron"})
+
+    assert answer["isError"] is True
+    (line,) = [part["text"] for part in answer["content"]]
+    assert line.startswith(f"there is no argument {wrong!r}; did you mean {near!r}?; next: use ")
+    assert "\n" not in line
+
+
 def test_an_unknown_tool_is_a_result_with_the_known_ones(wire):
     """A model that invents a name reads which ones there are."""
     assert "use one of memory" in wire.failure("remember_everything")

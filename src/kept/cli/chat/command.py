@@ -10,7 +10,7 @@ import typer
 from kept.cli.chat.screen import Screen
 from kept.cli.terminal import (
     JsonFlag,
-    add_user_option,
+    complete_hint,
     count_noun,
     fail,
     note,
@@ -113,7 +113,7 @@ def _notices(slash: "Slash", saved: "tuple[SavedEntry, ...]") -> None:
     if slash.screen.notifications == "off":
         return
     for each in saved:
-        undo = add_user_option(f" (undo: kept memory undo {each.ledger_id})") if each.ledger_id else ""
+        undo = complete_hint(f" (undo: kept memory undo {each.ledger_id})") if each.ledger_id else ""
         note(f"saved to {each.target}: {each.text}{undo}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kept.cli.terminal import add_user_option, indent_lines, note, put, say
+from kept.cli.terminal import complete_hint, indent_lines, note, put, say
 from kept.core.events import (
     Compacted,
     Event,
@@ -238,12 +238,12 @@ class Screen:
             return
         kept = "; ".join(event.saved) if self.notifications == "verbose" else f"{len(event.saved)} change(s) to memory"
         if event.saved:
-            undo = add_user_option(f"undo: kept memory undo --review {event.group_id}")
+            undo = complete_hint(f"undo: kept memory undo --review {event.group_id}")
             self._line(f"kept from this conversation: {kept} ({undo})")
         if event.staged:
-            self._line(add_user_option(f"{len(event.staged)} waiting for approval: kept memory pending"))
+            self._line(complete_hint(f"{len(event.staged)} waiting for approval: kept memory pending"))
         for told in event.skills:
-            self._line(add_user_option(f"learned: {told}"))
+            self._line(complete_hint(f"learned: {told}"))
 
     def _stream(self, text: str) -> None:
         if self.quiet:

@@ -1,5 +1,6 @@
 """`kept connect` and `kept disconnect`: give other agents this memory, and take everything out again."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
@@ -11,6 +12,7 @@ from kept.app import Caller
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    complete_hint,
     confirm,
     fail,
     note,
@@ -100,6 +102,7 @@ def disconnect(
     ],
     project: Annotated[bool, typer.Option("--project", help="Only from this project.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Take everything out of an agent that connect wrote; what was stored of it stays.
@@ -109,8 +112,10 @@ def disconnect(
     """
     with open_caller() as caller:
         place = operations.connect.project_of(Path.cwd()) if project else None
-        run = operations.connect.plan_disconnect if dry_run else operations.connect.disconnect
-        plan = run(caller, clients, project=place)
+        plan = operations.connect.plan_disconnect(caller, clients, project=place)
+        if not dry_run and not isinstance(plan, Refused):
+            _ask(plan, "take this out?", yes=yes or not sys.stdin.isatty())  # a script has named what it means
+            plan = operations.connect.disconnect(caller, clients, project=place)
     if isinstance(plan, Refused):
         _refuse(plan, as_json=as_json, code=2)
     if as_json:
@@ -159,7 +164,7 @@ def _write(
     if isinstance(plan, Refused):
         _refuse(plan, as_json=as_json, code=2)
     if not dry_run:
-        _ask(plan, yes=yes)
+        _ask(plan, "write this?", yes=yes)
         plan = operations.connect.repair(caller) if asked is None else operations.connect.connect(caller, *asked)
         if isinstance(plan, Refused):
             _refuse(plan, as_json=as_json, code=2)
@@ -172,12 +177,12 @@ def _write(
             note(f"{one.connection.client}: {one.next_step}")
 
 
-def _ask(plan: "ConnectPlan", *, yes: bool) -> None:
+def _ask(plan: "ConnectPlan", question: str, *, yes: bool) -> None:
     if yes or not plan.is_changed:
         return
     _show(plan, done=False, to_stderr=True)
-    if not confirm("write this?", yes=False):
-        fail("nothing was written")
+    if not confirm(question, yes=False):
+        fail("nothing was changed")
 
 
 _DONE = {"create": "wrote", "change": "changed", "remove": "removed", "none": "unchanged"}
@@ -245,7 +250,7 @@ def _show_status(caller: Caller, *, as_json: bool) -> None:
         for error in one.errors:
             say(f"{'':<15} error: {on_one_line(error)}")
         if one.next_step:
-            say(f"{'':<15} next: {one.next_step}")
+            say(f"{'':<15} next: {complete_hint(one.next_step)}")
 
 
 def _describe(one: "ClientStatus") -> str:

@@ -13,6 +13,7 @@ from kept import __version__, operations
 from kept.cli.terminal import (
     MOST_DAYS,
     JsonFlag,
+    complete_hint,
     count_noun,
     note,
     open_caller,
@@ -52,7 +53,7 @@ def doctor(
         for check in operations.doctor.check_everything(caller, offline=offline):
             checks.append(check)
             if not as_json:
-                remedy = f"\n    next: {check.remedy}" if check.remedy else ""
+                remedy = f"\n    next: {complete_hint(check.remedy)}" if check.remedy else ""
                 say(f"{_MARKS[check.health]} {check.name}: {check.said}{remedy}")
     failed = [check for check in checks if check.health == "error"]
     warned = [check for check in checks if check.health == "warning"]

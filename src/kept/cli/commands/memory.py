@@ -13,7 +13,7 @@ from kept.cli import terminal
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
-    add_user_option,
+    complete_hint,
     confirm,
     join_groups,
     note,
@@ -76,7 +76,7 @@ def show(
         for view in found.views:
             show_page(view, found.masked.get(view.target, ()), raw=raw)
         if found.waiting:
-            note(add_user_option(f"{found.waiting} waiting for approval: `kept memory pending`"))
+            note(f"{found.waiting} waiting for approval: `kept memory pending`")
     unreadable = [view.error for view in found.views if view.error is not None]
     for other in unreadable[:-1]:
         note(f"kept: {other.message}\n  next: {other.remedy}")
@@ -218,8 +218,8 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, undo_hint: str 
         return
     percent = f"{outcome.used_chars:,}/{outcome.char_limit:,} chars"
     entries = "1 entry" if outcome.entry_count == 1 else f"{outcome.entry_count} entries"
-    hint = add_user_option(f"  ({undo_hint})") if outcome.ledger_ids else ""
-    say(f"{add_user_option(outcome.message)} {outcome.target.value}: {entries}, {percent}.{hint}")
+    hint = complete_hint(f"  ({undo_hint})") if outcome.ledger_ids else ""
+    say(f"{complete_hint(outcome.message)} {outcome.target.value}: {entries}, {percent}.{hint}")
     if outcome.note and outcome.change.overflow:  # other notes were printed as warnings by the sink
         note(outcome.note)
 
@@ -235,7 +235,7 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     for item in waiting:
         day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
         say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
-    say(f"{len(waiting)} waiting." + (add_user_option(" `kept memory approve ID` or `reject ID`.") if waiting else ""))
+    say(f"{len(waiting)} waiting." + (complete_hint(" `kept memory approve ID` or `reject ID`.") if waiting else ""))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from kept.cli.commands.memory import TargetOption, ask_if_held, show_outcome
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
-    add_user_option,
+    complete_hint,
     confirm,
     count_noun,
     fail,
@@ -138,7 +138,7 @@ def search(
     found = hits.records
     for row in found:
         say(_line(row, text=row.step.before or ""))
-    say(f"{len(found)} found." + (add_user_option(" `kept memory restore ID` puts one back.") if found else ""))
+    say(f"{len(found)} found." + (complete_hint(" `kept memory restore ID` puts one back.") if found else ""))
 
 
 @app.command()
@@ -234,7 +234,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
         return
     for page, outcome in done.outcomes.items():
         removed = len(outcome.change.steps)
-        undo_hint = add_user_option(" (undo: kept memory undo)") if removed else ""
+        undo_hint = complete_hint(" (undo: kept memory undo)") if removed else ""
         say(f"{page.value}: {count_noun(removed, 'entry', 'entries')} removed{undo_hint}")
 
 

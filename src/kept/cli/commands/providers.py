@@ -15,6 +15,7 @@ from kept.cli.terminal import (
     YesFlag,
     ask,
     ask_number,
+    complete_hint,
     confirm,
     fail,
     join_groups,
@@ -228,7 +229,7 @@ def status(as_json: JsonFlag = False) -> None:
     for page, (on, entries) in found.pages.items():
         say(f"built-in {page}: {entries} {'entry' if entries == 1 else 'entries'}{'' if on else ' (switched off)'}")
     if not found.status.chosen:
-        say("provider: none, built-in memory only  (`kept providers setup` adds one)")
+        say(complete_hint("provider: none, built-in memory only  (`kept providers setup` adds one)"))
     for one in found.status.chosen:
         _show_chosen(one)
     for other in found.status.installed:
@@ -308,7 +309,8 @@ def _show(found: "operations.providers.OutboxView", *, as_json: bool) -> None:
     if not found.items:
         say("the outbox is empty")
     elif any(item.attempts for item in found.items):
-        say("  try now: `kept providers outbox retry [--id N]`    discard: `kept providers outbox drop --id N`")
+        hint = "  try now: `kept providers outbox retry [--id N]`    discard: `kept providers outbox drop --id N`"
+        say(complete_hint(hint))
 
 
 def _show_count(count: int, what: str, item_id: int | None, *, as_json: bool) -> None:

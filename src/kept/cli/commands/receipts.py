@@ -8,6 +8,7 @@ from kept import operations
 from kept.cli.terminal import (
     MOST,
     JsonFlag,
+    complete_hint,
     count_noun,
     note,
     on_one_line,
@@ -115,7 +116,7 @@ def mark(
     if as_json:
         print_json(marked.as_json())
     else:
-        say(f"marked {word.value}; take it back with: kept receipts unmark {receipt}")
+        say(complete_hint(f"marked {word.value}; take it back with: kept receipts unmark {receipt}"))
 
 
 @app.command()

@@ -11,6 +11,7 @@ from kept.cli.terminal import (
     MOST_DAYS,
     JsonFlag,
     YesFlag,
+    complete_hint,
     confirm,
     count_noun,
     fail,
@@ -184,7 +185,7 @@ def _show_salvaged(salvaged: "Salvaged") -> None:
         say(f"  {count_noun(len(salvaged.restored), 'session')} restored from indexes")
     if salvaged.quarantined:
         lost_owner = count_noun(len(salvaged.quarantined), "session")
-        say(f"  {lost_owner} without a known owner: `kept sessions quarantine` lists them")
+        say(complete_hint(f"  {lost_owner} without a known owner: `kept sessions quarantine` lists them"))
 
 
 def _show_table(salvaged: "Salvaged", table: str) -> None:

@@ -13,6 +13,7 @@ from kept.cli.terminal import (
     YesFlag,
     ask,
     chosen_home,
+    complete_hint,
     confirm,
     fail,
     invocation,
@@ -213,7 +214,7 @@ def model_list(as_json: JsonFlag = False) -> None:
         say(f"  {'yes' if one.is_available else ' no'}  {one.name}  ({one.reason})")
         for model in one.models[1:]:
             say(f"         {one.name.partition('/')[0]}/{model}")
-    say("choose one with `kept model set NAME`, test it with `kept model test`")
+    say(complete_hint("choose one with `kept model set NAME`, test it with `kept model test`"))
     say(f"prices were last checked on {found.prices_checked}; `model.prices` sets your own")
 
 

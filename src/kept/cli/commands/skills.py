@@ -9,7 +9,7 @@ from kept import operations
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
-    add_user_option,
+    complete_hint,
     confirm,
     fail,
     join_groups,
@@ -46,7 +46,7 @@ def show_change(result: "Changed | Refused", *, as_json: bool) -> None:
     if as_json:
         print_json(result.as_json())
         return
-    say(add_user_option(result.message))
+    say(complete_hint(result.message))
     for warning in result.warnings:
         note(f"kept: {warning}")
 
@@ -69,7 +69,7 @@ def list_(
     if not found.skills:
         note("no matching skills" if query or category else "no skills yet: `kept skills create NAME` writes one")
     if found.waiting:
-        note(add_user_option(f"{found.waiting} waiting for approval: `kept skills pending`"))
+        note(f"{found.waiting} waiting for approval: `kept skills pending`")
 
 
 @app.command()

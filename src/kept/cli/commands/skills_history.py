@@ -9,7 +9,7 @@ from kept.cli.commands.skills import NameArgument, show_change
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
-    add_user_option,
+    complete_hint,
     confirm,
     note,
     on_one_line,
@@ -87,7 +87,7 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
         use, skill = found.usage.get(one.skill), one.skill
         say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
         for version in one.versions:
-            undo = add_user_option(f"`kept skills undo {skill}`")
+            undo = complete_hint(f"`kept skills undo {skill}`")
             flag = f"  ← worse than before: {undo}" if version.version == one.flagged else ""
             say(f"    {version.version}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
     if not found.stats:
