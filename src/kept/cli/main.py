@@ -142,7 +142,7 @@ def _as_text(arguments: list[str]) -> list[str]:
 def build(arguments: list[str]) -> typer.Typer:
     """Return the program with the requested command loaded; for help and unknown names, with all names only."""
     program = _create_program()
-    asked = _command_in(terminal.completion_words() or arguments)
+    asked = _command_in(_completion_words() or arguments)
     if asked in COMMANDS:
         _module_of(asked).register(program)
         _shorten(program)
@@ -155,6 +155,14 @@ def build(arguments: list[str]) -> typer.Typer:
 def _module_of(command: str) -> Any:
     """Return the module of a command group, which has `register(program)`."""
     return import_module(f"kept.cli.{_MODULES.get(command, f'commands.{command}')}")
+
+
+def _completion_words() -> list[str] | None:
+    """Return the words that the shell completes, None when this process is not a completion."""
+    if "_KEPT_COMPLETE" not in os.environ:
+        return None
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return line.split()[1:]
 
 
 def _command_in(words: list[str]) -> str | None:

@@ -364,21 +364,6 @@ def _cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def completion_words() -> list[str] | None:
-    """Return the words that the shell completes, None when this process is not a completion."""
-    if "_KEPT_COMPLETE" not in os.environ:
-        return None
-    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return line.split()[1:]
-
-
-def complete_settings(incomplete: str) -> list[str]:
-    """Return the settings that start with `incomplete`."""
-    from kept.config.settings import known_keys
-
-    return [key for key in known_keys() if key.startswith(incomplete)]
-
-
 def complete_profiles(incomplete: str) -> list[str]:
     """Return the profiles that start with `incomplete`."""
     from kept.config.home import DEFAULT_PROFILE, find_home
@@ -386,13 +371,6 @@ def complete_profiles(incomplete: str) -> list[str]:
     folder = find_home(None, DEFAULT_PROFILE, os.environ).root / "profiles"
     names = [DEFAULT_PROFILE, *sorted(path.name for path in folder.glob("*") if path.is_dir())]
     return [name for name in names if name.startswith(incomplete)]
-
-
-def complete_rules(incomplete: str) -> list[str]:
-    """Return the scanner's rules that start with `incomplete`."""
-    from kept.security.scan import rule_ids
-
-    return sorted(rule for rule in rule_ids() if rule.startswith(incomplete))
 
 
 def edit_text(text: str, *, name: str, otherwise: str) -> tuple[str, Path]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from kept.app import Caller
-from kept.cli import terminal
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -37,12 +36,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="The pages of curated memory.", rich_markup_mode=None)
 
+
+def _complete_rules(incomplete: str) -> list[str]:
+    """Return the scanner's rules that start with `incomplete`."""
+    from kept.security.scan import rule_ids
+
+    return sorted(rule for rule in rule_ids() if rule.startswith(incomplete))
+
+
 TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory, user or project.")]
 T = TypeVar("T")
 WhichArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, or `all`.")]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=terminal.complete_rules),
+    typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=_complete_rules),
 ]
 
 _REMEDIES = {

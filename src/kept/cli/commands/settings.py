@@ -28,6 +28,13 @@ from kept.config.home import DEFAULT_PROFILE, find_home
 from kept.core.errors import Refused
 
 
+def _complete_settings(incomplete: str) -> list[str]:
+    """Return the settings that start with `incomplete`."""
+    from kept.config.settings import known_keys
+
+    return [key for key in known_keys() if key.startswith(incomplete)]
+
+
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.add_typer(config_app, name="config")
@@ -37,7 +44,7 @@ def register(program: typer.Typer) -> None:
 
 
 KeyArgument = Annotated[
-    str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=terminal.complete_settings)
+    str, typer.Argument(help="The setting, with dots: memory.overflow.", autocompletion=_complete_settings)
 ]
 
 config_app = typer.Typer(no_args_is_help=True, help="Show and change settings.", rich_markup_mode=None)
@@ -47,7 +54,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Show and change settings.",
 def config_show(
     key: Annotated[
         str | None,
-        typer.Argument(help="Only this setting, or this section.", autocompletion=terminal.complete_settings),
+        typer.Argument(help="Only this setting, or this section.", autocompletion=_complete_settings),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
