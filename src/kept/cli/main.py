@@ -256,13 +256,22 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def complete_profiles(incomplete: str) -> list[str]:
+    """Return the profiles that start with `incomplete`."""
+    from kept.config.home import DEFAULT_PROFILE, find_home
+
+    folder = find_home(None, DEFAULT_PROFILE, os.environ).root / "profiles"
+    names = [DEFAULT_PROFILE, *sorted(path.name for path in folder.glob("*") if path.is_dir())]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def _globals(
     home: Annotated[
         str | None, typer.Option("--home", help="The folder to use instead of $KEPT_HOME or ~/.kept.")
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", "-p", help="The profile to use.", autocompletion=terminal.complete_profiles),
+        typer.Option("--profile", "-p", help="The profile to use.", autocompletion=complete_profiles),
     ] = None,
     user: Annotated[str | None, typer.Option("--as", help="Act for this user instead of the owner.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the log and full errors.")] = False,

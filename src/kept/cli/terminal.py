@@ -364,15 +364,6 @@ def _cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def complete_profiles(incomplete: str) -> list[str]:
-    """Return the profiles that start with `incomplete`."""
-    from kept.config.home import DEFAULT_PROFILE, find_home
-
-    folder = find_home(None, DEFAULT_PROFILE, os.environ).root / "profiles"
-    names = [DEFAULT_PROFILE, *sorted(path.name for path in folder.glob("*") if path.is_dir())]
-    return [name for name in names if name.startswith(incomplete)]
-
-
 def edit_text(text: str, *, name: str, otherwise: str) -> tuple[str, Path]:
     """Open `text` in the editor and return the result, and the temporary file, which the caller removes.
 

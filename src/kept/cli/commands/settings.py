@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kept import operations
-from kept.cli import terminal
+from kept.cli.main import complete_profiles
 from kept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -125,9 +125,7 @@ def config_secret(
     say(f"{name} is stored in {file}")
 
 
-NameArgument = Annotated[
-    str, typer.Argument(help="The name of the profile.", autocompletion=terminal.complete_profiles)
-]
+NameArgument = Annotated[str, typer.Argument(help="The name of the profile.", autocompletion=complete_profiles)]
 
 profile_app = typer.Typer(no_args_is_help=True, help="Separate homes, for example for work.", rich_markup_mode=None)
 
