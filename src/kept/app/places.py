@@ -214,7 +214,8 @@ ROWS_OF_USER: dict[str, str] = {
     "nodes": _SESSION,
     **dict.fromkeys(
         (
-            "captured_sessions", "captured_turns", "outbox", "outbox_lanes", "provider_calls", "provider_health",
+            "captured_sessions", "captured_turns", "client_messages", "conversation_keys",
+            "outbox", "outbox_lanes", "provider_calls", "provider_health",
             "receipt_marks", "receipts", "transcripts", "usage",
         ),
         _USER,

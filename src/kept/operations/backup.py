@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
 from kept.core.clock import iso
-from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError
+from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError, Unreadable
 from kept.core.text import dumps
 from kept.storage.files import read_bytes
 
@@ -266,7 +266,7 @@ def _count_parts(staging: Staging) -> dict[str, int]:
     }
     for name, copy in staging.files.items():
         if name in {f"{HOME}state.db", f"{HOME}kept.db"}:
-            with suppress(StorageError):  # a damaged database is copied as it is
+            with suppress(Unreadable):  # a damaged database is copied as it is
                 parts |= {table: count_rows(copy, table) for table in ("sessions", "messages", "receipts")}
     return parts
 
