@@ -11,7 +11,7 @@ from kept.core.text import dumps
 from kept.storage.connections import statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kept.core.ids import UserId
     from kept.core.messages import Message
@@ -110,6 +110,24 @@ class Tally:
 def list_clients(unit: UnitOfWork, user: UserId) -> list[str]:
     """Return the clients whose transcripts were read for a user."""
     return [str(row[0]) for row in unit.execute(SQL.clients, (user,))]
+
+
+def find_sessions(unit: UnitOfWork, user: UserId) -> dict[tuple[str, str], str]:
+    """Return the sessions that stand for conversations elsewhere, by client and id there."""
+    return {(str(client), str(external)): str(row[0]) for client, external, *row in unit.execute(SQL.of_user, (user,))}
+
+
+def copy_captures(source: UnitOfWork, target: UnitOfWork, user: UserId, ids: Mapping[int, int]) -> None:
+    """Take the record of what a backup had captured, so that an import does not store it again.
+
+    `ids` gives the ids here of the messages that were restored.
+    """
+    for client, external, session_id, title, captured in source.execute(SQL.of_user, (user,)):
+        bindings = {"user": user, "client": client, "external": external, "session": session_id}
+        target.execute(SQL.take_session, {**bindings, "title": title, "now": captured})
+    for key, message_id, mark in source.execute(SQL.messages_of_user, (user,)):
+        if int(str(message_id)) in ids:
+            target.execute(SQL.take_message, (key, ids[int(str(message_id))], mark))
 
 
 class Captures:

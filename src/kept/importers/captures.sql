@@ -75,3 +75,17 @@ INSERT INTO state_meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO U
 
 -- name: clients
 SELECT DISTINCT client FROM transcripts WHERE user_id = ? ORDER BY client;
+
+-- name: of_user
+SELECT client, external_id, session_id, title, captured FROM captured_sessions WHERE user_id = ?;
+
+-- name: messages_of_user
+SELECT c.key, c.message_id, c.mark FROM captured_messages AS c
+JOIN messages AS m ON m.id = c.message_id JOIN sessions AS s ON s.id = m.session_id AND s.user_id = ?;
+
+-- name: take_session
+INSERT OR IGNORE INTO captured_sessions (user_id, client, external_id, session_id, title, captured)
+SELECT :user, :client, :external, id, :title, :now FROM sessions WHERE id = :session AND user_id = :user;
+
+-- name: take_message
+INSERT OR IGNORE INTO captured_messages (key, message_id, mark) VALUES (?, ?, ?);

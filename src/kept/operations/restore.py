@@ -335,7 +335,9 @@ def _restore_databases(caller: Caller, restore: Restore, *, is_preview: bool) ->
     with open_store_of(staged) as theirs:
         users = [user for user in theirs.users() if caller.is_owner or user == caller.user]
         return {
-            user: restore_sessions(caller.app.space(user).sessions, theirs.for_user(user), is_preview=is_preview)
+            user: restore_sessions(
+                caller.app.database, caller.app.space(user).sessions, theirs.for_user(user), is_preview=is_preview
+            )
             for user in users
         }
 

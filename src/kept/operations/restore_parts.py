@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kept.app.caller import Caller
     from kept.core.ids import UserId
+    from kept.core.ports import Database
     from kept.core.text import JSON
     from kept.sessions.ports import Sessions
     from kept.skills.merge import SkillMerge
@@ -123,26 +124,41 @@ def _merge_pages(caller: Caller, source: Source, result: PartResult, *, is_previ
 # conversations
 
 
-def restore_sessions(own: Sessions, theirs: Sessions, *, is_preview: bool) -> PartResult:
+def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_preview: bool) -> PartResult:
     """Merge the conversations of one user: by session, then by message.
 
     A conversation that continued on both sides keeps what it is here; what the backup has more becomes a branch.
+    One that was imported here under another id stays as it is.
     """
+    from kept.importers.captures import copy_captures, find_sessions
+
     result = PartResult()
+    with theirs.unit() as source, database.reading() as unit:
+        imported, here = find_sessions(source, own.user), find_sessions(unit, own.user)
+    elsewhere = {imported[source] for source in imported if here.get(source, imported[source]) != imported[source]}
     # compare first: the import changes what is compared with
-    changed = dict(_compare_sessions(own, theirs, result))
-    if not is_preview and any(result.counts[name] for name in ("new", "updated", "conflicts")):
-        report = own.transfer.import_lines(_rewrite(theirs, changed), source="restore")
-        result.counts["messages"] = report.messages
+    changed = dict(_compare_sessions(own, theirs, result, elsewhere))
+    if is_preview or not (imported or any(result.counts[name] for name in ("new", "updated", "conflicts"))):
+        return result
+    report = own.transfer.import_lines(_rewrite(theirs, changed), source="restore")
+    result.counts["messages"] = report.messages
+    result.conflicts += [f"conversations: {problem}" for _, problem in report.problems]
+    with theirs.unit() as source, database.writing() as unit:
+        copy_captures(source, unit, own.user, report.ids)
     return result
 
 
-def _compare_sessions(own: Sessions, theirs: Sessions, result: PartResult) -> Iterator[tuple[str, _Branch | None]]:
+def _compare_sessions(
+    own: Sessions, theirs: Sessions, result: PartResult, elsewhere: set[str]
+) -> Iterator[tuple[str, _Branch | None]]:
     """Yield the sessions that an import must read, with the branch that takes what both sides have apart."""
     for head, messages in _group(theirs.transfer.export(raw=True)):
         name = str(head["session_id"])
         if own.transfer.was_forgotten(dumps(head).encode()):
             result.counts["forgotten"] += 1
+            continue
+        if name in elsewhere:
+            result.counts["unchanged"] += 1
             continue
         mine = [
             line for line in own.transfer.export(session_id=SessionId(name), raw=True) if line.get("type") != "session"

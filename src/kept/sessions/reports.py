@@ -203,6 +203,8 @@ class ImportReport:
     forgotten: int = 0
     bad: int = 0
     problems: list[tuple[int, str]] = field(default_factory=list)
+    ids: dict[int, MessageId] = field(default_factory=dict)
+    """The ids here of messages whose lines name the id that they had elsewhere."""
 
     def refuse(self, number: int, why: str) -> None:
         """Count a bad line."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +15,13 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Remove, Replace
 from kept.operations import forget
 from kept.operations.backup import create_backup
+from kept.operations.capture import capture_transcript
 from kept.operations.restore import RestoreOptions, apply_restore, open_restore
 from kept.skills.changes import Author, Create, Edit
 from kept.storage.connections import connect_read_only
 
+TRANSCRIPTS = Path(__file__).parents[2] / "corpora" / "transcripts" / "claude-code" / "projects"
+TRANSCRIPT = TRANSCRIPTS / "-home-sam-project" / "f7492b84-19bd-4e55-aca8-559d76daf924.jsonl"
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 SKILL = "---\nname: {name}\ndescription: How {name} is made well\n---\n\n# Steps\n\n1. {step}\n"
 
@@ -295,6 +299,29 @@ def test_files_that_differ_are_both_kept(app, other, tmp_path):
     assert [path.read_text() for path in kept] == ["theirs"]
     assert any("notes.txt" in line for line in done.collect("conflicts"))
     assert restore(other, file).changes_nothing
+
+
+def test_what_was_imported_is_not_imported_again_after_a_restore(app, other, tmp_path):
+    """The record of the importers comes along, so that the transcripts on this machine add nothing."""
+    assert capture_transcript(app.caller(), "claude-code", TRANSCRIPT).added > 0
+    say(other.owner, "mine", "my own words")
+    restore(other, create_backup(app.caller(), tmp_path / "a").file)
+    before = export(other)
+
+    assert capture_transcript(other.caller(), "claude-code", TRANSCRIPT).added == 0
+    assert export(other) == before
+
+
+def test_a_conversation_that_was_imported_here_too_is_not_doubled(app, other, tmp_path):
+    """It has another id here, but the same id in its source."""
+    for one in (app, other):
+        assert capture_transcript(one.caller(), "claude-code", TRANSCRIPT).added > 0
+    before = {line["session_id"] for line in export(other)}
+
+    done = restore(other, create_backup(app.caller(), tmp_path / "a").file)
+
+    assert {line["session_id"] for line in export(other)} == {*before, "s-owner"}
+    assert done.parts[OWNER]["sessions"].as_json()["unchanged"] == len(before)
 
 
 def test_a_newer_schema_is_refused(app, other, tmp_path):

@@ -83,6 +83,7 @@ class Importing:
             self.report.lines += len(batch)
             self._sink(Progressed(TASK, self.report.lines, total))
         self.report.problems.sort()
+        self.report.ids = self._new_ids
         return self.report
 
     def _prepare(self, batch: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, SessionLine | _ReadyMessage]]:
