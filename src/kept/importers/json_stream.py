@@ -10,10 +10,10 @@ import codecs
 import json
 import re
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MOST_OBJECT_CHARS = 64_000_000
 """A larger object is skipped: parsed, it would need several times its size in memory."""
@@ -25,6 +25,31 @@ _WORD = re.compile(r"[^\s,\[\]{}\"]{1,1000}")
 _LONGEST_TOKEN = 16
 """An error this near to the end of a piece may be a number, a word or an escape that was cut."""
 _CUT_OFF = "the file is cut off here"
+
+
+class Joined:
+    """Lines as a file: reads whole lines, however many bytes are asked for."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = iter(lines)
+
+    def read(self, size: int) -> bytes:
+        """Return lines of about this size together, nothing at the end."""
+        found: list[bytes] = []
+        for line in self._lines:
+            found.append(line)
+            size -= len(line)
+            if size <= 0:
+                break
+        return b"".join(found)
+
+
+class Readable(Protocol):
+    """What a stream is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, nothing at the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +66,7 @@ class JsonStream:
     An outermost object without that key is itself the only object; text of many objects, one per line, gives each.
     """
 
-    def __init__(self, file: IO[bytes], *, key: str | None = None) -> None:
+    def __init__(self, file: Readable, *, key: str | None = None) -> None:
         self._file = file
         self._key = key
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

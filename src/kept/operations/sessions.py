@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import UsageError
 from kept.core.ids import MessageId, SessionId
+from kept.core.text import dumps
 from kept.sessions.recall import when
 
 if TYPE_CHECKING:
@@ -241,8 +243,32 @@ def import_sessions(caller: Caller, lines: Iterable[bytes], *, source: str, tota
     from kept.operations.upkeep import count_waiting_vectors
 
     caller.require(Scope.WRITE)
-    report = caller.space.sessions.transfer.import_lines(lines, source=source, total=total)
+    whole = _split_whole(lines)
+    report = caller.space.sessions.transfer.import_lines(whole, source=source, total=total)
     return Imported(report, count_waiting_vectors(caller) if report.messages else 0)
+
+
+def _split_whole(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines; a file that is one JSON value, over many lines or not, gives a line per conversation."""
+    rest = iter(lines)
+    start = [line for line in islice(rest, 1) if line]
+    first = start[0].removeprefix(b"\xef\xbb\xbf").strip() if start else b""
+    if not (first.startswith(b"[") or first == b"{"):
+        yield from start
+        yield from rest
+        return
+    from kept.importers.json_stream import Joined, JsonStream
+
+    messages: list[JSON] = []
+    for piece in JsonStream(Joined(chain(start, rest))):
+        if piece.value is None:
+            yield b"not JSON"
+        elif "role" in piece.value and "session_id" not in piece.value:
+            messages.append(piece.value)  # a list of messages is one conversation
+        else:
+            yield dumps(piece.value).encode()
+    if messages:
+        yield dumps({"messages": messages}).encode()
 
 
 def export_sessions(caller: Caller, names: Sequence[str] = (), *, raw: bool = False) -> Iterator[dict[str, JSON]]:

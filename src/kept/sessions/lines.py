@@ -1,7 +1,7 @@
 """One line of a JSONL transcript: what export writes, and what import accepts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from kept.core.text import JSON
 from kept.security.fence import shown_thinking
 from kept.sessions.moments import from_program
 from kept.sessions.records import storable
+from kept.sessions.shapes import expand
 
 DEFAULT_SOURCE = "import:jsonl"
 _SESSION_FIELDS = frozenset(
@@ -67,6 +68,19 @@ BESIDE = ("page", "edit", "pending", "skill")
 
 def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
     """Return the line, or raise BadLine with what is wrong."""
+    return read_line(_load(raw), source=source)
+
+
+def parse_all(raw: bytes, *, source: str = DEFAULT_SOURCE, now: float) -> Iterator[Line | BadLine]:
+    """Yield the lines that one line stands for: more than one for a conversation in the shape of an API."""
+    for value in expand(_load(raw), now=now):
+        try:
+            yield read_line(value, source=source)
+        except BadLine as bad:
+            yield bad
+
+
+def _load(raw: bytes) -> dict[str, Any]:
     try:
         value = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError:
@@ -76,6 +90,11 @@ def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
         raise BadLine(f"not JSON: {why}") from None
     if not isinstance(value, dict):
         raise BadLine("not a JSON object")
+    return value
+
+
+def read_line(value: Mapping[str, Any], *, source: str = DEFAULT_SOURCE) -> Line:
+    """Return the line that an object stands for, or raise BadLine with what is wrong."""
     if value.get("type") == "session":
         return _session_line(value, source)
     if value.get("type") in BESIDE:

@@ -18,11 +18,15 @@ _PROBLEMS_SHOWN = 20
 
 @app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(help="A JSONL file with one message per line; - reads it.")],
+    file: Annotated[str, typer.Argument(help="Messages or conversations as JSONL or JSON; - reads it.")],
     source: Annotated[str, typer.Option("--source", help="The source of lines that name none.")] = "import:jsonl",
     as_json: JsonFlag = False,
 ) -> None:
-    """Import conversations; known lines are skipped, invalid ones are reported."""
+    """Import conversations; known lines are skipped, invalid ones are reported.
+
+    A line is a message as `kept sessions export` writes it, or a message or a whole conversation in the shape of
+    OpenAI's or Anthropic's API. A JSON array of them is accepted too.
+    """
     with open_caller() as caller:
         if file == "-":
             done = operations.sessions.import_sessions(caller, sys.stdin.buffer, source=source)

@@ -22,6 +22,7 @@ from kept.sessions.lines import (
     SessionLine,
     message_line,
     parse,
+    parse_all,
     session_line,
 )
 from kept.sessions.records import Blob, MessageRow, Print, fingerprint, message_row, session_from
@@ -91,11 +92,16 @@ class Importing:
             if not raw.strip():
                 continue
             try:
-                yield number, self._prepare_line(parse(raw.removeprefix(b"\xef\xbb\xbf"), source=self._source))
-            except NoConversation:
-                continue
+                yield from self._prepare_all(number, raw.removeprefix(b"\xef\xbb\xbf"))
             except BadLine as bad:
                 self.report.refuse(number, str(bad))
+
+    def _prepare_all(self, number: int, raw: bytes) -> Iterator[tuple[int, SessionLine | _ReadyMessage]]:
+        for line in parse_all(raw, source=self._source, now=self._file.clock.now().timestamp()):
+            if not isinstance(line, BadLine):
+                yield number, self._prepare_line(line)
+            elif not isinstance(line, NoConversation):
+                self.report.refuse(number, str(line))
 
     def _prepare_line(self, line: Line) -> SessionLine | _ReadyMessage:
         if isinstance(line, SessionLine):
