@@ -101,7 +101,7 @@ class HttpClient:
                     if response.is_redirect:
                         url, sent = self._redirect(response), {}
                         continue
-                    return self._parse(response, self._read(response, deadline))
+                    return self._parse(response, self._read(response, deadline, limit))
         except httpx2.TimeoutException:
             raise self._slow(limit) from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -132,7 +132,7 @@ class HttpClient:
             )
         return target
 
-    def _read(self, response: httpx2.Response, deadline: float) -> bytes:
+    def _read(self, response: httpx2.Response, deadline: float, limit: float) -> bytes:
         pieces, size = [], 0
         for piece in response.iter_bytes():
             size += len(piece)
@@ -141,7 +141,7 @@ class HttpClient:
                     f"{self._provider} answered with more than {MOST_BYTES:,} bytes", "check the server at its address"
                 )
             if time.monotonic() > deadline:
-                raise self._slow(self._seconds)
+                raise self._slow(limit)
             pieces.append(piece)
         return b"".join(pieces)
 
@@ -161,13 +161,20 @@ class HttpClient:
 
     def _refusal(self, response: httpx2.Response, raw: bytes) -> ProviderError:
         status = response.status_code
-        said = _error_text(raw)
+        said = self._without_key(_error_text(raw))
         message = f"{self._provider} answered {status}" + (f": {said}" if said else "")
         remedy = _REMEDIES.get(status, "the writes wait in the outbox" if status >= 500 else "")
         if status in _REJECTED:
             return Rejected(message, "it refuses this request for its content")
         error = BackendMissing if status == 404 else ProviderError
         return error(message, remedy.format(name=self._provider))
+
+    def _without_key(self, text: str) -> str:
+        """Return what a back end said without the key that it may repeat."""
+        for header in ("Authorization", "X-API-Key"):
+            key = self._headers.get(header, "").rpartition(" ")[2]
+            text = text.replace(key, "[key]") if key else text
+        return text
 
     def _slow(self, seconds: float) -> ProviderError:
         return ProviderError(f"{self._provider} did not answer within {seconds:g} s", "check whether its server is up")

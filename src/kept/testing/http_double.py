@@ -35,6 +35,10 @@ class Fault:
     content_type: str = "application/json"
     seconds: float = 0.0
     """Silence before the answer."""
+    location: str = ""
+    """Where a redirect leads."""
+    drip_seconds: float = 0.0
+    """Silence after each byte of the body."""
 
 
 Answer = tuple[int, Any]
@@ -51,6 +55,8 @@ class HttpDouble:
         self.requests: list[DoubleRequest] = []
         self.faults: list[Fault] = []
         self.outage: Fault | None = None
+        self.lost_answers: list[str] = []
+        """Expressions of paths: the next request to one is carried out, and its answer lost."""
         self.guard = threading.RLock()
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = []
         self._server: ThreadingHTTPServer | None = None
@@ -115,6 +121,14 @@ class HttpDouble:
                     )
         return 404, {"error": f"no route {request.method} {request.path}"}
 
+    def loses_answer(self, method: str, path: str) -> bool:
+        """Whether the answer to this request gets lost; each expression counts once."""
+        with self.guard:
+            found = [each for each in self.lost_answers if method == "POST" and re.fullmatch(each, path)]
+            if found:
+                self.lost_answers.remove(found[0])
+            return bool(found)
+
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -138,21 +152,28 @@ class _Handler(BaseHTTPRequestHandler):
         found = self.double.answer(
             DoubleRequest(self.command, address.path, dict(parse_qsl(address.query)), headers, body)
         )
-        if isinstance(found, Fault):
+        if self.double.loses_answer(self.command, address.path):
+            self.close_connection = True
+        elif isinstance(found, Fault):
             time.sleep(found.seconds)
-            self._send(found.status, found.body, found.content_type)
+            self._send(found.status, found.body, found.content_type, fault=found)
         else:
             status, value = found
             self._send(status, b"" if value is None else json.dumps(value).encode(), "application/json")
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the names of http.server
 
-    def _send(self, status: int, body: bytes, content_type: str) -> None:
+    def _send(self, status: int, body: bytes, content_type: str, *, fault: Fault | None = None) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
+            if fault is not None and fault.location:
+                self.send_header("Location", fault.location)
             self.end_headers()
-            self.wfile.write(body)
+            step = 1 if fault is not None and fault.drip_seconds else max(1, len(body))
+            for start in range(0, len(body), step):
+                self.wfile.write(body[start : start + step])
+                time.sleep(fault.drip_seconds if fault is not None else 0)
         except OSError:  # the client has given up
             self.close_connection = True

@@ -221,10 +221,12 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         for session in sorted(filter(None, sessions)):
             self.api.delete_session(session)
         self._context_of.clear()
-        note = (
-            f"Honcho deletes no single message: {len(sessions)} whole sessions there were deleted" if sessions else ""
+        notes = [f"Honcho deletes no single message: {len(sessions)} whole sessions there were deleted"] * bool(
+            sessions
         )
-        return Forgotten(len(found) + len(sessions), note)
+        if self.api.waiting():
+            notes.append("its deriver still works and may draw conclusions from what it has read, so repeat this later")
+        return Forgotten(len(found) + len(sessions), "; ".join(notes))
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether a conclusion or a message is left that the request selects."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from kept.core.errors import ConfigError, ProviderError
 from kept.core.settings import Address, Between
+from kept.providers.base import Forgotten
 from kept.providers.http import HttpClient
 from kept.providers.mem0.backends import Backend, EmbeddedBackend, PlatformBackend, ServerBackend
 from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
@@ -20,6 +22,7 @@ PLATFORM_URL = "https://api.mem0.ai"
 _MIRROR = "kept_page"
 """The metadata key that marks a memory as the copy of a page entry."""
 _RECALL_CHARS = 6_000
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Mem0Settings:
     """How many memories a recall takes."""
     timeout_seconds: Annotated[float, Between(0.5, 60)] = 8.0
     """How long a request may take."""
+    settle_seconds: Annotated[float, Between(0, 50)] = 20.0
+    """How long the copy of an entry is awaited at the platform, which stores in the background."""
     model: str = ""
     """Embedded mode: the chat model that extracts facts."""
     model_base_url: Annotated[str, Address(optional=True)] = ""
@@ -164,9 +169,9 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
     def sync_turn(
         self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
     ) -> None:
-        """Send the exchange; Mem0 extracts what is worth keeping."""
+        """Send the exchange, once: what Mem0 extracts from it carries the key of the delivery."""
         del messages
-        if not self.is_writable:
+        if not self.is_writable or self._has_turn(clean(user), idempotency_key):
             return
         turn = [{"role": "user", "content": clean(user)}, {"role": "assistant", "content": clean(assistant)}]
         metadata: dict[str, JSON] = {"session_id": session_id, "idempotency_key": idempotency_key}
@@ -174,28 +179,41 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
             self.scope, turn, agent_id=self.settings.agent_id, infer=self.settings.infer, metadata=metadata
         )
 
+    def _has_turn(self, text: str, key: str) -> bool:
+        """Whether a turn was delivered before and only its answer got lost."""
+        if not key or not text:
+            return False
+        found = self.backend.search(self.scope, text[:1_000], top_k=10)
+        known = [each.get("metadata") for each in found]
+        return any(isinstance(each, Mapping) and each.get("idempotency_key") == key for each in known)
+
     def add_entry(self, target: str, text: str) -> None:
-        """Store an entry as it is."""
-        if not self._copies(target, text):
-            self.backend.add(
-                self.scope,
-                [{"role": "user", "content": text}],
-                agent_id=self.settings.agent_id,
-                infer=False,
-                metadata={_MIRROR: target},
-            )
+        """Store an entry as it is, and wait until the platform has it: only then can a later remove find it."""
+        if self._copies(target, text):
+            return
+        made = self.backend.add(
+            self.scope,
+            [{"role": "user", "content": text}],
+            agent_id=self.settings.agent_id,
+            infer=False,
+            metadata={_MIRROR: target},
+        )
+        deadline = time.monotonic() + self.settings.settle_seconds
+        while not made and time.monotonic() < deadline and not self._copies(target, text):
+            time.sleep(_POLL_SECONDS)
 
     def remove_entry(self, target: str, text: str) -> None:
         """Delete an entry, found by its text."""
         for each in self._copies(target, text):
             self.backend.delete(text_of(each, "id"))
 
-    def forget_content(self, request: ForgetRequest) -> int:
+    def forget_content(self, request: ForgetRequest) -> Forgotten:
         """Delete the memories of this user that the request selects."""
         found = self._select(request)
         for each in found:
             self.backend.delete(text_of(each, "id"))
-        return len(found)
+        note = "Mem0 works in the background: what was said in the last minute may appear later, so repeat this then"
+        return Forgotten(len(found), note if self.settings.mode == "platform" else "")
 
     def holds_content(self, request: ForgetRequest) -> bool:
         """Return whether Mem0 still has a memory that the request selects."""
