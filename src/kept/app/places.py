@@ -249,7 +249,7 @@ WITHOUT_TEXT = frozenset(
     {
         "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
         "outbox_lanes", "provider_calls", "receipt_marks", "captured_messages", "captured_turns", "state_meta",
-        "client_messages", "conversation_keys", "tokens",
+        "client_messages", "conversation_keys", "tokens", "imported_usage",
         "tombstones", "usage", "vector_models",
         "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
         "edits.page_before", "edits.session_id", "edits.target", "edits.user_id", "facts.session_id", "facts.source",
@@ -263,6 +263,9 @@ WITHOUT_TEXT = frozenset(
         "sessions.source", "sessions.user_id", "captured_sessions.client", "captured_sessions.external_id",
         "captured_sessions.session_id", "captured_sessions.user_id", "captured_sessions.waits_for",
         "transcripts.check_bytes", "transcripts.client", "transcripts.path", "transcripts.user_id",
+        "imports.counts", "imports.folder", "imports.id", "imports.source", "imports.user_id",
+        "imported_items.kind", "imported_items.mark", "imported_items.name", "imported_items.place",
+        "imported_items.source", "imported_items.state", "imported_items.user_id",
         # removed with the last fact that names them
         "entities.key", "entities.name",
     }

@@ -219,6 +219,21 @@ def set_secret(path: Path, name: str, value: str) -> None:
         write_atomically(path, text.encode("utf-8", "surrogateescape"))
 
 
+def unset_secret(path: Path, name: str) -> None:
+    """Remove one variable and keep every other line."""
+    with hold_lock(path.with_name(f"{path.name}.lock")):
+        others = [line for line in _lines(path) if not ((match := re.fullmatch(_LINE, line)) and match[1] == name)]
+        write_atomically(path, "\n".join([*others, ""]).encode("utf-8", "surrogateescape"))
+
+
+def find_value(path: Path, key: str) -> Any:
+    """Return a value as a settings file has it, None if it does not set the key."""
+    node = read_document(path) if path.exists() else None
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, dict) else None
+    return node
+
+
 def is_exposed(path: Path) -> bool:
     """Whether users other than the owner can read the file."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,18 @@ _SAME_MOMENT_SECONDS = 2.0
 _SAME_TURN_SECONDS = 600.0
 _LAST_MESSAGES = 100
 """How many messages of a session are compared with the prompt of an event."""
+_NO_MESSAGE = MessageId(0)
 _TELLING_CHARS = 40
 """Shorter texts ("continue") are said more than once, so only the moment tells whether two are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """Why a capture runs: an event, or an import that can be undone."""
+
+    import_number: int | None = None
+    overwrite: bool = False
+    """Whether a message that the source has changed replaces the stored one, wherever it is."""
 
 
 class Capture:
@@ -42,13 +53,15 @@ class Capture:
         *,
         clock: Clock,
         is_excluded: Callable[[str | None], bool],
+        purpose: Purpose | None = None,
     ) -> None:
         self._store = store
         self._database = database
         self._clock = clock
         self._is_excluded = is_excluded
         self.tally = Tally()
-        self.captures = Captures(store.user, client)
+        self._purpose = purpose or Purpose()
+        self.captures = Captures(store.user, client, self._purpose.import_number)
         self._conversations = Conversations(store, self.captures, clock)
         self._may_be_copies = False
         self._excluded: set[str] = set()
@@ -206,43 +219,36 @@ class Capture:
             stored = known.get(key)
             if stored is None:
                 fresh[key] = item  # of two rows with one id the later is complete
-            elif stored[1] != mark_of(item.message) and self._drop_if_newest(unit, stored[0]):
-                fresh[key] = item
-                self.tally.replaced += 1
-                self.tally.added -= 1
+            elif stored[1] != mark_of(item.message) and self._replace(unit, stored[0], item):
+                known[key] = (stored[0], mark_of(item.message))
+                self.captures.remember(unit, key, *known[key])
             else:
                 self.tally.known += 1
-                self.tally.conflicts += stored[1] != mark_of(item.message)
                 if not fresh:  # what a branch has in common with others lies before what is new in it
                     self._conversations.note_shared(item.conversation, stored[0])
         return list(fresh.values())
 
-    def _drop_if_newest(self, unit: UnitOfWork, message_id: MessageId) -> bool:
-        """Remove a message that is the last of its session, so that its complete form can take its place.
+    def _replace(self, unit: UnitOfWork, message_id: MessageId, item: Said) -> bool:
+        """Give a stored message the content that the source has now: if it has grown, or is still the newest.
 
-        One in the middle stays as it is: its complete form would be out of order.
+        Anything else may be the shorter copy of a fork, so it is reported and stays, unless everything is overwritten.
         """
-        message = self._store.message(message_id)
-        if message is None:
+        stored = self._store.message(message_id)
+        if stored is None:
+            return False  # removed here, so it does not return
+        new = self._conversations.redact(item.message)
+        has_grown = new.role is stored.message.role and new.text.startswith(stored.message.text)
+        _, last = self._store.edges(stored.session_id, first=0, last=1)
+        if not (has_grown or last[0].id == message_id or self._purpose.overwrite):
+            self.tally.conflicts.append((item.conversation, f"message {item.external_id} was changed in the source"))
             return False
-        _, last = self._store.edges(message.session_id, first=0, last=1)
-        if not last or last[0].id != message_id:
-            return False
-        self._store.transfer.drop_messages([message_id], unit=unit)
+        self._store.transfer.overwrite(message_id, self._as_new(item), unit=unit)
+        self.tally.replaced += 1
+        self.tally.grown.add(stored.session_id)
         return True
 
     def _insert(self, unit: UnitOfWork, session_id: SessionId, fresh: Sequence[Said], known: Known) -> None:
-        messages = [
-            NewMessage(
-                item.message,
-                item.timestamp or self._clock.now().timestamp(),
-                item.origin,
-                token_count=item.token_count,
-                external_id=item.external_id,
-            )
-            for item in fresh
-        ]
-        ids = self._store.append(session_id, messages, unit=unit)
+        ids = self._store.append(session_id, [self._as_new(item) for item in fresh], unit=unit)
         for number, item in zip(ids, fresh, strict=True):
             key, mark = self.captures.key(item.external_id), mark_of(item.message)
             self.captures.remember(unit, key, number, mark)
@@ -251,6 +257,10 @@ class Capture:
             if item.turn is not None and item.origin is Origin.PERSON:
                 prompt = words_mark(item.message.text)
                 self.captures.write_turn(unit, item.conversation, item.turn, prompt=prompt, messages=())
+
+    def _as_new(self, item: Said) -> NewMessage:
+        moment = item.timestamp or self._clock.now().timestamp()
+        return NewMessage(item.message, moment, item.origin, token_count=item.token_count, external_id=item.external_id)
 
     def _leave_copies(self, unit: UnitOfWork, session_id: SessionId, fresh: Sequence[Said]) -> list[Said]:
         """Leave out messages that the session holds under other ids: the file was rewritten or converted."""
@@ -296,14 +306,16 @@ class Capture:
             if key in known or session is None or self._store.session(session.session_id) is None:
                 continue
             said = [one for one in self._store.context(session.session_id) if one.origin is Origin.PERSON]
+            first = said[-min(item.turns, len(said))].id if said else _NO_MESSAGE
             if said:
-                self._store.rewind(session.session_id, said[-min(item.turns, len(said))].id)
-            self._remember_once(unit, key, known)
+                self._store.rewind(session.session_id, first)
+            # with the first message, so that an undone import that brings it again rewinds it again
+            self._remember_once(unit, key, known, MessageId(-first))
 
-    def _remember_once(self, unit: UnitOfWork, key: bytes, known: Known) -> None:
+    def _remember_once(self, unit: UnitOfWork, key: bytes, known: Known, message: MessageId = _NO_MESSAGE) -> None:
         """Remember something that is no message, so that it is not done again."""
-        self.captures.remember(unit, key, 0, 0)
-        known[key] = (MessageId(0), 0)
+        self.captures.remember(unit, key, message, 0)
+        known[key] = (message, 0)
 
     def _count(self, unit: UnitOfWork, items: Sequence[Spent], known: Known) -> None:
         """Count each model call once, under the session of its conversation."""
@@ -322,6 +334,7 @@ class Capture:
                 when=item.timestamp,
                 unit=unit,
             )
+            self.captures.count_usage(unit, session.session_id, item)
             self._remember_once(unit, key, known)
 
 
@@ -336,8 +349,9 @@ class Preview(Capture):
         *,
         clock: Clock,
         is_excluded: Callable[[str | None], bool],
+        purpose: Purpose | None = None,
     ) -> None:
-        super().__init__(store, database, client, clock=clock, is_excluded=is_excluded)
+        super().__init__(store, database, client, clock=clock, is_excluded=is_excluded, purpose=purpose)
         self._seen: set[bytes] = set()
 
     def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:

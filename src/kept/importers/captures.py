@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kept.core.ids import UserId
     from kept.core.messages import Message
     from kept.core.ports import UnitOfWork
-    from kept.importers.port import Item, Position, Said
+    from kept.importers.port import Item, Position, Said, Spent
 
 SQL = statements("kept.importers", "captures.sql")
 Known: TypeAlias = dict[bytes, tuple[MessageId, int]]
@@ -74,7 +74,7 @@ class Tally:
     added: int = 0
     replaced: int = 0
     known: int = 0
-    conflicts: int = 0
+    conflicts: list[tuple[str, str]] = field(default_factory=list)
     """Messages that the source changed after they were stored, and that stay as they are."""
     left: dict[str, int] = field(default_factory=dict)
     """How many rows were left out, by reason."""
@@ -133,9 +133,11 @@ def copy_captures(source: UnitOfWork, target: UnitOfWork, user: UserId, ids: Map
 class Captures:
     """What one user has captured from one client; every call takes the open unit of work."""
 
-    def __init__(self, user: UserId, client: str) -> None:
+    def __init__(self, user: UserId, client: str, import_number: int | None = None) -> None:
         self._user = user
         self.client = client
+        self.import_number = import_number
+        """The import that what is stored now belongs to; None for captures of events."""
 
     def _scope(self, **more: object) -> dict[str, Any]:
         return {"user": self._user, "client": self.client, **more}
@@ -152,7 +154,7 @@ class Captures:
 
     def remember(self, unit: UnitOfWork, key: bytes, message_id: int, mark: int) -> None:
         """Store the message and the mark of a key."""
-        unit.execute(SQL.remember, (key, message_id, mark))
+        unit.execute(SQL.remember, (key, message_id, mark, self.import_number))
 
     def session(self, unit: UnitOfWork, external_id: str) -> KnownSession | None:
         """Return the session of a conversation, or None."""
@@ -170,10 +172,24 @@ class Captures:
         now: float,
     ) -> list[SessionId]:
         """Store which session stands for a conversation; return the sessions that waited to hang under it."""
-        bindings = self._scope(external=external_id, session=session_id, waits_for=waits_for, title=title, now=now)
+        bindings = self._scope(
+            external=external_id, session=session_id, waits_for=waits_for, title=title, now=now,
+            **{"import": self.import_number},
+        )  # fmt: skip
         unit.execute(SQL.add_session, bindings)
         waiting = unit.execute(SQL.waiting_children, self._scope(external=external_id))
         return [SessionId(str(row[0])) for row in waiting]
+
+    def count_usage(self, unit: UnitOfWork, session_id: SessionId, spent: Spent) -> None:
+        """Note a model call that an import counted, so that it can be taken back."""
+        if self.import_number is None:
+            return
+        from kept.core.clock import from_epoch
+
+        usage = spent.usage
+        tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        day = f"{from_epoch(spent.timestamp):%Y-%m-%d}"
+        unit.execute(SQL.count_usage, (self.import_number, session_id, day, spent.model, self.client, *tokens))
 
     def set_title(self, unit: UnitOfWork, external_id: str, title: str) -> None:
         """Store the last title that the source gave."""

@@ -2,15 +2,16 @@
 SELECT key, message_id, mark FROM captured_messages WHERE key IN (SELECT unhex(value) FROM json_each(?));
 
 -- name: remember
-INSERT INTO captured_messages (key, message_id, mark) VALUES (?, ?, ?)
+-- what replaces a message belongs to the import that stored it first
+INSERT INTO captured_messages (key, message_id, mark, import_number) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET message_id = excluded.message_id, mark = excluded.mark;
 
 -- name: session
 SELECT session_id, title FROM captured_sessions WHERE user_id = :user AND client = :client AND external_id = :external;
 
 -- name: add_session
-INSERT INTO captured_sessions (user_id, client, external_id, session_id, waits_for, title, captured)
-VALUES (:user, :client, :external, :session, :waits_for, :title, :now);
+INSERT INTO captured_sessions (user_id, client, external_id, session_id, waits_for, title, captured, import_number)
+VALUES (:user, :client, :external, :session, :waits_for, :title, :now, :import);
 
 -- name: set_title
 UPDATE captured_sessions SET title = :title WHERE user_id = :user AND client = :client AND external_id = :external;
@@ -72,6 +73,17 @@ SELECT value FROM state_meta WHERE key = :key;
 
 -- name: write_pruned
 INSERT INTO state_meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: count_usage
+INSERT INTO imported_usage (
+  import_number, session_id, day, model, task, calls, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens
+) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?)
+ON CONFLICT (import_number, session_id, day, model, task) DO UPDATE SET
+  calls = calls + 1,
+  input_tokens = input_tokens + excluded.input_tokens,
+  output_tokens = output_tokens + excluded.output_tokens,
+  cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
+  cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens;
 
 -- name: clients
 SELECT DISTINCT client FROM transcripts WHERE user_id = ? ORDER BY client;

@@ -82,9 +82,11 @@ class ClaudeCode:
         return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=_modification_time)
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield nothing yet."""
-        del root, request
-        return iter(())
+        """Yield CLAUDE.md, rules and memories of the person and of each project, and the skills."""
+        from kept.importers.agent_files import list_claude_assets
+
+        del request
+        return list_claude_assets(root) if root.is_dir() else iter(())
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a transcript."""

@@ -44,9 +44,11 @@ class Codex:
         return []
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield nothing yet."""
-        del root, request
-        return iter(())
+        """Yield AGENTS.md and memories of the person and of each project, and the skills."""
+        from kept.importers.agent_files import list_codex_assets
+
+        del request
+        return list_codex_assets(root) if root.is_dir() else iter(())
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a rollout."""

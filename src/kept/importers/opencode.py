@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kept.importers.port import Option, Request
     from kept.storage.foreign import ForeignTables
 
+_MOST_COPIED_BYTES = 200_000_000
 _STALE_MILLISECONDS = 600_000
 """An answer that did not end within ten minutes of its last change was cut off, and is stored as it is."""
 
@@ -69,9 +71,12 @@ class Opencode:
         return []
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield nothing yet."""
-        del root, request
-        return iter(())
+        """Yield the rules of the person and of each project, and the skills."""
+        from kept.importers.agent_files import list_opencode_assets
+
+        if root not in self.find_roots(request.environ):
+            return iter(())  # one database; the rules belong to the program as it is installed
+        return list_opencode_assets(request.environ, _list_folders(self.list_transcripts(root)))
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a database or a folder."""
@@ -85,6 +90,22 @@ class Opencode:
             return _OpencodeReading(_DatabaseHistory(copied), position)
         except StorageError as error:
             raise Unusable(error.message, error.remedy) from error
+
+
+def _list_folders(transcripts: list[Path]) -> Iterator[str]:
+    """Yield the working folders of all sessions; a large database would have to be copied for them."""
+    from kept.storage.foreign import open_copy
+
+    for path in transcripts:
+        if path.is_dir():
+            for file in path.glob("session/*/*.json"):
+                with suppress(OSError, ValueError):
+                    info = json.loads(file.read_bytes())
+                    yield str(info.get("directory") or "") if isinstance(info, dict) else ""
+        elif path.stat().st_size <= _MOST_COPIED_BYTES:
+            with suppress(StorageError), open_copy(path) as tables:
+                if "directory" in tables.columns("session"):
+                    yield from (str(row[0] or "") for row in tables.rows("SELECT DISTINCT directory FROM session"))
 
 
 class _History(Protocol):

@@ -112,8 +112,12 @@ class History:
         words = query.casefold().split()
         live = {page: self._live_entries(page) for page in self._store.targets}
         found: dict[tuple[Target, str], EditRecord] = {}
-        for row in reversed(self.rows(target)):
-            text = row.step.before
+        rows = self.rows(target)
+        gone = undone_ids(rows)
+        taken_back = {row.id for row in rows if row.origin == "import"} & gone
+        for row in reversed(rows):
+            # what an undone import had brought is not part of anybody's memory
+            text = None if {row.id, row.undoes} & taken_back else row.step.before
             if text and text not in live[row.target] and all(word in text.casefold() for word in words):
                 found.setdefault((row.target, text), row)
         return list(found.values())

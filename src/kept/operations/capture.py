@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.ids import SessionId
     from kept.core.text import JSON
-    from kept.importers.capture import Capture
+    from kept.importers.capture import Capture, Purpose
     from kept.importers.captures import Tally
     from kept.importers.port import Source
     from kept.importers.spool import Spool, Waiting, WaitingTurn
@@ -211,7 +211,7 @@ def _capture_waiting(caller: Caller, waiting: Waiting, deadline: float | None) -
         return Refused(Reason.UNAVAILABLE, error.message, error.remedy)
 
 
-def open_capture(caller: Caller, client: str, *, is_preview: bool = False) -> Capture:
+def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpose: Purpose | None = None) -> Capture:
     """Open a capture into the caller's sessions; a preview only counts."""
     from kept.importers.capture import Capture, Preview
     from kept.importers.conversations import is_excluded
@@ -224,6 +224,7 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False) -> Ca
         client,
         clock=caller.app.clock,
         is_excluded=lambda folder: is_excluded(folder, patterns, home),
+        purpose=purpose,
     )
 
 

@@ -1,16 +1,17 @@
-"""Import of conversations from other programs: what is on this machine, a preview, the import itself, and watching."""
+"""Import from other programs: a preview, the import itself with its report, and watching."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
 from kept.core.clock import iso
-from kept.core.errors import Reason, Refused
+from kept.core.errors import Reason
 from kept.core.events import Progressed
 from kept.core.text import dumps
 from kept.operations.capture import capture_file, open_capture
+from kept.operations.import_sources import ImportChoices, exists, read_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,95 +21,13 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.importers.capture import Capture
     from kept.importers.captures import Tally
-    from kept.importers.port import Source
+    from kept.operations.import_assets import AssetImport, AssetTally
+    from kept.operations.import_sources import FoundSource
 
-ALL = "all"
-_PROBLEMS_LISTED = 1_000
+_LISTED = 1_000
 _DERIVED = ".sqlite"
 """Codex's database follows its rollouts, which are watched themselves; it would be copied at every turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSource:
-    """The history of one program on this machine."""
-
-    source: str
-    places: tuple[Path, ...]
-    """Where it was looked for."""
-    transcripts: tuple[Path, ...]
-    total_bytes: int
-    new: int
-    """How many transcripts were never read, or changed since."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the places and the counts."""
-        return {
-            "source": self.source,
-            "places": [str(place) for place in self.places],
-            "transcripts": len(self.transcripts),
-            "bytes": self.total_bytes,
-            "new": self.new,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSources:
-    """What was found of all programs that can be imported."""
-
-    sources: tuple[FoundSource, ...]
-
-    def as_json(self) -> list[JSON]:
-        """Return one object per source."""
-        return [found.as_json() for found in self.sources]
-
-
-def find_sources(
-    caller: Caller, name: str = ALL, place: Path | None = None, *, since: float = 0.0
-) -> FoundSources | Refused:
-    """Return the histories on this machine, of one program or of all; `place` replaces the usual ones.
-
-    With `since`, only transcripts that changed at that moment or later.
-    """
-    from kept.importers.port import SOURCES, find_source
-
-    names = tuple(SOURCES) if name == ALL else (name,)
-    found = []
-    for each in names:
-        reader = find_source(each)
-        if reader is None:
-            return Refused(
-                Reason.INVALID, f"there is no importer {each!r}", f"use one of: {', '.join((*SOURCES, ALL))}"
-            )
-        found.append(_find_source(caller, reader, place, since))
-    return FoundSources(tuple(found))
-
-
-def _find_source(caller: Caller, reader: Source, place: Path | None, since: float) -> FoundSource:
-    from kept.importers.captures import Captures
-
-    roots = reader.find_roots(caller.app.environ) if place is None else [place]
-    listed = (path for root in roots if root.exists() for path in reader.list_transcripts(root))
-    paths = [path for path in listed if read_stamp(path)[0] >= since]
-    sizes, changed = 0, 0
-    with caller.app.database.reading() as unit:
-        read = Captures(caller.user, reader.client).read_times(unit)
-    for path in paths:
-        stamp = read_stamp(path)
-        sizes += stamp[1]
-        changed += stamp[0] > read.get(str(path.absolute()), 0.0)
-    return FoundSource(reader.client, tuple(roots), tuple(paths), sizes, changed)
-
-
-def read_stamp(path: Path) -> tuple[float, int]:
-    """Return the time of the last change of a transcript and its bytes, those of a write-ahead log included."""
-    moment, size = 0.0, 0
-    for one in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            found = one.stat()
-        except OSError:
-            continue
-        moment, size = max(moment, found.st_mtime), size + found.st_size
-    return moment, size
+_BROKEN = frozenset(("broken line", "unknown row", "cannot be read"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,34 +35,71 @@ class ImportReport:
     """What an import did, or with `is_preview` would do."""
 
     source: str
-    import_id: str
+    import_id: str | None
+    """None for a preview, and where nothing was new."""
     sessions: dict[str, int]
     """How many conversations are new, updated, unchanged or skipped."""
     messages: dict[str, int]
-    conflicts: int
-    """Messages that the source changed after they were stored, and that stay as they are."""
+    replaced: int
+    """Messages that took the place of an incomplete form."""
     left: dict[str, int]
     """How many rows were left out, by reason."""
+    conflicts: tuple[tuple[str, str], ...]
+    """What was changed on both sides, and stays as it is here."""
     problems: tuple[tuple[str, str], ...]
     """Where something could not be read, and why."""
+    assets: AssetTally
     is_preview: bool
     report: Path | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is new."""
+        return not (self.sessions["new"] + self.sessions["updated"]) and self.assets.is_empty
+
+    def rows(self) -> list[tuple[str, tuple[int, int, int, int]]]:
+        """Return the table of the preview: what is created, merged, skipped and in conflict."""
+        sessions, entries, skills = self.sessions, self.assets.entries, self.assets.skills
+        messages = len(self.conflicts) - len(self.assets.conflicts)
+        told = sum(count for name, count in self.messages.items() if name != "tool_calls")
+        rows = [
+            ("conversations", (sessions["new"], sessions["updated"], sessions["unchanged"] + sessions["skipped"], 0)),
+            ("messages", (told, self.replaced, sum(self.left.values()), messages)),
+            ("entries", (
+                entries["added"] + entries["archived"], self.assets.merged,
+                self.assets.present + entries["held"] + entries["blocked"], self.assets.entry_conflicts,
+            )),
+            ("skills", (
+                skills["added"], skills["updated"], skills["unchanged"] + skills["blocked"], skills["conflicts"],
+            )),
+        ]  # fmt: skip
+        return rows + [
+            (name, (counts["added"], counts["updated"], counts["unchanged"], counts["conflicts"]))
+            for name, counts in self.assets.others.items()
+        ]
+
     def as_json(self) -> dict[str, JSON]:
-        """Return the counts, the problems and the file with the report."""
+        """Return the counts, conflicts and problems, and the file with the report."""
         return {
             "source": self.source,
             "import_id": self.import_id,
             "dry_run": self.is_preview,
             "sessions": dict(self.sessions),
             "messages": dict(self.messages),
-            "conflicts": self.conflicts,
+            "entries": dict(self.assets.entries),
+            "skills": dict(self.assets.skills),
+            **{name: dict(counts) for name, counts in self.assets.others.items()},
+            "conflicts": _list_pairs(self.conflicts),
             "left_out": dict(self.left),
-            "entries": {"added": 0, "archived": 0, "held": 0, "blocked": 0},
-            "skills": {},
-            "problems": [{"where": where, "what": what} for where, what in self.problems[:_PROBLEMS_LISTED]],
+            "leftovers": _list_pairs(self.assets.left),
+            "warnings": list(self.assets.cautions),
+            "problems": _list_pairs(self.problems),
             "report": None if self.report is None else str(self.report),
         }
+
+
+def _list_pairs(pairs: Sequence[tuple[str, str]]) -> list[JSON]:
+    return [{"where": where, "what": what} for where, what in pairs[:_LISTED]]
 
 
 @dataclass(slots=True)
@@ -163,108 +119,134 @@ class _Course:
         self.tell(Progressed(self.task, min(self.done, self.total), self.total))
 
 
-def preview_import(caller: Caller, found: FoundSource) -> ImportReport:
+def preview_import(caller: Caller, found: FoundSource, choices: ImportChoices | None = None) -> ImportReport:
     """Return what an import would store; nothing is changed."""
-    return _import(caller, found, is_preview=True)
+    from kept.importers.capture import Purpose
+
+    chosen = choices or ImportChoices()
+    capture = open_capture(caller, found.source, is_preview=True, purpose=Purpose(overwrite=chosen.overwrite))
+    course = _capture_all(caller, found, capture, "reading")
+    assets = _open_assets(caller, found, chosen, import_id="", number=0, folder=caller.space.home.migration)
+    assets = replace(assets, is_preview=True)
+    assets.run(found.assets)
+    return _report(found, capture.tally, course, assets.tally, import_id=None)
 
 
-def run_import(caller: Caller, found: FoundSource) -> ImportReport:
-    """Store every conversation of a source once; if anything was new, leave a report in the home."""
+def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None = None) -> ImportReport:
+    """Store everything of a source once; if anything was new, leave a report in the home."""
+    from kept.core.ids import new_group_id
+    from kept.importers.capture import Purpose
+    from kept.importers.journal import Journal
     from kept.operations.capture_limits import prune_captures
 
     caller.require(Scope.WRITE)
-    report = _import(caller, found, is_preview=False)
+    chosen, journal = choices or ImportChoices(), Journal(caller.user)
+    moment, import_id = caller.app.clock.now(), new_group_id()
+    with caller.app.database.writing() as unit:
+        number = journal.begin(unit, import_id, found.source, now=moment.timestamp())
+    purpose = Purpose(number, chosen.overwrite)
+    capture = open_capture(caller, found.source, purpose=purpose)
+    course = _capture_all(caller, found, capture, "importing")
+    folder = caller.space.home.migration / found.source / f"{moment:%Y%m%d-%H%M%S}-{import_id}"
+    assets = _open_assets(caller, found, chosen, import_id=import_id, number=number, folder=folder)
+    assets.run(found.assets)
+    report = _report(found, capture.tally, course, assets.tally, import_id=import_id)
+    if report.is_empty and not report.replaced and not report.problems:
+        with caller.app.database.writing() as unit:
+            journal.discard(unit, number)
+        return replace(report, import_id=None)
+    report = replace(report, report=_write_report(caller, report, folder))
+    counts = {name: report.as_json()[name] for name in ("sessions", "messages", "entries", "skills")}
+    with caller.app.database.writing() as unit:
+        now = caller.app.clock.now().timestamp()
+        journal.finish(unit, number, counts=counts, folder=str(folder), now=now)
     prune_captures(caller, is_due=False)
     return report
 
 
-def _import(caller: Caller, found: FoundSource, *, is_preview: bool) -> ImportReport:
+def _capture_all(caller: Caller, found: FoundSource, capture: Capture, verb: str) -> _Course:
+    """Capture every transcript; one that cannot be read is a problem, not the end."""
     from kept.importers.port import START, Unusable, find_source
 
-    reader = find_source(found.source)
-    assert reader is not None
-    capture = open_capture(caller, found.source, is_preview=is_preview)
-    verb = "reading" if is_preview else "importing"
+    source = find_source(found.source)
+    assert source is not None
     course = _Course(f"{verb} {found.source}", max(1, found.total_bytes), caller.space.listeners)
     for path in found.transcripts:
         was_read = capture.read_position(str(path.absolute())) != START
         before = len(capture.tally.sessions)
         try:
-            capture_file(capture, reader, path)
+            capture_file(capture, source, path)
             course.unchanged += was_read and len(capture.tally.sessions) == before
         except Unusable as error:
             course.problems.append((str(path), error.message))
         course.advance(path)
-    return _report(caller, found, capture, course, is_preview=is_preview)
+    return course
 
 
-def _report(caller: Caller, found: FoundSource, capture: Capture, course: _Course, *, is_preview: bool) -> ImportReport:
-    from dataclasses import replace
+def _open_assets(
+    caller: Caller, found: FoundSource, chosen: ImportChoices, *, import_id: str, number: int, folder: Path
+) -> AssetImport:
+    from kept.importers.journal import Journal
+    from kept.operations.import_assets import AssetImport, group_parts
 
-    from kept.core.ids import new_group_id
+    with caller.app.database.reading() as unit:
+        known = group_parts(Journal(caller.user).parts(unit, found.source))
+    return AssetImport(
+        caller, found.source, import_id, number, folder, known, chosen.overwrite, chosen.skill_conflict
+    )  # fmt: skip
 
-    tally = capture.tally
-    problems = [*course.problems, *tally.problems]
+
+def _report(
+    found: FoundSource, tally: Tally, course: _Course, assets: AssetTally, *, import_id: str | None
+) -> ImportReport:
+    problems = [*course.problems, *tally.problems, *assets.problems]
     problems += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
-    report = ImportReport(
-        found.source,
-        "" if is_preview else new_group_id(),
-        _count_sessions(tally, course),
-        _count_messages(tally),
-        tally.conflicts,
-        dict(sorted(tally.left.items())),
-        tuple(problems),
-        is_preview,
-    )
-    if is_preview or not (tally.grown or problems):
-        return report
-    return replace(report, report=_write_report(caller, report))
-
-
-_BROKEN = frozenset(("broken line", "unknown row", "cannot be read"))
-
-
-def _count_sessions(tally: Tally, course: _Course) -> dict[str, int]:
     known = len(set(tally.sessions) - tally.created - tally.grown)
-    return {
+    sessions = {
         "new": len(tally.created),
         "updated": len(tally.grown - tally.created),
         "unchanged": known + course.unchanged,
         "skipped": len(course.problems) + tally.left.get("excluded project", 0),
     }
-
-
-def _count_messages(tally: Tally) -> dict[str, int]:
     roles = tally.roles
-    return {
+    messages = {
         "user": roles.get("user", 0),
         "assistant": roles.get("assistant", 0),
         "tool_calls": tally.tool_calls,
         "tool_results": roles.get("tool", 0),
     }
+    conflicts = (*tally.conflicts, *assets.conflicts)
+    left = dict(sorted(tally.left.items()))
+    return ImportReport(
+        found.source, import_id, sessions, messages, tally.replaced, left, conflicts, tuple(problems), assets,
+        is_preview=import_id is None,
+    )  # fmt: skip
 
 
-def _write_report(caller: Caller, report: ImportReport) -> Path:
+def _write_report(caller: Caller, report: ImportReport, folder: Path) -> Path:
+    """Write the report, and the entries that did not fit their pages."""
     from kept.storage.files import make_folder, write_atomically
 
-    moment = caller.app.clock.now()
-    folder = caller.space.home.migration / report.source / f"{moment:%Y%m%d-%H%M%S}-{report.import_id}"
     make_folder(folder)
+    if report.assets.overflow:
+        lines = [f"## {name}\n\n{text}\n" for name, text in report.assets.overflow]
+        head = "# Entries that did not fit their page; `kept memory search` finds them in the archive\n"
+        write_atomically(folder / "overflow.md", "\n".join([head, *lines]).encode())
     path = folder / "report.json"
-    value = {**report.as_json(), "finished": iso(moment), "report": str(path)}
+    value: dict[str, Any] = {**report.as_json(), "finished": iso(caller.app.clock.now()), "report": str(path)}
     write_atomically(path, f"{dumps(value, indent=2)}\n".encode())
     return path
 
 
 class Watch:
-    """Follows the transcripts of some sources, and captures what changes."""
+    """Follows the transcripts of some sources, and captures what changes as one import."""
 
     def __init__(self, caller: Caller, names: Sequence[str], place: Path | None) -> None:
         from kept.importers.port import find_source
 
         caller.require(Scope.WRITE)
         self._caller = caller
-        self._readers = [reader for name in names if (reader := find_source(name)) is not None]
+        self._sources = [source for name in names if (source := find_source(name)) is not None]
         self._place = place
         self._stamps: dict[Path, tuple[float, int]] = {}
 
@@ -273,15 +255,15 @@ class Watch:
         from kept.operations.capture import Captured, capture_transcript
 
         added = []
-        for reader in self._readers:
-            roots = reader.find_roots(self._caller.app.environ) if self._place is None else [self._place]
-            for path in (one for root in roots if root.exists() for one in reader.list_transcripts(root)):
+        for source in self._sources:
+            roots = source.find_roots(self._caller.app.environ) if self._place is None else [self._place]
+            for path in (one for root in roots if exists(root) for one in source.list_transcripts(root)):
                 stamp = read_stamp(path)
                 if self._stamps.get(path) == stamp or path.suffix == _DERIVED:
                     continue
-                done = capture_transcript(self._caller, reader.client, path)
+                done = capture_transcript(self._caller, source.client, path)
                 if isinstance(done, Captured) or done.reason is Reason.INVALID:
                     self._stamps[path] = stamp  # what could not be stored now is tried again at the next step
                 if isinstance(done, Captured) and done.added:
-                    added.append((reader.client, path, done.added))
+                    added.append((source.client, path, done.added))
         return added

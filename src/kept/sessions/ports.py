@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kept.core.ids import MessageId, SessionId, UserId
-    from kept.core.messages import Lineage, Session, StoredMessage
+    from kept.core.messages import Lineage, NewMessage, Session, StoredMessage
     from kept.core.ports import EventSink, UnitOfWork
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
@@ -193,6 +193,24 @@ class Transfer(Protocol):
 
     def drop_messages(self, message_ids: Sequence[MessageId], *, unit: UnitOfWork | None = None) -> None:
         """Remove messages of this user that better ones are about to replace."""
+        ...
+
+    def overwrite(self, message_id: MessageId, new: NewMessage, *, unit: UnitOfWork | None = None) -> None:
+        """Give a message of this user new content in its place."""
+        ...
+
+    def take_back(
+        self,
+        message_ids: Sequence[MessageId],
+        *,
+        sessions: Sequence[SessionId] = (),
+        usage: Sequence[UsageRow] = (),
+        unit: UnitOfWork | None = None,
+    ) -> list[SessionId]:
+        """Remove messages of an import that is undone, its usage, and those of `sessions` that are empty then.
+
+        Rewound messages and those in the trash go too. Return the sessions that were removed.
+        """
         ...
 
     def fill_in(

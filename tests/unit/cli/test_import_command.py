@@ -77,7 +77,7 @@ def test_without_a_terminal_it_asks_for_consent(run, person):
     done = run("import", "codex")
 
     assert done.code == 2
-    assert "would be stored" in done.out
+    assert "would be imported" in done.out
     assert "--yes" in done.err
 
 

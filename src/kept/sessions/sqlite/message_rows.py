@@ -60,6 +60,16 @@ def set_sent_text(connection: Connection, message_id: MessageId, text: str, *, u
     connection.execute(SQL.leave_index, (message_id,))
 
 
+def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageRow, list[Blob]]) -> None:
+    """Give a message new content in its place; a trigger queues it for the index."""
+    row, blobs = new
+    values = (message_id, *row)
+    connection.execute(SQL.overwrite, (*row[1:-1], damage.checksum(values), message_id))
+    for blob in blobs:
+        connection.execute(SQL.insert_blob, (blob.hash, blob.data))
+        connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
+
+
 def no_message(message_id: int) -> NotFound:
     """Return the error for an id that no visible message has."""
     return NotFound(f"there is no message {message_id}", "find it with `kept sessions search`")

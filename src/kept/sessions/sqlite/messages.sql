@@ -11,6 +11,11 @@ UPDATE messages SET api_content = ? WHERE id = ? AND session_id IN (SELECT id FR
 -- the trigger queues every changed row, and the index holds nothing of this column
 DELETE FROM index_queue WHERE message_id = ?;
 
+-- name: overwrite
+UPDATE messages SET role = ?, content = ?, timestamp = ?, origin = ?, tool_name = ?, tool_calls = ?, tool_call_id = ?,
+  reasoning = ?, parts = ?, token_count = ?, api_content = ?, external_id = ?, interrupted = ?, checksum = ?
+WHERE id = ?;
+
 -- name: newest_id
 -- ids are never given twice, not even after the newest message was deleted
 SELECT max(coalesce((SELECT max(id) FROM messages), 0),

@@ -76,6 +76,12 @@ def _purge_row(connection: Connection, session_id: SessionId) -> int:
     return gone
 
 
+def purge_empty(connection: Connection, session_id: SessionId) -> None:
+    """Remove a session without messages; its children stay on their own."""
+    connection.execute(SQL.orphan, (session_id,))
+    _purge_row(connection, session_id)
+
+
 def find_salt(connection: Connection) -> str:
     """Return the file's salt, without which short texts could be guessed from their hashes."""
     row = connection.execute(SQL.salt).fetchone()

@@ -51,6 +51,9 @@ ON CONFLICT (user_id, session_id, day, model, task) DO UPDATE SET
 -- name: drop_usage
 DELETE FROM usage WHERE session_id = ?1 AND user_id = (SELECT s.user_id FROM sessions AS s WHERE s.id = ?1);
 
+-- name: orphan
+UPDATE sessions SET parent_session_id = NULL, link = NULL WHERE parent_session_id = ?;
+
 -- name: drop_session
 DELETE FROM sessions WHERE id = ?;
 

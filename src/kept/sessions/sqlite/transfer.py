@@ -1,13 +1,14 @@
 """Export and import of JSONL: one line for the session, then one per message; each line is stored once."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import islice
 
 from kept.core.events import Progressed
 from kept.core.ids import OWNER, MessageId, SessionId, UserId
-from kept.core.messages import Session, State
+from kept.core.messages import NewMessage, Session, State
 from kept.core.ports import EventSink, UnitOfWork, ignore
 from kept.core.text import JSON
 from kept.sessions.damage import number_of, text_of
@@ -26,7 +27,7 @@ from kept.sessions.lines import (
     session_line,
 )
 from kept.sessions.records import Blob, MessageRow, Print, fingerprint, message_row, session_from
-from kept.sessions.reports import ImportReport
+from kept.sessions.reports import ImportReport, UsageRow
 from kept.sessions.sqlite import index, message_rows, removal, session_rows
 from kept.sessions.sqlite.file import SessionFile
 from kept.storage.connections import statements
@@ -323,6 +324,36 @@ class SqliteTransfer:
             found = message_rows.find_messages(connection, message_ids, user=self._user)
             removal.purge_messages(connection, [message.id for message in found])
             index.recount(connection, {message.session_id for message in found})
+
+    def overwrite(self, message_id: MessageId, new: NewMessage, *, unit: UnitOfWork | None = None) -> None:
+        """Give a message of this user new content in its place."""
+        with self._file.writing(unit) as connection:
+            for found in message_rows.find_messages(connection, [message_id], user=self._user):
+                row = message_row(found.session_id, self._file.redaction.message(new))
+                message_rows.overwrite(connection, message_id, row)
+
+    def take_back(
+        self,
+        message_ids: Sequence[MessageId],
+        *,
+        sessions: Sequence[SessionId] = (),
+        usage: Sequence[UsageRow] = (),
+        unit: UnitOfWork | None = None,
+    ) -> list[SessionId]:
+        """Remove messages of an import that is undone, its usage, and `sessions` that are empty then; return those."""
+        with self._file.writing(unit) as connection:
+            own = list(connection.execute(SQL.own_messages, (json.dumps(list(message_ids)), self._user)))
+            removal.purge_messages(connection, [number for number, _ in own])
+            index.recount(connection, {session_id for _, session_id in own})
+            for row in usage:
+                counts = (row.calls, *astuple(row.usage))
+                connection.execute(SQL.less_usage, (*counts, self._user, row.session_id, row.day, row.model, row.task))
+            connection.execute(SQL.drop_no_usage, (self._user,))
+            found = connection.execute(SQL.empty_sessions, (json.dumps(list(sessions)), self._user)).fetchall()
+            empty = [SessionId(text_of(session_id)) for (session_id,) in found]
+            for session_id in empty:
+                removal.purge_empty(connection, session_id)
+        return empty
 
     def fill_in(
         self,

@@ -31,3 +31,21 @@ UPDATE sessions SET
   link = CASE WHEN parent_session_id IS NULL AND :parent IS NOT NULL THEN 'delegate' ELSE link END,
   parent_session_id = coalesce(parent_session_id, :parent)
 WHERE id = :session;
+
+-- name: own_messages
+SELECT m.id, m.session_id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
+WHERE m.id IN (SELECT value FROM json_each(?)) AND s.user_id = ?;
+
+-- name: less_usage
+UPDATE usage SET
+  api_call_count = max(0, api_call_count - ?), input_tokens = max(0, input_tokens - ?),
+  output_tokens = max(0, output_tokens - ?), cache_read_tokens = max(0, cache_read_tokens - ?),
+  cache_write_tokens = max(0, cache_write_tokens - ?)
+WHERE user_id = ? AND session_id = ? AND day = ? AND model = ? AND task = ?;
+
+-- name: drop_no_usage
+DELETE FROM usage WHERE user_id = ? AND api_call_count = 0;
+
+-- name: empty_sessions
+SELECT s.id FROM sessions AS s WHERE s.id IN (SELECT value FROM json_each(?)) AND s.user_id = ?
+  AND NOT EXISTS (SELECT 1 FROM messages AS m WHERE m.session_id = s.id);
