@@ -1,105 +1,203 @@
-"""Import from other programs: a preview, the import itself with its report, and watching."""
+"""Import from other programs: what is on this machine, a preview, the import itself, and watching."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.clock import iso
-from kept.core.errors import Reason
+from kept.core.errors import Reason, Refused
 from kept.core.events import Progressed
-from kept.core.text import dumps
 from kept.operations.capture import capture_file, open_capture
-from kept.operations.import_sources import ImportChoices, exists, read_stamp
+from kept.operations.import_report import ImportReport, write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from kept.app.caller import Caller
     from kept.core.text import JSON
+    from kept.importers.assets import Asset
     from kept.importers.capture import Capture
     from kept.importers.captures import Tally
+    from kept.importers.port import Source
     from kept.operations.import_assets import AssetImport, AssetTally
-    from kept.operations.import_sources import FoundSource
 
-_LISTED = 1_000
+ALL = "all"
 _DERIVED = ".sqlite"
 """Codex's database follows its rollouts, which are watched themselves; it would be copied at every turn."""
 _BROKEN = frozenset(("broken line", "unknown row", "cannot be read"))
 
 
+SKILL_CONFLICTS = ("skip", "overwrite", "rename")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportChoices:
+    """How an import is to be made."""
+
+    overwrite: bool = False
+    """Whether what was changed on both sides is replaced by what the source has."""
+    skill_conflict: str = "skip"
+    """What happens to a skill whose name is taken: `skip`, `overwrite` or `rename`."""
+    with_backup: bool = True
+    """Whether the home is backed up before anything is stored."""
+
+
 @dataclass(frozen=True, slots=True)
-class ImportReport:
-    """What an import did, or with `is_preview` would do."""
+class FoundSource:
+    """What one program has on this machine."""
 
     source: str
-    import_id: str | None
-    """None for a preview, and where nothing was new."""
-    sessions: dict[str, int]
-    """How many conversations are new, updated, unchanged or skipped."""
-    messages: dict[str, int]
-    replaced: int
-    """Messages that took the place of an incomplete form."""
-    left: dict[str, int]
-    """How many rows were left out, by reason."""
-    conflicts: tuple[tuple[str, str], ...]
-    """What was changed on both sides, and stays as it is here."""
-    problems: tuple[tuple[str, str], ...]
-    """Where something could not be read, and why."""
-    assets: AssetTally
-    is_preview: bool
-    report: Path | None = None
+    places: tuple[Path, ...]
+    """Where it was looked for."""
+    transcripts: tuple[Path, ...] = ()
+    total_bytes: int = 0
+    new: int = 0
+    """How many transcripts were never read, or changed since."""
+    assets: tuple[Asset, ...] = ()
+    memory_files: int = 0
+    new_memory_files: int = 0
+    skills: int = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is new."""
-        return not (self.sessions["new"] + self.sessions["updated"]) and self.assets.is_empty
+        """Whether there is nothing to import."""
+        return not (self.transcripts or self.assets)
 
-    def rows(self) -> list[tuple[str, tuple[int, int, int, int]]]:
-        """Return the table of the preview: what is created, merged, skipped and in conflict."""
-        sessions, entries, skills = self.sessions, self.assets.entries, self.assets.skills
-        messages = len(self.conflicts) - len(self.assets.conflicts)
-        told = sum(count for name, count in self.messages.items() if name != "tool_calls")
-        rows = [
-            ("conversations", (sessions["new"], sessions["updated"], sessions["unchanged"] + sessions["skipped"], 0)),
-            ("messages", (told, self.replaced, sum(self.left.values()), messages)),
-            ("entries", (
-                entries["added"] + entries["archived"], self.assets.merged,
-                self.assets.present + entries["held"] + entries["blocked"], self.assets.entry_conflicts,
-            )),
-            ("skills", (
-                skills["added"], skills["updated"], skills["unchanged"] + skills["blocked"], skills["conflicts"],
-            )),
-        ]  # fmt: skip
-        return rows + [
-            (name, (counts["added"], counts["updated"], counts["unchanged"], counts["conflicts"]))
-            for name, counts in self.assets.others.items()
-        ]
+    @property
+    def has_news(self) -> bool:
+        """Whether something was not read yet, as far as that is known without reading it."""
+        return bool(self.new or self.new_memory_files or len(self.assets) > self.memory_files)
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the counts, conflicts and problems, and the file with the report."""
+        """Return the places and the counts."""
         return {
             "source": self.source,
-            "import_id": self.import_id,
-            "dry_run": self.is_preview,
-            "sessions": dict(self.sessions),
-            "messages": dict(self.messages),
-            "entries": dict(self.assets.entries),
-            "skills": dict(self.assets.skills),
-            **{name: dict(counts) for name, counts in self.assets.others.items()},
-            "conflicts": _list_pairs(self.conflicts),
-            "left_out": dict(self.left),
-            "leftovers": _list_pairs(self.assets.left),
-            "warnings": list(self.assets.cautions),
-            "problems": _list_pairs(self.problems),
-            "report": None if self.report is None else str(self.report),
+            "places": [str(place) for place in self.places],
+            "transcripts": len(self.transcripts),
+            "bytes": self.total_bytes,
+            "new": self.new,
+            "memory_files": self.memory_files,
+            "new_memory_files": self.new_memory_files,
+            "skills": self.skills,
         }
 
 
-def _list_pairs(pairs: Sequence[tuple[str, str]]) -> list[JSON]:
-    return [{"where": where, "what": what} for where, what in pairs[:_LISTED]]
+@dataclass(frozen=True, slots=True)
+class FoundSources:
+    """What was found of all programs that can be imported."""
+
+    sources: tuple[FoundSource, ...]
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per source."""
+        return [found.as_json() for found in self.sources]
+
+
+def find_sources(
+    caller: Caller,
+    name: str = ALL,
+    place: Path | None = None,
+    *,
+    since: float = 0.0,
+    options: Mapping[str, str] | None = None,
+    choices: ImportChoices | None = None,
+) -> FoundSources | Refused:
+    """Return what is on this machine, of one program or of all; `place` replaces the usual ones.
+
+    With `since`, only transcripts that changed at that moment or later. `options` are those of `Source.options`.
+    """
+    from kept.importers.port import SOURCES, find_source
+
+    if choices is not None and choices.skill_conflict not in SKILL_CONFLICTS:
+        wrong = f"--skill-conflict cannot be {choices.skill_conflict!r}"
+        return Refused(Reason.INVALID, wrong, f"use one of: {', '.join(SKILL_CONFLICTS)}")
+    if place is not None and name != ALL and not exists(place):
+        return Refused(Reason.NO_MATCH, f"there is nothing at {str(place)!r}", "give an existing place with --source")
+    found = []
+    for each in SOURCES if name == ALL else (name,):
+        source = find_source(each)
+        if source is None:
+            return Refused(
+                Reason.INVALID, f"there is no importer {each!r}", f"use one of: {', '.join((*SOURCES, ALL))}"
+            )
+        chosen = _choose_options(source, options or {}, is_strict=name != ALL)
+        if isinstance(chosen, Refused):
+            return chosen
+        if place is None and not source.find_roots(caller.app.environ):
+            if name == ALL:
+                continue
+            remedy = f"kept import {each} --source FILE"
+            return Refused(Reason.INVALID, f"{each} is an export, which has no usual place", remedy)
+        found.append(_find_source(caller, source, place, since=since, options=chosen))
+    return FoundSources(tuple(found))
+
+
+def _choose_options(source: Source, given: Mapping[str, str], *, is_strict: bool) -> dict[str, str] | Refused:
+    """Return the options of a source with its defaults; with `is_strict`, refuse those that it does not know."""
+    known = {option.name: option for option in source.options}
+    strange = [name for name in given if name not in known]
+    if strange and is_strict:
+        return Refused(Reason.INVALID, f"{source.client} has no option --{strange[0]}", "leave it out")
+    for name, value in given.items():
+        choices = known[name].choices if name in known else ()
+        if choices and value not in choices:
+            return Refused(Reason.INVALID, f"--{name} cannot be {value!r}", f"use one of: {', '.join(choices)}")
+    return {name: given.get(name, option.default) for name, option in known.items()}
+
+
+def _find_source(
+    caller: Caller, source: Source, place: Path | None, *, since: float, options: Mapping[str, str]
+) -> FoundSource:
+    from kept.importers.assets import MemoryFile, SkillFolder
+    from kept.importers.captures import Captures
+    from kept.importers.journal import Journal
+    from kept.importers.port import Request
+    from kept.operations.import_assets import group_parts
+    from kept.operations.import_memory import count_new_files
+
+    roots = source.find_roots(caller.app.environ) if place is None else [place]
+    there = [root for root in roots if exists(root)]
+    paths = [path for root in there for path in source.list_transcripts(root) if read_stamp(path)[0] >= since]
+    request = Request(caller.app.environ, caller.app.home.path, options)
+    assets = tuple(asset for root in there for asset in source.list_assets(root, request))
+    files = [asset for asset in assets if isinstance(asset, MemoryFile)]
+    with caller.app.database.reading() as unit:
+        read = Captures(caller.user, source.client).read_times(unit)
+        known = group_parts(Journal(caller.user).parts(unit, source.client))
+    stamps = {path: read_stamp(path) for path in paths}
+    return FoundSource(
+        source.client,
+        tuple(roots),
+        tuple(paths),
+        sum(size for _, size in stamps.values()),
+        sum(changed > read.get(str(path.absolute()), 0.0) for path, (changed, _) in stamps.items()),
+        assets,
+        len(files),
+        count_new_files(files, known),
+        sum(isinstance(asset, SkillFolder) for asset in assets),
+    )
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something that this user may see."""
+    try:
+        return path.exists()
+    except OSError:  # in a folder that this user may not read
+        return False
+
+
+def read_stamp(path: Path) -> tuple[float, int]:
+    """Return the time of the last change of a transcript and its bytes, those of a write-ahead log included."""
+    moment, size = 0.0, 0
+    for one in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            found = one.stat()
+        except OSError:
+            continue
+        moment, size = max(moment, found.st_mtime), size + found.st_size
+    return moment, size
 
 
 @dataclass(slots=True)
@@ -132,8 +230,8 @@ def preview_import(caller: Caller, found: FoundSource, choices: ImportChoices | 
     return _report(found, capture.tally, course, assets.tally, import_id=None)
 
 
-def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None = None) -> ImportReport:
-    """Store everything of a source once; if anything was new, leave a report in the home."""
+def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None = None) -> ImportReport | Refused:
+    """Back up the home, then store everything of a source once; if anything was new, leave a report in the home."""
     from kept.core.ids import new_group_id
     from kept.importers.capture import Purpose
     from kept.importers.journal import Journal
@@ -142,6 +240,10 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
     caller.require(Scope.WRITE)
     chosen, journal = choices or ImportChoices(), Journal(caller.user)
     moment, import_id = caller.app.clock.now(), new_group_id()
+    if chosen.with_backup and found.has_news and _has_something(caller):
+        kept = _back_up(caller, found.source)
+        if isinstance(kept, Refused):
+            return kept
     with caller.app.database.writing() as unit:
         number = journal.begin(unit, import_id, found.source, now=moment.timestamp())
     purpose = Purpose(number, chosen.overwrite)
@@ -155,13 +257,28 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
         with caller.app.database.writing() as unit:
             journal.discard(unit, number)
         return replace(report, import_id=None)
-    report = replace(report, report=_write_report(caller, report, folder))
+    report = replace(report, report=write_report(caller, report, folder))
     counts = {name: report.as_json()[name] for name in ("sessions", "messages", "entries", "skills")}
     with caller.app.database.writing() as unit:
         now = caller.app.clock.now().timestamp()
         journal.finish(unit, number, counts=counts, folder=str(folder), now=now)
     prune_captures(caller, is_due=False)
     return report
+
+
+def _has_something(caller: Caller) -> bool:
+    """Whether the home holds anything that could be lost."""
+    home = caller.space.home
+    return caller.space.sessions.totals()[0] > 0 or home.memories.exists() or home.skills.exists()
+
+
+def _back_up(caller: Caller, source: str) -> Refused | None:
+    from kept.operations.backup import back_up_before
+
+    made = back_up_before(caller, f"import-{source}")
+    if not isinstance(made, Refused):
+        return None
+    return Refused(made.reason, f"the backup before the import failed: {made.error}", f"{made.remedy}, or --no-backup")
 
 
 def _capture_all(caller: Caller, found: FoundSource, capture: Capture, verb: str) -> _Course:
@@ -221,21 +338,6 @@ def _report(
         found.source, import_id, sessions, messages, tally.replaced, left, conflicts, tuple(problems), assets,
         is_preview=import_id is None,
     )  # fmt: skip
-
-
-def _write_report(caller: Caller, report: ImportReport, folder: Path) -> Path:
-    """Write the report, and the entries that did not fit their pages."""
-    from kept.storage.files import make_folder, write_atomically
-
-    make_folder(folder)
-    if report.assets.overflow:
-        lines = [f"## {name}\n\n{text}\n" for name, text in report.assets.overflow]
-        head = "# Entries that did not fit their page; `kept memory search` finds them in the archive\n"
-        write_atomically(folder / "overflow.md", "\n".join([head, *lines]).encode())
-    path = folder / "report.json"
-    value: dict[str, Any] = {**report.as_json(), "finished": iso(caller.app.clock.now()), "report": str(path)}
-    write_atomically(path, f"{dumps(value, indent=2)}\n".encode())
-    return path
 
 
 class Watch:
