@@ -27,7 +27,8 @@ def test_alone_it_lists_what_is_on_this_machine(run, person):
     listed = json.loads(run("import", "--json").out)
     counts = {one["source"]: (one["transcripts"], one["new"]) for one in listed}
 
-    assert counts == {"claude-code": (3, 3), "codex": (1, 1), "opencode": (0, 0)}
+    assert {name: pair for name, pair in counts.items() if pair != (0, 0)} == {"claude-code": (3, 3), "codex": (1, 1)}
+    assert "opencode" in counts
     assert str(person / ".codex") in run("import").out
     assert json.loads(run("sessions", "list", "--json").out) == []
 
@@ -84,7 +85,7 @@ def test_without_a_terminal_it_asks_for_consent(run, person):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("import", "nobody"), 2, "claude-code, codex, opencode, all"),
+        (("import", "nobody"), 2, "use one of: claude-code, codex, opencode, openclaw"),
         (("import", "opencode", "--yes"), 1, "opencode"),
         (("import", "codex", "--source", "/nowhere", "--yes"), 1, "/nowhere"),
         (("import", "--source", "/nowhere"), 2, "--source needs the name"),

@@ -189,6 +189,10 @@ def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportRe
             return preview
         if not confirm(f"import this from {found.source}?", yes=yes):
             fail("nothing was imported")
+    return _apply(caller, found, wanted)
+
+
+def _apply(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
     report = operations.imports.run_import(caller, found, wanted.choices)
     if isinstance(report, Refused):
         refuse(report, as_json=wanted.as_json)
