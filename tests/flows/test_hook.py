@@ -13,6 +13,7 @@ import pytest
 
 from kept import operations
 from kept.app import open_app
+from kept.importers.connect.events import parse_event
 
 CORPUS = Path(__file__).parent.parent / "corpora" / "hooks"
 RECORDED = sorted(CORPUS.glob("*/*.json"))
@@ -103,7 +104,7 @@ def handle(world, home, monkeypatch):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(module, "_read_input", lambda: text)
-        monkeypatch.setattr(module, "_start", lambda _command: None)
+        monkeypatch.setattr(module, "start_detached", lambda _command: None)
         monkeypatch.setattr(sys, "argv", ["kept", "hook", client])
         module._handle({}, [client, *words], watchdog)
         for name in environment:
@@ -246,6 +247,18 @@ def test_a_codex_turn_without_a_transcript_is_stored_from_its_events(world, home
 
     assert [text.strip() for text in stored(home)] == [PROMPT, "Noted."]
     assert not list((home / "connect" / "prompts").iterdir())
+
+
+def test_what_gemini_puts_into_a_prompt_is_not_searched_for(world, home, handle):
+    """Recorded from Gemini CLI: the block of the session stands before the words of the person."""
+    recorded = json.loads((CORPUS / "gemini" / "BeforeAgent.json").read_text())
+    assert recorded["prompt"].startswith("<hook_context>")
+
+    assert parse_event("gemini", json.dumps(recorded)).prompt == "How is the harbour light called?"
+    write_turn(world, prompt="The harbour light is called petrel-3", answer="Noted.")
+    handle("claude-code", event(world, "Stop"))
+    answer = handle("gemini", recorded)
+    assert "petrel-3" in answer["hookSpecificOutput"]["additionalContext"]
 
 
 def test_the_old_notify_command_still_runs(world, home):

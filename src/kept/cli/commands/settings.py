@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kept import operations
+from kept.cli import terminal
 from kept.cli.main import complete_profiles
 from kept.cli.terminal import (
     JsonFlag,
@@ -16,7 +17,6 @@ from kept.cli.terminal import (
     complete_hint,
     confirm,
     fail,
-    invocation,
     note,
     open_caller,
     print_json,
@@ -131,7 +131,7 @@ profile_app = typer.Typer(no_args_is_help=True, help="Separate homes, for exampl
 
 
 def _root() -> Path:
-    return find_home(invocation.home, DEFAULT_PROFILE, os.environ).root
+    return find_home(terminal.invocation.home, DEFAULT_PROFILE, os.environ).root
 
 
 @profile_app.command("list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,6 +51,8 @@ _KINDS = {
 }
 """Names that mean the same in every client that uses them."""
 NOTIFY = "codex-notify"
+_GIVEN = r"(?s)<hook_context>.*?</hook_context>\s*"
+"""What Gemini CLI puts into a prompt for a hook that gave it context: it would be searched for, and stored as said."""
 _SILENT_SOURCES = frozenset(("system", "loop_wakeup", "schedule_wakeup", "poll_event"))
 
 
@@ -107,7 +110,7 @@ def _hook_event(client: str, value: Mapping[str, Any]) -> HookEvent:
         _word(value, "session_id", "conversation_id"),
         folder or None,
         _word(value, "source"),
-        _word(value, "prompt"),
+        re.sub(_GIVEN, "", _word(value, "prompt")),
         _word(value, "last_assistant_message", "prompt_response", "text"),
         _word(value, "turn_id", "generation_id", "prompt_id") or None,
         Path(path) if path and "\0" not in path else None,
