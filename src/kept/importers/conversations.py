@@ -130,10 +130,11 @@ class Conversations:
         facts = self._facts.get(external) or Conversation(external)
         now = self._clock.now().timestamp()
         moment = started or now
-        session_id = self._session_id(external, moment)
+        session_id = SessionId(facts.session_id) if facts.session_id else self._session_id(external, moment)
         adopted: Known = {}
         waits_for = None
-        if self._store.session(session_id) is not None:
+        is_there = self._store.session(session_id) is not None
+        if is_there:
             adopted = self._adopt(unit, session_id)
         else:
             waits_for = self._begin(unit, facts, session_id, moment)
@@ -141,7 +142,7 @@ class Conversations:
         children = self._captures.add_session(unit, external, session_id, waits_for=waits_for, title=title, now=now)
         for child in children:
             self._store.transfer.fill_in(child, parent=session_id, unit=unit)
-        return Opened(session_id, is_new=not adopted, adopted=adopted)
+        return Opened(session_id, is_new=not is_there, adopted=adopted)
 
     def _begin(self, unit: UnitOfWork, facts: Conversation, session_id: SessionId, moment: float) -> str | None:
         """Create the session; return the conversation that it waits to be linked to."""
@@ -152,7 +153,7 @@ class Conversations:
         parent = self._captures.session(unit, facts.parent) if facts.parent else None
         session = Session(
             session_id,
-            "subagent" if is_delegate else self._captures.client,
+            "subagent" if is_delegate else facts.source or self._captures.client,
             moment,
             project=find_project(facts.folder),
             model=facts.model,

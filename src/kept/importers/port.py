@@ -50,6 +50,10 @@ class Conversation:
     link: Link | None = None
     """How it hangs under its parent; without it a sub-agent is a delegate, any other a branch."""
     metadata: Mapping[str, JSON] = field(default_factory=dict)
+    session_id: str | None = None
+    """The id that the session should have here; if there is such a session, messages are added to it."""
+    source: str | None = None
+    """Where the conversation came from before it was exported; without it, the name of the source."""
     is_tree: bool = False
     """Whether a message follows the one yielded before it: where that is not the newest stored one, a branch begins."""
 
@@ -216,6 +220,8 @@ SOURCES: Mapping[str, str] = {
     "claude": "claude_export.ClaudeExport",
     "gemini": "gemini.Gemini",
     "cursor": "cursor.Cursor",
+    "mcp-memory": "mcp_memory.McpMemory",
+    "jsonl": "kept_lines.KeptLines",
 }
 """Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
 

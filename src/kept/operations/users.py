@@ -132,6 +132,19 @@ def export_user(caller: Caller) -> UserExport:
     return UserExport(caller.user, count(), counts)
 
 
+def export_graph(caller: Caller) -> UserExport:
+    """Return the entries of the caller's pages as the records of a graph; raises NotFound if there are none."""
+    from kept.importers.mcp_memory import build_graph
+
+    memory = caller.space.memory.for_project(None)
+    pages = [(target.value, memory.entries(target)) for target in memory.targets]
+    pages += [(str(store.project), store.entries(Target.PROJECT)) for store in memory.projects()]
+    records = list(build_graph(pages).lines())
+    if not records:
+        raise NotFound("the pages hold no entries", "`kept memory add TEXT` adds one")
+    return UserExport(caller.user, iter(records), Counter(str(record["type"]) for record in records))
+
+
 def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) -> Iterator[dict[str, JSON]]:
     """Yield a user's conversations as `sessions export` does, then pages, edits and pending writes with their type."""
     yield from sessions.transfer.export()

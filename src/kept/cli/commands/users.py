@@ -97,20 +97,29 @@ _KINDS = {
     "pending": "pending writes",
     "skill": "skills",
 }
+_GRAPH_KINDS = {"entity": "entities", "relation": "relations"}
 
 
 def export(
     user: Annotated[str, typer.Option("--user", help="Whose; without it the owner of this home.")] = OWNER,
     output: Annotated[Path | None, typer.Option("--output", "--out", "-o", help="Write to this file.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="jsonl for everything; mcp-memory for the pages as a graph.")
+    ] = "jsonl",
     as_json: JsonFlag = False,
 ) -> None:
     """Write everything of one user as JSONL: conversations, pages, edits, pending writes, and skills.
 
     Lines other than messages have a type. `kept sessions import` imports the conversations again.
     With --json it is one object, or with --output the numbers of what was written.
+    With --format mcp-memory: the entries of the pages as entities and relations, for the MCP memory server.
     """
+    if form not in {"jsonl", "mcp-memory"}:
+        unknown = Refused(Reason.INVALID, f"there is no format {form!r}", "use one of: jsonl, mcp-memory")
+        refuse(unknown, as_json=as_json, code=2)
     with open_caller(user if user != OWNER else None) as caller:
-        write_export(operations.users.export_user(caller), output, as_json=as_json)
+        export_one = operations.users.export_user if form == "jsonl" else operations.users.export_graph
+        write_export(export_one(caller), output, as_json=as_json)
 
 
 def write_export(found: "UserExport", output: Path | None, *, as_json: bool) -> None:
@@ -128,10 +137,14 @@ def write_export(found: "UserExport", output: Path | None, *, as_json: bool) -> 
 def _show_counts(found: "UserExport", output: Path, *, as_json: bool) -> None:
     counts = found.counts
     if as_json:
-        numbers: dict[str, JSON] = {f"{kind}s" if kind != "pending" else kind: counts[kind] for kind in _KINDS}
+        if counts["entity"]:
+            numbers: dict[str, JSON] = {words: counts[kind] for kind, words in _GRAPH_KINDS.items()}
+        else:
+            numbers = {f"{kind}s" if kind != "pending" else kind: counts[kind] for kind in _KINDS}
         print_json({"user": found.user, "file": str(output), **numbers})
         return
-    told = ", ".join(f"{counts[kind]:,} {words}" for kind, words in _KINDS.items() if counts[kind])
+    kinds = {**_KINDS, **_GRAPH_KINDS}
+    told = ", ".join(f"{counts[kind]:,} {words}" for kind, words in kinds.items() if counts[kind])
     note(f"{told} in {output}")
 
 
