@@ -19,7 +19,7 @@ from kept.skills.versions import state_of
 
 WRITER = Path(__file__).with_name("backup_writer.py")
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
-ROUNDS = 40 if HEAVY else 2
+ROUNDS = 15 if HEAVY else 2
 
 
 @pytest.fixture
