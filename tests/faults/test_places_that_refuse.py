@@ -55,6 +55,7 @@ READS = {
     "sessions export": SPOKEN,
     """tool session_search '{"query": "heron"}'""": SPOKEN,
     "run 'Where does the staging database run?'": SPOKEN,
+    "backup $OUTSIDE/home.tar.gz --overwrite --verify": "written and verified",
 }
 
 
