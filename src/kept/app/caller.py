@@ -227,7 +227,7 @@ class UserSpace:
             external=app.settings.skills.external_dirs,
             bundled=app.settings.skills.bundled,
         )
-        roots += tuple(plugin_roots())
+        roots += tuple(root for root in plugin_roots() if root.plugin not in app.settings.disabled_plugins)
         library = SkillLibrary(
             self.home.skills, roots=roots, settings=app.settings.skills, clock=app.clock, environ=app.environ
         )

@@ -210,7 +210,7 @@ class App:
         """Answer a plugin that calls a model, with the auxiliary model of summaries."""
         model = self.models.auxiliary("search_summary", self.models.chat())
         if model is None:
-            raise UsageError("there is no model", "`kept models` shows what can be used")
+            raise UsageError("there is no model", "`kept model list` shows what can be used")
         rules = [str(each.get("content", "")) for each in messages if each.get("role") == "system"]
         rest = [str(each.get("content", "")) for each in messages if each.get("role") != "system"]
         return model.complete("\n\n".join(rules), "\n\n".join(rest), max_output_tokens=max_tokens or PLUGIN_TOKENS)

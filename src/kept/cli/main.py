@@ -29,6 +29,7 @@ COMMANDS = {
     "skills": "Procedures that were learned or installed.",
     "curator": "Tidy skills that are not used.",
     "providers": "External memories: set up, status, outbox.",
+    "plugins": "Code of other people: list, show, disable.",
     "connect": "Give other agents this memory: Claude Code, Codex and more.",
     "disconnect": "Take everything out of an agent that connect wrote.",
     "import": "Bring along conversations of other agents on this machine.",

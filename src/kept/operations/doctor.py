@@ -252,7 +252,7 @@ def _check_providers(caller: Caller) -> Iterator[Check]:
                 one.problem,
                 "`kept providers setup` configures it again, `kept providers off` disconnects it",
             )
-        elif one.condition != "ok":
+        elif one.condition not in {"ok", "not called yet"}:
             state = f"{one.condition}, {waiting}; last error: {one.health.last_error}"
             yield Check(name, Health.WARNING, state, "`kept providers status` shows details")
         else:

@@ -218,6 +218,7 @@ def _status_json(one: ChosenStatus) -> dict[str, JSON]:
         "delivered": one.queue.delivered,
         "dropped": one.queue.dropped,
         "refused": one.queue.refused,
+        "swallowed": one.swallowed,
         "blocked": [
             {
                 "id": item.id,

@@ -23,6 +23,8 @@ _FLUSH_SECONDS = 12.0
 _BATCH = 500
 _SECONDS_PER_DAY = 86_400
 _BYTES_PER_TOKEN = 4
+SWALLOWED = "swallowed"
+"""The outcome of a call that returned while the plugin logged a warning or an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class CallRecord:
     started: float
     seconds: float
     outcome: str
-    """`ok`, `raised Type`, `refused`, `timeout` or `garbage`."""
+    """`ok`, `swallowed` (it returned and logged an error), `raised Type`, `refused`, `timeout` or `garbage`."""
     bytes_out: int
     bytes_in: int
 
@@ -127,6 +129,13 @@ class Audit:
             for row in unit.execute(_SQL.health, {"user": self.user, "lane": lane_name(provider, self.user)}):
                 return Health(*row)  # type: ignore[arg-type] # columns as in Health
         return Health()
+
+    def count_swallowed(self, provider: str, *, days: float = 1.0) -> int:
+        """Return how many calls of the last days returned although the plugin logged an error."""
+        since = self._clock.now().timestamp() - days * _SECONDS_PER_DAY
+        bindings = {"user": self.user, "provider": provider, "since": since, "outcome": SWALLOWED}
+        with self._database.reading() as unit:
+            return int(_amount(next(iter(unit.execute(_SQL.count_outcome, bindings)))[0]))
 
     def stats(self, *, days: float) -> list[ProviderStats]:
         """Return totals over the last `days`, one line per provider."""

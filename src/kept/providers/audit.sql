@@ -22,6 +22,10 @@ WHERE user_id = :user AND (:lane IS NULL OR provider = :lane);
 SELECT provider, call, seconds, outcome, bytes_out, bytes_in
 FROM provider_calls WHERE started >= :since AND user_id = :user;
 
+-- name: count_outcome
+SELECT count(*) FROM provider_calls
+WHERE started >= :since AND user_id = :user AND provider = :provider AND outcome = :outcome;
+
 -- name: set_health
 INSERT INTO provider_health (provider, user_id, failures, paused_until, last_error, last_error_at, last_success_at)
 VALUES (:lane, :user, :failures, :paused_until, :last_error, :last_error_at, :last_success_at)

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from kept.core.errors import ProviderError
 from kept.core.ports import Clock
 from kept.core.threads import Job
-from kept.providers.audit import Audit, CallRecord, Health
+from kept.providers.audit import SWALLOWED, Audit, CallRecord, Health
 from kept.providers.base import MemoryProvider
-from kept.providers.hooks import WorkerThreads, call_hook, overrides
+from kept.providers.hooks import WorkerThreads, call_hook, listen, overrides
 from kept.security.fence import looks_fenced
 from kept.security.secrets import redact
 
@@ -23,6 +23,8 @@ REQUIRED_HOOKS = frozenset({"initialize", "get_tool_schemas", "handle_tool_call"
 
 _TURN_HOOKS = frozenset({"system_prompt_block", "on_turn_start", "prefetch", "on_pre_compress", "on_session_switch"})
 """Hooks that a turn waits for. While one of them hangs none is called, so that a turn waits for one time-out only."""
+_LOCAL_HOOKS = frozenset({"is_available", "get_tool_schemas", "get_config_schema"})
+"""Hooks that need no back end: that they return says nothing about it."""
 _MAX_ERROR_CHARS = 200
 
 
@@ -51,6 +53,11 @@ class Breaker:
         """Count a success."""
         with self._lock:
             self._health = replace(self._health, failures=0, paused_until=0.0, last_success_at=now)
+
+    def record_complaint(self, now: float, error: str) -> None:
+        """Keep what a plugin logged as its last error; nothing is counted, because the call returned."""
+        with self._lock:
+            self._health = replace(self._health, last_error=error, last_error_at=now)
 
     def record_failure(self, now: float, error: str) -> bool:
         """Count a failure; return whether it starts a pause."""
@@ -127,6 +134,11 @@ class GuardedProvider:
         self._audit = audit
         self._clock = clock
         self._hanging: dict[str, Job[object]] = {}
+        self._lock = threading.Lock()
+        self._running = 0
+        self._logged: list[str] = []
+        self._last_call = "log"
+        listen(provider, self._hear)
 
     def offers(self, hook: str) -> bool:
         """Whether calling `hook` can have any effect."""
@@ -142,6 +154,9 @@ class GuardedProvider:
         if self._is_blocked(hook):
             return PendingCall(lambda _: Failed(f"{self.name}: an earlier call still hangs", attempted=False))
         record = CallRecord(session_id, self.name, hook, now, 0.0, "ok", _size((args, keywords)), 0)
+        with self._lock:
+            self._running += 1
+            self._last_call = hook
         started = time.monotonic()
         job = self._threads.submit(lambda: call_hook(self.provider, hook, args, {"session_id": session_id, **keywords}))
         return PendingCall(lambda timeout: self._finish(job, record, started, timeout=timeout, expects=expects), job)
@@ -154,6 +169,8 @@ class GuardedProvider:
         self, job: Job[object], record: CallRecord, started: float, *, timeout: float, expects: type
     ) -> Outcome:
         in_time = job.wait(timeout - (time.monotonic() - started))
+        with self._lock:
+            self._running -= 1
         timed = replace(record, seconds=time.monotonic() - started)
         if not in_time:
             self._hanging[record.call] = job
@@ -166,9 +183,30 @@ class GuardedProvider:
             return self._fail(replace(timed, outcome="garbage"), error)
         if isinstance(job.result, str) and expects is str and looks_fenced(job.result):
             log.warning("provider %s: %s returned its own fence, which was removed", self.name, record.call)
-        self.breaker.record_success(self._now())
-        self._audit.add(replace(timed, bytes_in=_size(job.result)), self.breaker.health)
+        self._succeed(replace(timed, bytes_in=_size(job.result)))
         return Answered(job.result)
+
+    def _succeed(self, record: CallRecord) -> None:
+        """Record a call that returned; what the plugin logged meanwhile shows that it may have swallowed an error."""
+        if record.call not in _LOCAL_HOOKS:
+            self.breaker.record_success(self._now())
+        with self._lock:
+            logged, self._logged = self._logged, []
+        if logged:
+            self.breaker.record_complaint(self._now(), f"{record.call} returned, but the plugin logged: {logged[0]}")
+            record = replace(record, outcome=SWALLOWED)
+        self._audit.add(record, self.breaker.health)
+
+    def _hear(self, line: str) -> None:
+        """Take note of a warning or an error in the log of the plugin: of the running call, or after the last one."""
+        line = line[:_MAX_ERROR_CHARS]
+        with self._lock:
+            if self._running:
+                self._logged.append(line)
+                return
+        self.breaker.record_complaint(self._now(), f"after {self._last_call} the plugin logged: {line}")
+        record = CallRecord("", self.name, self._last_call, self._now(), 0.0, SWALLOWED, 0, 0)
+        self._audit.add(record, self.breaker.health)
 
     def _fail_with(self, raised: BaseException, record: CallRecord) -> Failed:
         # what was raised in the process of a plugin arrives as another class; without a kind that process is gone

@@ -286,7 +286,7 @@ class _Answers:
         """Call the auxiliary model; the answer has the shape of a chat completion."""
         complete = self._host().complete
         if complete is None:
-            raise ProviderError(f"there is no model for {task or 'this'}", "configure one: `kept models`")
+            raise ProviderError(f"there is no model for {task or 'this'}", "choose one with `kept model set NAME`")
         message = SimpleNamespace(role="assistant", content=complete(messages, max_tokens), tool_calls=None)
         return SimpleNamespace(choices=[SimpleNamespace(message=message, finish_reason="stop")], usage=None)
 

@@ -27,6 +27,10 @@ class Isolated(Protocol):
         """Run `hook` in the process of the plugin."""
         ...
 
+    def listen(self, complaint: Callable[[str], None]) -> None:
+        """Tell `complaint` what the plugin logs as a warning or an error."""
+        ...
+
     def set_variables(self, values: Mapping[str, str]) -> None:
         """Set environment variables in the process of the plugin."""
         ...
@@ -54,6 +58,17 @@ def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapp
 
     with plugin_code(str(getattr(provider, "name", "provider"))):
         return call_directly(provider, hook, args, keywords)
+
+
+def listen(provider: object, hear: Callable[[str], None]) -> None:
+    """Tell `hear` every line that the provider logs as a warning or an error."""
+    isolated = find_isolated(provider)
+    if isolated is not None:
+        isolated.listen(hear)
+        return
+    from kept.providers.running import listen as listen_here
+
+    listen_here(str(getattr(provider, "name", "provider")), hear)
 
 
 def describe_error(error: BaseException) -> str:

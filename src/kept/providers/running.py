@@ -81,11 +81,14 @@ class _Router(io.TextIOBase):
 
 
 class _Listener(logging.Handler):
-    """Passes the records of plugins on; records of kept itself never reach the root logger."""
+    """Passes the records of plugins on, also those of their threads; those of kept never reach the root logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
         plugin = find_running_plugin()
         if plugin is None:
+            last = logging.lastResort  # which Python would use, were this handler not there
+            if last is not None and record.levelno >= last.level and logging.getLogger().handlers == [self]:
+                last.handle(record)
             return
         line = log_record(plugin, record)
         if line and plugin in _complaints:
@@ -115,7 +118,6 @@ def plugin_code(plugin: str) -> Iterator[None]:
 
 def _enter() -> None:
     sys.stdout, sys.stderr = _route(sys.stdout), _route(sys.stderr)
-    logging.getLogger().addHandler(_listener)
 
 
 def _route(stream: Any) -> Any:
@@ -128,13 +130,15 @@ def _leave() -> None:
         sys.stdout = sys.stdout.target
     if isinstance(sys.stderr, _Router):
         sys.stderr = sys.stderr.target
-    logging.getLogger().removeHandler(_listener)
     names.withdraw()
 
 
 def listen(plugin: str, complaint: Complaint) -> None:
     """Tell `complaint` what `plugin` logs as a warning or an error in this process."""
     _complaints[plugin] = complaint
+    root = logging.getLogger()
+    if _listener not in root.handlers:
+        root.addHandler(_listener)
 
 
 class HermesNames(MetaPathFinder, Loader):

@@ -25,7 +25,9 @@ _STATUS_SECONDS = 16.0
 _MAX_CHARS = 200
 _MAX_FACTS = 20
 
-Condition = Literal["ok", "failing", "paused", "not available"]
+Condition = Literal["ok", "not called yet", "logs errors", "failing", "paused", "not available"]
+_TROUBLE = ("reachable", "connected", "healthy", "ok", "available")
+"""Facts with which a plugin says, by False, that its back end cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class ChosenStatus:
     queue: Lane
     facts: Mapping[str, JSON] = field(default_factory=dict)
     """What it reports about itself."""
+    swallowed: int = 0
+    """Calls of the last day that returned although the plugin logged an error."""
     blocked: tuple[Item, ...] = ()
     """The write that failed and blocks those behind it, if there is one."""
 
@@ -68,17 +72,18 @@ def status_of(names: Sequence[str], source: PluginSource, *, outbox: Outbox, aud
     def chosen(name: str) -> ChosenStatus:
         head = outbox.head(name)
         inspection = _inspect(name, source, outbox.user)
-        health = audit.health(name)
+        health, swallowed = audit.health(name), audit.count_swallowed(name)
         return ChosenStatus(
             name=name,
             kind=found[name].kind if name in found else None,
-            condition=_condition(inspection.problem, health, outbox.now()),
+            condition=_condition(inspection, health, now=outbox.now(), swallowed=swallowed),
             problem=inspection.problem,
             configuration=inspection.configuration,
             missing_variables=inspection.missing_variables,
             health=health,
             queue=queues.get(name, Lane(name)),
             facts=inspection.facts,
+            swallowed=swallowed,
             blocked=(head,) if head is not None and head.attempts else (),
         )
 
@@ -119,12 +124,21 @@ def _inspect(name: str, source: PluginSource, user: UserId) -> _Inspection:
     )
 
 
-def _condition(problem: str | None, health: Health, now: float) -> Condition:
-    if problem is not None:
+def _condition(found: _Inspection, health: Health, *, now: float, swallowed: int) -> Condition:
+    """Return the condition in a word; `ok` only after a call that returned without a complaint."""
+    if found.problem is not None:
         return "not available"
     if health.paused_until > now:
         return "paused"
-    return "failing" if health.failures else "ok"
+    if health.failures or _reports_trouble(found.facts):
+        return "failing"
+    if swallowed:
+        return "logs errors"
+    return "ok" if health.last_success_at is not None else "not called yet"
+
+
+def _reports_trouble(facts: Mapping[str, JSON]) -> bool:
+    return any(facts.get(key) is False for key in _TROUBLE) or bool(facts.get("error"))
 
 
 def _availability_problem(provider: MemoryProvider, home: Path) -> str | None:

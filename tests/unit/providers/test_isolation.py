@@ -12,9 +12,10 @@ from kept.core.errors import ProviderError
 from kept.core.tools import ToolContext
 from kept.providers.base import CommandAnswer, ForgetRequest, StartContext
 from kept.providers.hooks import call_hook, close_provider, overrides
-from kept.providers.loading import PluginPolicy, load
+from kept.providers.loading import PluginPolicy, PluginSource, load
 from kept.providers.peer import decode, encode
 from kept.providers.plugins import find_commands, run_command
+from kept.providers.status import status_of
 from kept.testing.provider_contract import eventually
 
 BASE = """
@@ -206,3 +207,48 @@ def test_the_whole_life_behind_the_manager(tmp_path, bench, open_plugin, isolate
     manager.close()
     assert (tmp_path / "synced").read_text() == "hello|hi|turn:s1:1\n"
     assert manager.status()[0].problem is None
+
+
+@pytest.mark.parametrize("isolate", ["on", "off"])
+def test_an_error_that_a_plugin_swallows_is_told(tmp_path, bench, open_plugin, isolate):
+    """Delivered, but the status says that the plugin logged an error; also one that a thread logs afterwards."""
+    later = "threading.Thread(target=self.late).start()"
+    source = BASE.format(
+        top="",
+        init="pass",
+        initialize="pass",
+        prefetch=later,
+        sync="logging.getLogger('mine').warning('store failed: %s', 'down')",
+    )
+    source += "    def late(self): time.sleep(0.3); logging.getLogger('mine').error('index broken')\n"
+    write_plugin(tmp_path, source=source)
+    manager = bench.manager(open_plugin(isolate=isolate), start_timeout_seconds=20)
+
+    def status():
+        bench.audit.flush()
+        source_of = PluginSource(tmp_path / "plugins", {}, PluginPolicy())
+        (chosen,) = status_of(["mine"], source_of, outbox=bench.outbox, audit=bench.audit).chosen
+        return chosen
+
+    assert status().condition in {"ok", "not called yet"}
+    manager.turn_finished("hello", "hi", session_id="s1")
+    eventually(lambda: status().swallowed == 1)
+    assert status().condition == "logs errors"
+    assert status().health.last_error == "sync_turn returned, but the plugin logged: store failed: down"
+    manager.recall("q", session_id="s1", turn=1)
+    eventually(lambda: status().swallowed == 2)
+    assert "index broken" in status().health.last_error
+    assert status().queue.delivered == 1
+
+
+def test_nothing_is_ok_before_a_call_succeeded(tmp_path, bench, open_plugin):
+    """That it is available says nothing about its back end."""
+    write_plugin(tmp_path)
+    source = PluginSource(tmp_path / "plugins", {}, PluginPolicy(isolate="on", start_seconds=20))
+
+    def condition():
+        return status_of(["mine"], source, outbox=bench.outbox, audit=bench.audit).chosen[0].condition
+
+    assert condition() == "not called yet"
+    bench.manager(open_plugin(), start_timeout_seconds=20).close()
+    assert condition() == "ok"

@@ -255,6 +255,8 @@ def _show_queue(one: "ChosenStatus") -> None:
     queue = one.queue
     refused = f", {queue.refused} refused for good (`kept providers outbox` lists them)" if queue.refused else ""
     say(f"  outbox: {queue.waiting} waiting, {queue.delivered} delivered, {queue.dropped} dropped{refused}")
+    if one.swallowed:
+        say(f"  {one.swallowed} calls of the last day returned although the plugin logged an error: see the log")
     for item in one.blocked:
         behind = f"; {queue.waiting - 1} wait behind it" if queue.waiting > 1 else ""
         say(
