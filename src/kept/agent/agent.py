@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,8 @@ from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
-from kept.core.messages import Link, Role, Session
+from kept.core.messages import Link, Message, Role, Session
+from kept.core.tools import ToolSchema
 from kept.providers.content import plain_messages
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,19 @@ class Agent:
     async def turn(self, text: str) -> Answer:
         """Answer one message."""
         return await take_turn(self.conversation, text)
+
+    async def continue_turn(self, results: Sequence[Message]) -> Answer:
+        """Go on with the last turn after the client has run its own tools."""
+        rows = self.conversation.record.rows
+        text = next((row.message.text for row in reversed(rows) if row.message.role is Role.USER), "")
+        return await take_turn(self.conversation, text, results)
+
+    def offer_client_tools(self, schemas: Sequence[ToolSchema]) -> None:
+        """Let the model call tools that the client runs, from the next turn on."""
+        if tuple(schemas) != self.conversation.client_tools:
+            self.conversation.client_tools = tuple(schemas)
+            if self.conversation.record.rows:
+                self.conversation.fit_engine()
 
     def interrupt(self) -> None:
         """Stop the running turn."""

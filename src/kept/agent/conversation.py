@@ -26,6 +26,7 @@ from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import ChatRequest, ChatResponse, NewMessage, StoredMessage, Usage
 from kept.core.ports import EventSink
+from kept.core.tools import ToolSchema
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
@@ -62,6 +63,8 @@ class Conversation:
     """Loads the plugins of a conversation that was opened without them."""
     review_sink: EventSink | None = None
     """Receives the writes of the running review."""
+    client_tools: tuple[ToolSchema, ...] = ()
+    """Tools that the client runs itself, beside those of the toolbox; the prompt does not depend on them."""
     _scope: anyio.CancelScope | None = None
 
     def now(self) -> float:
@@ -106,6 +109,12 @@ class Conversation:
         self.begin_engine()
 
     @property
+    def offered_tools(self) -> tuple[ToolSchema, ...]:
+        """The tools that the model may call; where two have one name, the client's is left out."""
+        own = self.parts.toolbox
+        return (*own.schemas, *(schema for schema in self.client_tools if schema.name not in own.tools))
+
+    @property
     def _tools(self) -> tuple[str, ...]:
         return tuple(self.parts.toolbox.tools)
 
@@ -122,7 +131,7 @@ class Conversation:
         """Set the context engine to the window that the prompt and the tools leave free."""
         if self.parts.engine is None or self.parts.model is None:
             return
-        overhead = text_tokens(self.prompt) + tool_tokens(self.parts.toolbox.schemas)
+        overhead = text_tokens(self.prompt) + tool_tokens(self.offered_tools)
         window = Window(self.parts.model.context_length, self.parts.gauge.calibration.apply(overhead))
         self.parts.engine.update_model(window)
 

@@ -15,7 +15,7 @@ from kept.agent.toolbox import ToolEnvironment, run_tools
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
 from kept.core.ids import LedgerId, MessageId, SessionId
-from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role, Usage
+from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role, ToolCall, Usage
 from kept.core.ports import UnitOfWork
 from kept.core.tools import ToolContext
 
@@ -61,6 +61,8 @@ class Answer:
     seconds: float = 0.0
     unsaved: str = ""
     """Why something that was to be kept could not be written; empty when all was."""
+    client_calls: tuple[ToolCall, ...] = ()
+    """Calls of the client's own tools; the turn goes on when it sends their results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,17 @@ class Turn:
     interrupted: bool = False
     stopped_by: str = ""
     unsaved: str = ""
+    results: tuple[Message, ...] = ()
+    """Results of the client's own tools, with which an earlier turn goes on; such a turn has no message."""
+    client_calls: tuple[ToolCall, ...] = ()
 
 
-async def take_turn(conversation: "Conversation", text: str) -> Answer:
-    """Answer one message; the message and the partial answer are stored even when the turn fails."""
-    turn = Turn(text, time.monotonic(), len(conversation.record.rows))
+async def take_turn(conversation: "Conversation", text: str, results: Sequence[Message] = ()) -> Answer:
+    """Answer one message; the message and the partial answer are stored even when the turn fails.
+
+    With `results` the turn that `text` began goes on after the client has run its own tools.
+    """
+    turn = Turn(text, time.monotonic(), _first_row(conversation, goes_on=bool(results)), results=tuple(results))
     conversation.current = turn
     failure: KeptError | None = None
     with conversation.interruptible() as scope:
@@ -142,7 +150,10 @@ async def take_turn(conversation: "Conversation", text: str) -> Answer:
         if not turn.has_background:
             await _set_background(conversation, turn, [turn.notice])
         closing = _closing_message(conversation, turn, failure)
-        await offload(_settle, conversation, turn, closing)
+        if turn.client_calls and failure is None and not turn.interrupted:
+            await offload(conversation.finish_turn, turn)  # it goes on when the client sends the results
+        else:
+            await offload(_settle, conversation, turn, closing)
     if failure is not None:
         raise failure
     return Answer(
@@ -156,7 +167,16 @@ async def take_turn(conversation: "Conversation", text: str) -> Answer:
         turn.stopped_by,
         time.monotonic() - turn.began,
         turn.unsaved or _trouble_of_writes(conversation, turn),
+        turn.client_calls,
     )
+
+
+def _first_row(conversation: "Conversation", *, goes_on: bool) -> int:
+    """Return the place of the turn's first message: a new one, or for a turn that goes on the person's last."""
+    rows = conversation.record.rows
+    if not goes_on:
+        return len(rows)
+    return next((place for place in range(len(rows) - 1, -1, -1) if rows[place].message.role is Role.USER), len(rows))
 
 
 def _trouble_of_writes(conversation: "Conversation", turn: Turn) -> str:
@@ -170,6 +190,12 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 
     The order matters: plugins run from `begin_turn` on, and one that ends the process must not cost the message.
     """
+    if turn.results:
+        with anyio.CancelScope(shield=True):
+            new = [_new_message(conversation, result, Origin.TOOL) for result in turn.results]
+            await offload(conversation.record.add, new)
+            turn.is_stored = turn.has_background = True
+        return
     await _store_message(conversation, turn)
     with anyio.CancelScope(shield=True):
         turn.notice = await offload(conversation.begin_turn, turn.text)
@@ -226,7 +252,12 @@ async def _answer(conversation: "Conversation", turn: Turn) -> None:
             return
         await offload(conversation.record.add, [_new_message(conversation, response.message, Origin.MODEL)])
         turn.streamed = StreamedText()
-        await _run_tools(conversation, turn, response)
+        own, turn.client_calls = _split_calls(conversation, response.message.tool_calls)
+        if own:
+            await _run_tools(conversation, turn, own)
+        if turn.client_calls:
+            turn.answer = response.message.text
+            return
         if limit := limit_reached(conversation.parts.limits, turn.spent):
             _stop(conversation, turn, limit)
             return
@@ -253,7 +284,7 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
         request = build_request(
             conversation.prompt,
             conversation.record.rows,
-            tools=conversation.parts.toolbox.schemas,
+            tools=conversation.offered_tools,
             pruning=conversation.record.pruning,
             conversation_id=conversation.root,
         )
@@ -277,7 +308,15 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
     raise AssertionError("the loop returns or raises")
 
 
-async def _run_tools(conversation: "Conversation", turn: Turn, response: ChatResponse) -> None:
+def _split_calls(
+    conversation: "Conversation", calls: Sequence[ToolCall]
+) -> tuple[list[ToolCall], tuple[ToolCall, ...]]:
+    """Return the calls that run here, and those that the client runs."""
+    theirs = {schema.name for schema in conversation.client_tools} - set(conversation.parts.toolbox.tools)
+    return [one for one in calls if one.name not in theirs], tuple(one for one in calls if one.name in theirs)
+
+
+async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[ToolCall]) -> None:
     environment = ToolEnvironment(
         conversation.parts.toolbox,
         ToolContext(
@@ -292,7 +331,7 @@ async def _run_tools(conversation: "Conversation", turn: Turn, response: ChatRes
         conversation.approve,
         conversation.parts.limits.tool_seconds,
     )
-    results = await run_tools(response.message.tool_calls, environment)
+    results = await run_tools(calls, environment)
     turn.calls += [ToolUse(each.call.name, each.call.arguments, each.ok) for each in results]
     await offload(conversation.record.add, [_new_message(conversation, each.message, Origin.TOOL) for each in results])
 
