@@ -26,7 +26,7 @@ from kept.core.errors import KeptError, UsageError
 from kept.gateway import answers
 from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
-from kept.gateway.routes import chat, conversations, home, memory, skills
+from kept.gateway.routes import chat, conversations, home, memory, skills, v1
 from kept.gateway.turns import Turns
 from kept.operations import tokens, upkeep
 
@@ -41,7 +41,7 @@ PORTS_TRIED = 20
 MONITOR_SECONDS = 300.0
 IDLE_SECONDS = 60.0
 """How often idle work is looked for; it runs when no turn ended within this time."""
-_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router)
+_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router, v1.router)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import anyio.from_thread
 import anyio.lowlevel
 from starlette.responses import Response
 
+from kept.core.errors import KeptError
 from kept.core.events import Event
 from kept.core.text import JSON, dumps
 
@@ -73,30 +74,30 @@ class StreamedAnswer(Response):
         """Write the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
-        async def write(text: str) -> None:
-            body = text.encode("utf-8", "replace")
-            with anyio.fail_after(WRITE_SECONDS):
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+        async def produce(leave: Callable[[], None]) -> bool:
+            async def write(text: str) -> None:
+                body = text.encode("utf-8", "replace")
+                with anyio.move_on_after(WRITE_SECONDS) as waiting:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                if waiting.cancelled_caught:
+                    leave()
 
-        is_complete = await _run_while_connected(receive, lambda: self._write_all(write))
-        if is_complete is not None:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _write_all(self, write: Write) -> bool:
-        try:
             await self._produce(write)
-        except TimeoutError:
-            return False
-        return True
+            return True
+
+        if await _run_while_connected(receive, produce):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def finish_or_abandon(request: Request, work: Callable[[], Awaitable[T]]) -> T | None:
     """Return the result of `work`; None if the client leaves first, which cancels it."""
-    return await _run_while_connected(request.receive, work)
+    return await _run_while_connected(request.receive, lambda _leave: work())
 
 
-async def _run_while_connected(receive: Receive, work: Callable[[], Awaitable[T]]) -> T | None:
+async def _run_while_connected(receive: Receive, work: Callable[[Callable[[], None]], Awaitable[T]]) -> T | None:
+    """Run `work`, which gets a function that gives the client up."""
     results: list[T] = []
+    failure: KeptError | None = None
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
@@ -105,8 +106,13 @@ async def _run_while_connected(receive: Receive, work: Callable[[], Awaitable[T]
             group.cancel_scope.cancel()
 
         group.start_soon(watch)
-        results.append(await work())
+        try:
+            results.append(await work(group.cancel_scope.cancel))
+        except KeptError as error:  # raised outside, because a task group would wrap it
+            failure = error
         group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
     return results[0] if results else None
 
 

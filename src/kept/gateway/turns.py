@@ -101,6 +101,7 @@ class Turns:
     def __init__(self, *, idle_seconds: float) -> None:
         self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
         self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
+        self._held: dict[tuple[UserId, str], tuple[anyio.Lock, int]] = {}
         self._idle_seconds = idle_seconds
         self._background: TaskGroup | None = None
         self._is_stopping = False
@@ -153,6 +154,22 @@ class Turns:
                 await offload(slot.agent.close)
             except KeptError:
                 log.warning("a conversation could not be closed in order", exc_info=True)
+
+    @asynccontextmanager
+    async def hold(self, caller: Caller, key: str) -> AsyncIterator[None]:
+        """Keep other requests of a conversation waiting while its history is compared and its turn runs."""
+        name = (caller.user, key)
+        lock, waiting = self._held.get(name, (anyio.Lock(), 0))
+        self._held[name] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._held[name]
+            if waiting > 1:
+                self._held[name] = (lock, waiting - 1)
+            else:
+                del self._held[name]
 
     @asynccontextmanager
     async def slot(self, caller: Caller, wanted: Wanted) -> AsyncIterator[Slot]:

@@ -1,8 +1,6 @@
 """Keys of conversations: which session continues the chat of a platform or the conversation of a client.
 
-A key names a conversation outside of kept: a chat on a messaging platform, or the id that a client sends. Beside it
-stand the messages of that conversation as its client sent them, by hash, so that a history that is sent again and
-again is recognised.
+A key names a conversation outside of kept: a chat on a messaging platform, or the id that a client sends.
 """
 
 from __future__ import annotations
@@ -13,15 +11,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import SessionId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from kept.app.caller import Caller
     from kept.config.settings import ServeSettings
-    from kept.core.ports import UnitOfWork
 
 _MOST_CHARACTERS = 200
 
@@ -99,42 +95,3 @@ def is_due_for_reset(settings: ServeSettings, last_used: float, now: datetime) -
     if boundary > now:
         boundary -= timedelta(days=1)
     return last_used < boundary.timestamp()
-
-
-# the messages of a conversation as its client sends them
-
-
-@dataclass(frozen=True, slots=True)
-class ClientMessage:
-    """One message of a client's history, and the stored message that it is or after which it stands."""
-
-    hash: bytes
-    message_id: MessageId
-
-
-def read_history(caller: Caller, key: str) -> list[ClientMessage]:
-    """Return the messages of a key's conversation, in order."""
-    with caller.app.database.reading() as unit:
-        sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
-        return [
-            ClientMessage(bytes(digest), MessageId(int(str(number))))
-            for digest, number in unit.execute(sql, (caller.user, key))
-            if isinstance(digest, bytes)
-        ]
-
-
-def write_history(caller: Caller, key: str, messages: Sequence[ClientMessage], *, start: int) -> None:
-    """Replace the history of a key from position `start` on."""
-    caller.require(Scope.WRITE)
-    with caller.app.database.writing() as unit:
-        _cut(unit, caller, key, start)
-        for place, message in enumerate(messages, start):
-            unit.execute(
-                "INSERT INTO client_messages (user_id, key, position, hash, message_id) VALUES (?, ?, ?, ?, ?)",
-                (caller.user, key, place, message.hash, message.message_id),
-            )
-
-
-def _cut(unit: UnitOfWork, caller: Caller, key: str, start: int) -> None:
-    sql = "DELETE FROM client_messages WHERE user_id = ? AND key = ? AND position >= ?"
-    unit.execute(sql, (caller.user, key, start))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.errors import UsageError
+from kept.core.errors import ModelRefused, UsageError
 from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 
 if TYPE_CHECKING:
@@ -81,6 +81,15 @@ def choose_model(caller: Caller, name: str) -> ModelChosen:
     written = name if wanted.provider == EXTRACTIVE else str(wanted)
     set_value(home, "model.default", written)
     return ModelChosen(written, str(home.config_file))
+
+
+def open_model(caller: Caller) -> ChatModel:
+    """Return the configured model, for a request that needs no memory; raises ModelRefused if none is."""
+    caller.require(Scope.WRITE)
+    model = caller.app.models.chat(sink=caller.sink)
+    if model is None:
+        raise ModelRefused("no model is configured", "choose one with `kept model set NAME`")
+    return model
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,11 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
     return _read_row(rows[0])
 
 
+def is_token(secret: str) -> bool:
+    """Whether a key has the form of our tokens, valid or not."""
+    return secret.startswith(f"{_PREFIX}_")
+
+
 def has_tokens(app: App) -> bool:
     """Whether any token exists in this home."""
     if not app.home.database.exists():

@@ -1,0 +1,172 @@
+"""What a client asks for, whichever API it speaks: messages, tools, which conversation, or a chore beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kept.core.errors import UsageError
+from kept.core.messages import ImagePart, Message, Part, Role, TextPart
+from kept.core.text import dumps
+from kept.core.tools import ToolSchema
+
+MODELS = ("kept", "kept/plain", "kept/incognito")
+SESSION_HEADERS = (
+    "x-openwebui-chat-id",
+    "x-librechat-conversation-id",
+    "x-claude-code-session-id",
+    "x-session-id",
+    "x-opencode-session-id",
+    "session-id",
+)
+"""Headers in which clients name their conversation. Sub-agents share the name, so it does not suffice alone."""
+_MOST_KEY_CHARACTERS = 300
+_TASK_PREFIX = "### Task:"
+_TITLE_PROMPTS = ("You are a title generator", "You are naming a coding session")
+_COMPACTION_PROMPT = "CRITICAL: Respond with TEXT ONLY"
+
+
+class InvalidRequest(UsageError):
+    """A field of a client's request is wrong; `field` names it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}", "correct the request")
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request for an answer."""
+
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    is_streamed: bool = False
+    wants_usage: bool = False
+    max_output_tokens: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return which of our models is meant; any other name means the agent."""
+        return self.model if self.model in MODELS else MODELS[0]
+
+    def input_text(self) -> str:
+        """Return the text of the last message."""
+        return self.messages[-1].text if self.messages else ""
+
+
+def find_key(request: ClientRequest, headers: Mapping[str, str]) -> str:
+    """Return the key of the conversation: the client's own name for it, or the beginning of the conversation.
+
+    `X-Kept-Session` is taken as it is. Other names are shared by a client's sub-agents, so the first message counts.
+    """
+    explicit = headers.get("x-kept-session", "")
+    if explicit:
+        return f"client:{explicit[:_MOST_KEY_CHARACTERS]}"
+    first = next((message.text for message in request.messages if message.role is Role.USER), "")
+    named = next((f"{name}={headers[name]}" for name in SESSION_HEADERS if headers.get(name)), "")
+    begins = [named[:_MOST_KEY_CHARACTERS], request.model, "" if named else request.system, first]
+    return f"client:{hashlib.sha256(dumps(begins).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def is_background_call(request: ClientRequest, headers: Mapping[str, str]) -> bool:
+    """Whether a client asks for something beside the conversation: a title, tags, a summary of its own."""
+    if headers.get("x-openwebui-task", "").strip():
+        return True
+    metadata = headers.get("x-codex-turn-metadata")
+    if metadata and _read_request_kind(metadata) not in {None, "turn"}:
+        return True
+    if request.input_text().lstrip().startswith(_COMPACTION_PROMPT):
+        return True
+    if request.tools:
+        return False
+    if any(prompt in request.system[:2_000] for prompt in _TITLE_PROMPTS):
+        return True
+    is_task = len(request.messages) == 1 and request.input_text().lstrip().startswith(_TASK_PREFIX)
+    return is_task and not request.is_streamed
+
+
+def _read_request_kind(metadata: str) -> str | None:
+    try:
+        value = json.loads(metadata)
+    except ValueError:
+        return None
+    kind = value.get("request_kind") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+# reading of fields, shared by the APIs
+
+
+def take_text(value: object, field: str) -> str:
+    """Return a text field."""
+    if not isinstance(value, str):
+        raise InvalidRequest(field, "must be a text")
+    return value
+
+
+def take_list(value: object, field: str) -> list[Any]:
+    """Return a list field; None is an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidRequest(field, "must be a list")
+    return value
+
+
+def take_object(value: object, field: str) -> dict[str, Any]:
+    """Return an object field."""
+    if not isinstance(value, dict):
+        raise InvalidRequest(field, "must be an object")
+    return value
+
+
+def take_bool(value: object, field: str) -> bool:
+    """Return a boolean field; None is false."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InvalidRequest(field, "must be true or false")
+
+
+def take_count(value: object, field: str) -> int | None:
+    """Return a positive whole number, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidRequest(field, "must be a positive whole number")
+    return value
+
+
+def take_tool(name: object, description: object, parameters: object, field: str) -> ToolSchema:
+    """Return a tool that the client runs."""
+    schema = take_object({"type": "object"} if parameters is None else parameters, f"{field}.parameters")
+    text = "" if description is None else take_text(description, f"{field}.description")
+    return ToolSchema(take_text(name, f"{field}.name"), text, schema, "mcp")
+
+
+def read_image(url: str) -> Part:
+    """Return an image that is given inline; one that would have to be fetched is named only."""
+    head, _, data = url.partition(",")
+    if url.startswith("data:image/") and ";base64" in head and data:
+        return ImagePart(head.removeprefix("data:").partition(";")[0], data)
+    return TextPart("[image]")
+
+
+def make_content(parts: Sequence[Part]) -> str | tuple[Part, ...]:
+    """Return parts as the content of a message: plain text where there is nothing else."""
+    if all(isinstance(part, TextPart) for part in parts):
+        return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    return tuple(parts)
+
+
+def check_messages(request: ClientRequest) -> ClientRequest:
+    """Refuse a request that does not end with something to answer."""
+    if not request.messages:
+        raise InvalidRequest("messages", "must hold at least one message")
+    if request.messages[-1].role not in {Role.USER, Role.TOOL}:
+        raise InvalidRequest("messages", "must end with a message of the user or the results of tools")
+    return replace(request, messages=tuple(one for one in request.messages if one.content or one.tool_calls))

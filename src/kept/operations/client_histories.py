@@ -1,0 +1,170 @@
+"""Histories of clients: a client sends its whole conversation with every request, and only what is new is stored.
+
+For each conversation of a client stand the messages that it has sent and was given, by hash, with the stored message of
+each. The longest common beginning of that list and of a new request stays; what follows is new. A request that ends
+within the list takes the rest back (rewind); one that differs inside continues in a branch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.ids import MessageId, SessionId, new_session_id
+from kept.core.messages import Link, Message, NewMessage, Origin, Role, Session
+from kept.core.text import dumps
+from kept.operations.conversation_keys import find_session, set_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kept.app.caller import Caller
+
+_HASH_BYTES = 16
+_HEX_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMessage:
+    """One message of a client's history, and the stored message that it is."""
+
+    hash: bytes
+    message_id: MessageId
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A conversation that is ready for the next turn."""
+
+    session_id: SessionId | None
+    """The session to continue; None for a new one."""
+    known: tuple[ClientMessage, ...]
+    """The history before the new message."""
+    has_changed: bool
+    """Whether an agent that was open for the conversation must be opened again."""
+
+
+def hash_message(message: Message) -> bytes:
+    """Return what two equal messages of a client have in common; spaces around a text do not count."""
+    calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
+    text = "" if message.tool_calls else message.text.strip()  # clients change the text beside a call
+    value = dumps([message.role.value, text, message.tool_call_id, calls])
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()[:_HASH_BYTES]
+
+
+def split_input(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """Return the history and the new input: the last message of the person, or the last results of tools."""
+    end = len(messages)
+    if end and messages[-1].role is Role.TOOL:
+        start = end
+        while start and messages[start - 1].role is Role.TOOL:
+            start -= 1
+    else:
+        start = max(0, end - 1)
+    return messages[:start], messages[start:]
+
+
+def prepare_conversation(
+    caller: Caller, key: str, history: Sequence[Message], new: Sequence[Message], *, source: str = "api"
+) -> Prepared:
+    """Bring the stored conversation of a key to the state that the client shows, ready for its new message."""
+    caller.require(Scope.WRITE)
+    stored = _read_history(caller, key)
+    found = find_session(caller, key)
+    if found is None:
+        return _import_history(caller, key, history, source=source)
+    hashes = [hash_message(message) for message in history]
+    common = 0
+    while common < min(len(stored), len(hashes)) and stored[common].hash == hashes[common]:
+        common += 1
+    if common == 0 and stored and hashes:
+        return _import_history(caller, key, history, source=source)
+    known, session_id, has_changed = tuple(stored[:common]), found.session_id, False
+    if common < len(stored):
+        is_repeated = common == len(hashes) and [hash_message(one) for one in new] == [
+            one.hash for one in stored[common : common + len(new)]
+        ]
+        session_id = _go_back(caller, session_id, stored, common, in_place=is_repeated)
+        has_changed = True
+    if history[common:]:
+        known += _append(caller, session_id, history[common:])
+        has_changed = True
+    if has_changed:
+        set_session(caller, key, session_id)
+    return Prepared(session_id, known, has_changed)
+
+
+def _go_back(
+    caller: Caller, session_id: SessionId, stored: Sequence[ClientMessage], common: int, *, in_place: bool
+) -> SessionId:
+    """Take back what follows the common part; return the session to continue: the same one, or a branch of it."""
+    store = caller.space.sessions
+    first = store.message(stored[common].message_id)
+    if in_place and first is not None and first.session_id == store.tip(session_id):
+        store.rewind(first.session_id, first.id)
+        return first.session_id
+    now = caller.app.clock.now()
+    session = store.session(session_id)
+    last = store.message(stored[common - 1].message_id) if common else None
+    origin = last.session_id if last is not None else session_id
+    new = Session(
+        new_session_id(now, hex_digits=_HEX_DIGITS),
+        session.source if session is not None else "api",
+        now.timestamp(),
+        user_id=caller.user,
+        model=session.model if session is not None else None,
+        parent_session_id=origin,
+        link=Link.BRANCH,
+    )
+    if last is None:
+        store.create(replace(new, parent_session_id=None, link=None))
+    else:
+        store.branch(origin, at=last.id, new=new)
+    return new.id
+
+
+def _import_history(caller: Caller, key: str, history: Sequence[Message], *, source: str) -> Prepared:
+    """Store a conversation that began elsewhere; without earlier messages the first turn creates the session."""
+    if not history:
+        return Prepared(None, (), has_changed=True)
+    now = caller.app.clock.now()
+    session = Session(new_session_id(now, hex_digits=_HEX_DIGITS), source, now.timestamp(), user_id=caller.user)
+    caller.space.sessions.create(session)
+    known = _append(caller, session.id, history)
+    set_session(caller, key, session.id)
+    return Prepared(session.id, known, has_changed=True)
+
+
+def _append(caller: Caller, session_id: SessionId, messages: Sequence[Message]) -> tuple[ClientMessage, ...]:
+    moment = caller.app.clock.now().timestamp()
+    new = [NewMessage(message, moment, Origin.usual(message.role)) for message in messages]
+    ids = caller.space.sessions.append(session_id, new)
+    return tuple(ClientMessage(hash_message(one), number) for one, number in zip(messages, ids, strict=True))
+
+
+def _read_history(caller: Caller, key: str) -> list[ClientMessage]:
+    with caller.app.database.reading() as unit:
+        sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
+        return [
+            ClientMessage(bytes(digest), MessageId(int(str(number))))
+            for digest, number in unit.execute(sql, (caller.user, key))
+            if isinstance(digest, bytes)
+        ]
+
+
+def record_turn(
+    caller: Caller, key: str, session_id: SessionId, known: Sequence[ClientMessage], turn: Sequence[ClientMessage]
+) -> None:
+    """Note what the client has sent and was given in a turn, after the history that was known before."""
+    caller.require(Scope.WRITE)
+    with caller.app.database.writing() as unit:
+        cut = "DELETE FROM client_messages WHERE user_id = ? AND key = ?"
+        unit.execute(cut, (caller.user, key))
+        for place, message in enumerate((*known, *turn)):
+            unit.execute(
+                "INSERT INTO client_messages (user_id, key, position, hash, message_id) VALUES (?, ?, ?, ?, ?)",
+                (caller.user, key, place, message.hash, message.message_id),
+            )
+        set_session(caller, key, session_id)
