@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.importers.codex_rollout import RolloutParser
-from kept.importers.jsonl import JsonlReading
-from kept.importers.port import Option, Position, Reading, Request, Unusable
+from kept.importers.jsonl import MOST_LINE_BYTES, UNEXPECTED, JsonlReading, open_own
+from kept.importers.port import START, Item, Left, Option, Position, Reading, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from kept.importers.assets import Asset
 
 _TITLES_BYTES = 2_000_000
+_ENDINGS = (".jsonl", ".jsonl.zst", ".json")
+"""Of rollouts: JSONL, the same after a week without use, and one JSON object as the first versions wrote it."""
 
 
 class Codex:
@@ -35,7 +38,7 @@ class Codex:
             return [root]
         folders = [root / name for name in ("sessions", "archived_sessions")]
         bases = [folder for folder in folders if folder.is_dir()] or [root]
-        found = [path for base in bases for path in base.rglob("rollout-*") if path.name.endswith((".jsonl", ".zst"))]
+        found = [path for base in bases for path in base.rglob("rollout-*") if path.name.endswith(_ENDINGS)]
         return [*sorted(found, key=lambda path: path.name), *sorted(root.glob("thread_history_*.sqlite"))]
 
     def list_related(self, path: Path) -> list[Path]:
@@ -51,15 +54,57 @@ class Codex:
         return list_codex_assets(root) if root.is_dir() else iter(())
 
     def open(self, path: Path, position: Position) -> Reading:
-        """Open a rollout."""
+        """Open a rollout of any generation; a compressed one is unpacked into a temporary file."""
         if path.suffix == ".sqlite":
             from kept.importers.codex_history import CodexHistoryReading
 
             return CodexHistoryReading(path, position)
-        if path.suffix == ".zst":
-            raise Unusable(f"{str(path)!r} is compressed", "unpack it with `zstd -d`, or open the session in Codex")
         titles = _read_titles(path)
+        if path.suffix == ".json":
+            return _WholeRollout(path, position, RolloutParser({}, titles))
         return JsonlReading(path, position, lambda state: RolloutParser(state, titles))
+
+
+class _WholeRollout:
+    """Implements `port.Reading` on a rollout of early 2025: one object with session and items, written whole."""
+
+    def __init__(self, path: Path, position: Position, parser: RolloutParser) -> None:
+        with open_own(path) as file:
+            self._data = file.read(MOST_LINE_BYTES)
+        check = hashlib.blake2b(self._data, digest_size=8).hexdigest()
+        self._position = Position(len(self._data), check)
+        self._is_read = position.check == check
+        self.was_rewritten = position.offset > 0 and not self._is_read
+        self._parser = parser
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items of the session, each with the time at which the session began."""
+        if self._is_read:
+            return
+        try:
+            value = json.loads(self._data)
+            rows = [value["session"], *value["items"]]
+        except UNEXPECTED:
+            yield Left("broken line")  # it may be written at this moment
+            self._position = START
+            return
+        for row in rows:
+            try:
+                yield from self._parser.take(row, 0)
+            except UNEXPECTED:
+                yield Left("unknown row")
+
+    def position(self) -> Position:
+        """Return the end of the file with its hash: it is rewritten as a whole."""
+        return self._position
+
+    def waiting_bytes(self) -> int:
+        """Return 0: the file is read at once."""
+        return 0
+
+    def close(self) -> None:
+        """Release the content."""
+        self._data = b""
 
 
 def _read_titles(path: Path) -> dict[str, str]:

@@ -240,6 +240,48 @@ def test_the_first_generation_is_read(tmp_path):
     ]
 
 
+def test_rollouts_of_early_2025_are_read(caller, tmp_path):
+    """One JSON object per session; a later state of the file adds what is new, a half written one waits."""
+    path = tmp_path / "sessions" / "rollout-2025-04-17-t-00.json"
+    path.parent.mkdir()
+    session = {"id": "t-00", "timestamp": "2025-04-17T10:00:00Z", "instructions": "Be kind"}
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Where is the parser?"}]},
+        {"type": "local_shell_call", "id": "i", "call_id": "c", "action": {"command": ["ls"]}},
+        {"type": "function_call_output", "call_id": "c", "output": "parser.py"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "In parser.py"}]},
+    ]
+    path.write_text(json.dumps({"session": session, "items": items[:2]})[:-9])
+    half = capture(caller, path)
+    path.write_text(json.dumps({"session": session, "items": items[:2]}))
+    first = capture(caller, path)
+    path.write_text(json.dumps({"session": session, "items": items}))
+    second, third = capture(caller, path), capture(caller, path)
+
+    assert (half.added, first.added, second.added, third.added) == (0, 2, 2, 0)
+    assert texts(caller) == ["Where is the parser?", "parser.py", "In parser.py"]
+    assert str(first.session_id).startswith("20250417_100000_")
+    assert path in Codex().list_transcripts(tmp_path)
+
+
+def test_compressed_rollouts_are_read_once(caller, rollout):
+    """A cold rollout is compressed under another name; its turns are known, and those that were not read are read."""
+    from backports import zstd
+
+    rollout.user("Hello")
+    rollout.answer("Hi")
+    capture(caller, rollout.path)
+    rollout.user("More")
+    packed = rollout.path.with_suffix(".jsonl.zst")
+    packed.write_bytes(zstd.compress(rollout.path.read_bytes()))
+    rollout.path.unlink()
+    done = capture(caller, packed)
+
+    assert texts(caller) == ["Hello", "Hi", "More"]
+    assert done.added == 1
+    assert Codex().list_transcripts(rollout.path.parents[1]) == [packed]
+
+
 def test_an_event_with_the_turn_of_a_rollout_is_replaced(caller):
     """`notify` and the rollout name the turn alike."""
     (path,) = REAL.rglob("*.jsonl")
