@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,10 @@ def _place(
     from kept.skills.paths import MAIN
     from kept.skills.usage import parse_usage
 
-    text = normalize(files[MAIN].decode("utf-8-sig", "replace"), asset.name)
+    main = files[MAIN].decode("utf-8-sig", "replace")
+    if asset.name != original:
+        main = re.sub(r"^name:.*$", f"name: {asset.name}", main, count=1, flags=re.MULTILINE)
+    text = normalize(main, asset.name)
     if isinstance(text, Refused):
         return text
     made = {**files, MAIN: text.encode()}
