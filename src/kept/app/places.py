@@ -210,11 +210,12 @@ ROWS_OF_USER: dict[str, str] = {
     "blob_uses": _MESSAGE,
     "captured_messages": _MESSAGE,
     "receipt_items": _RECEIPT,
+    "imported_usage": "import_number IN (SELECT number FROM imports WHERE user_id = :user)",
     "notes": _SESSION,
     "nodes": _SESSION,
     **dict.fromkeys(
         (
-            "captured_sessions", "captured_turns", "client_messages", "conversation_keys",
+            "captured_sessions", "captured_turns", "client_messages", "conversation_keys", "imported_items", "imports",
             "outbox", "outbox_lanes", "provider_calls", "provider_health",
             "receipt_marks", "receipts", "transcripts", "usage",
         ),

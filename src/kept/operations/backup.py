@@ -218,6 +218,8 @@ def _record(caller: Caller, event: str, what: str) -> None:
 def _refuse_target(path: Path, *, overwrite: bool) -> Refused | None:
     if not path.parent.is_dir():
         return Refused(Reason.INVALID, f"there is no folder {str(path.parent)!r}", "create it, or choose another file")
+    if path.exists() and not path.is_file():
+        return Refused(Reason.INVALID, f"{str(path)!r} is no ordinary file", "choose another file")
     if path.exists() and not overwrite:
         return Refused(Reason.PRESENT, f"{str(path)!r} exists already", "choose another file, or give --overwrite")
     return None

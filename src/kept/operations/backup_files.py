@@ -251,9 +251,12 @@ def _copy_databases(caller: Caller, snapshots: dict[str, Snapshot], staging: Sta
         copy = staging.place(f"{HOME}{name}")
         for size in snapshot.copy_to(copy):
             done += size
-            caller.space.listeners(Progressed("copying databases", min(done, total), total))
+            if done < total:  # the end is told once
+                caller.space.listeners(Progressed("copying databases", done, total))
         if not caller.is_owner and not name.startswith("users/"):
             keep_rows(copy, FACTS_OF_USER if name == _FACTS else ROWS_OF_USER, user=caller.user)
+    if total:
+        caller.space.listeners(Progressed("copying databases", total, total))
 
 
 def _copy(source: SourceFile, staging: Staging) -> None:

@@ -110,6 +110,7 @@ class ArchiveWriter:
         self._tar.close()
         self._gzip.close()
         self._file.write(_end_mark(self._file.sha256.hexdigest()))
+        self._sink(Progressed("writing the backup", self._description.bytes, self._description.bytes))
 
     def _put(self, name: str, file: BinaryIO, mode: int) -> Member:
         entry = tarfile.TarInfo(name)
@@ -122,7 +123,8 @@ class ArchiveWriter:
     def _tell(self, size: int) -> None:
         self._written += size
         total = self._description.bytes
-        self._sink(Progressed("writing the backup", min(self._written, total), total))
+        if self._written < total:  # the end is told once, after the manifest
+            self._sink(Progressed("writing the backup", self._written, total))
 
 
 class _HashingFile(io.RawIOBase):

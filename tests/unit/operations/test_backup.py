@@ -1,6 +1,7 @@
 """What is in a backup, and what is said to be left out."""
 
 import json
+import os
 import tarfile
 
 import pytest
@@ -136,11 +137,15 @@ def test_an_existing_file_is_not_replaced(app, tmp_path):
 
     refused = create_backup(app.caller(), tmp_path / "a")
     missing = create_backup(app.caller(), tmp_path / "none" / "a")
+    os.mkfifo(tmp_path / "pipe")
+    pipe = create_backup(app.caller(), tmp_path / "pipe", overwrite=True)
+    (tmp_path / "pipe").unlink()
     named = create_backup(app.caller(), tmp_path)
 
     assert isinstance(refused, Refused)
     assert (refused.reason, (tmp_path / "a").read_text()) == (Reason.PRESENT, "mine")
     assert isinstance(missing, Refused)
+    assert isinstance(pipe, Refused)
     assert (named.file.parent, named.file.name[:13]) == (tmp_path, "kept-default-")
     assert not isinstance(create_backup(app.caller(), tmp_path / "a", overwrite=True), Refused)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["home", "a", named.file.name])
