@@ -26,7 +26,7 @@ class Hermes:
     """Finds and reads everything of Hermes Agent."""
 
     client = "hermes"
-    options: tuple[Option, ...] = ()
+    options: tuple[Option, ...] = (Option("workspace-target"), Option("migrate-secrets", ("yes",)))
 
     def __init__(self) -> None:
         self._stored: dict[Path, frozenset[str]] = {}
@@ -77,9 +77,12 @@ class Hermes:
         return self._stored[database]
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield nothing yet."""
-        del root, request
-        yield from ()
+        """Yield pages, skills with their use, persona and shared settings of every profile."""
+        from kept.importers.hermes_home import list_hermes
+
+        if root.is_dir():
+            for home in list_profiles(root):
+                yield from list_hermes(home, request, name_profile(home))
 
 
 def list_profiles(root: Path) -> list[Path]:

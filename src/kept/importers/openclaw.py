@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.importers.jsonl import JsonlReading, open_own
+from kept.importers.openclaw_config import FOLDERS
 from kept.importers.openclaw_entries import EntryParser
 from kept.importers.openclaw_sessions import AgentDatabase, SessionList, load_list
 from kept.importers.port import Option, Position, Reading
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 _TRANSCRIPT = re.compile(r"(?P<session>.+?)\.jsonl(?:\.reset\..+)?(?:\.zst)?")
 _NOT_READ = re.compile(r"\.(?:checkpoint|trajectory|deleted|bak|lock)(?:[.-]|$)")
 """Copies, traces of runs, and sessions that were deleted."""
-_FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
 
 
 class OpenClaw:
     """Finds and reads everything of OpenClaw."""
 
     client = "openclaw"
-    options: tuple[Option, ...] = ()
+    options: tuple[Option, ...] = (
+        Option("preset", ("user-data", "full"), "full"),
+        Option("workspace-target"),
+        Option("migrate-secrets", ("yes",)),
+    )
 
     def __init__(self) -> None:
         self._lists: dict[Path, SessionList] = {}
@@ -38,7 +42,7 @@ class OpenClaw:
         if chosen:
             return [Path(chosen).expanduser()]
         home = Path(environ.get("HOME") or "~").expanduser()
-        return [*(home / name for name in _FOLDERS), *sorted(home.glob(".openclaw-*"))]
+        return [*(home / name for name in FOLDERS), *sorted(home.glob(".openclaw-*"))]
 
     def list_transcripts(self, root: Path) -> list[Path]:
         """Return the transcripts and databases of all agents, the oldest first."""
@@ -67,9 +71,11 @@ class OpenClaw:
         return JsonlReading(path, position, lambda state: EntryParser(state, facts, is_group=is_group))
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield nothing yet."""
-        del root, request
-        yield from ()
+        """Yield memory, notes, persona and skills of all workspaces; with the preset `full` settings too."""
+        from kept.importers.openclaw_workspace import list_openclaw
+
+        if root.is_dir():
+            yield from list_openclaw(root, request)
 
 
 def is_transcript(path: Path) -> bool:

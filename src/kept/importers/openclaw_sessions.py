@@ -35,8 +35,8 @@ class SessionList:
     agent: str
     _facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By session id."""
-    _current: dict[str, str] = field(default_factory=dict)
-    """The newest session of each key."""
+    _sessions: dict[str, list[str]] = field(default_factory=dict)
+    """The sessions of each key, the newest last."""
 
     def add(self, session: str, key: str | None, facts: Mapping[str, Any]) -> None:
         """Add what a list says about a session."""
@@ -44,10 +44,9 @@ class SessionList:
         known.update({name: value for name, value in facts.items() if value not in (None, "")})
         if key:
             known["session_key"] = key
-
-    def set_current(self, key: str, session: str) -> None:
-        """Say which session of a key is the newest one."""
-        self._current[key] = session
+            sessions = self._sessions.setdefault(key, [])
+            if session not in sessions:
+                sessions.append(session)
 
     def describe(self, session: str) -> tuple[Conversation, bool]:
         """Return a session as far as the lists know it, and whether several people talk in it."""
@@ -80,14 +79,26 @@ class SessionList:
     def _find_parent(self, facts: Mapping[str, Any], kind: Kind) -> tuple[str | None, Link | None]:
         if kind is Kind.SUBAGENT:
             spawner = facts.get("spawnedBy") or facts.get("spawned_by") or facts.get("parent_session_key")
-            return self._current.get(str(spawner)), None
+            return self._find_session(str(spawner), _began(facts)), None
         link = _LINKS.get(str(facts.get("reason")))
         previous = as_text(facts.get("fork_source_session_id")) or as_text(facts.get("previous_session_id"))
         return (previous, link) if link is not None and previous else (None, None)
 
+    def _find_session(self, key: str, moment: float) -> str | None:
+        """Return the session of a key at a moment: after a reset the key leads to a newer one."""
+        began = ((_began(self._facts[session]), session) for session in self._sessions.get(key, ()))
+        earlier = [(start, session) for start, session in began if not (start and moment) or start <= moment]
+        return max(earlier)[1] if earlier else None
+
     def name(self, session: str) -> str:
         """Return the id of a conversation; ids that people chose are the same in several agents."""
         return session if len(session) == 36 and session.count("-") >= 4 else f"{self.agent}/{session}"
+
+
+def _began(facts: Mapping[str, Any]) -> float:
+    """Return when a session began; 0 if its list does not say."""
+    names = ("sessionStartedAt", "startedAt", "created_at")
+    return next((float(facts[name]) for name in names if isinstance(facts.get(name), int | float)), 0.0)
 
 
 def load_list(folder: Path) -> SessionList:
@@ -101,7 +112,6 @@ def load_list(folder: Path) -> SessionList:
         session = entry.get("sessionId") if isinstance(entry, dict) else None
         if isinstance(session, str):
             found.add(session, key, entry)
-            found.set_current(key, session)
     return found
 
 
@@ -217,8 +227,6 @@ class AgentDatabase:
                 current = facts.get("current_session_id") or facts.get("session_id") or entry.get("sessionId")
                 if isinstance(current, str):
                     found.add(current, key, {**entry, **facts})
-                    if key and table != "session_windows":
-                        found.set_current(key, current)
         return found
 
 
