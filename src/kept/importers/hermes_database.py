@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import StorageError
@@ -114,12 +115,12 @@ class HermesDatabase:
         """Return the sessions by their beginning, parents before what was derived from them."""
         ordered: dict[str, None] = {}
         for first in self._sessions:
-            chain: list[str] = []
+            line: list[str] = []
             name = first
-            while name in self._sessions and name not in ordered and name not in chain:
-                chain.append(name)
+            while name in self._sessions and name not in ordered and name not in line:
+                line.append(name)
                 name = str(self._sessions[name].get("parent_session_id"))
-            ordered |= dict.fromkeys(reversed(chain))
+            ordered |= dict.fromkeys(reversed(line))
         return list(ordered)
 
     def _describe(self, name: str) -> Conversation:
@@ -189,7 +190,7 @@ class HermesDatabase:
         repeated = Copies(own, is_own=True)
         was_compacted = False
         waiting: dict[str, Any] | None = None
-        for row in (*self._rows(name), None):
+        for row in chain(self._rows(name), (None,)):
             if waiting is not None:
                 moment, following = read_moment(waiting), None if row is None else read_moment(row)
                 external = f"{self._prefix}{name}:{waiting['id']}"

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from kept.importers.assets import Asset
     from kept.importers.port import Request
 
-_EMPTY_BLOCK = re.compile(r"^```[^\n`]*\n\s*```[^\S\n]*$", re.MULTILINE)
+_EMPTY_BLOCK = re.compile(r"^```[^\n`]*\n[^\w`]*```[^\S\n]*$", re.MULTILINE)
 _EMPTY_FIELD = re.compile(r"^[^\S\n]*[-*][^\S\n]+\*\*[^*\n]{1,60}:\*\*[^\S\n]*(?:_\([^\n]*\)_)?[^\S\n]*$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_CONFIG = "config.yaml"
+_FIRST_CONFIG = "# Settings of kept: `kept config show` lists them all, `kept config set KEY VALUE` changes one.\n"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _OTHERS = ("TOOLS.md", "HEARTBEAT.md", "BOOT.md", "BOOTSTRAP.md")
 """Instructions for parts of OpenClaw that kept does not have."""
@@ -75,6 +77,8 @@ def list_openclaw(root: Path, request: Request) -> Iterator[Asset]:
         is_first = False
     yield from list_skills(root / "skills")
     if request.options.get("preset") != "user-data":
+        if not (request.home / _CONFIG).exists():
+            yield Document(_CONFIG, _FIRST_CONFIG, request.home / _CONFIG)  # before the settings, which change it
         yield from list_settings(config)
         yield from _list_leftovers(root)
     if request.options.get("migrate-secrets"):
@@ -88,7 +92,7 @@ def _name_workspace(root: Path, folder: Path) -> str:
     try:
         return folder.relative_to(root.resolve()).as_posix()
     except ValueError:
-        return folder.name
+        return f"elsewhere{folder.as_posix()}"
 
 
 def _list_memory(folder: Path, name: str) -> Iterator[Asset]:

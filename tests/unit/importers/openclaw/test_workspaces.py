@@ -113,7 +113,9 @@ def test_what_openclaw_filled_a_workspace_with_is_not_memory(openclaw, assets):
     """Empty forms, hints and examples are left out, and what a person wrote between them stays."""
     form = "# IDENTITY.md - Who Am I?\n\n_Fill this in during your first conversation. Make it yours._\n\n- **Name:**\n"
     openclaw.write("workspace/IDENTITY.md", form + "  _(pick something you like)_\n- **Emoji:** 🦞\n")
-    openclaw.write("workspace/USER.md", "# USER.md - User Model\n\n## Directives\n\n- Prefer ...\n")
+    openclaw.write(
+        "workspace/USER.md", "# USER.md - User Model\n\n## Directives\n\n- Prefer ...\n\n```json\n{\n}\n```\n"
+    )
 
     assert [(one.name, one.text) for one in assets(MemoryFile)] == [("workspace/IDENTITY.md", "- **Emoji:** 🦞")]
     assert remove_template("# Mine\n\n```\ncode\n```") == "# Mine\n\n```\ncode\n```"
@@ -127,12 +129,24 @@ def test_persona_and_instructions(openclaw, assets, tmp_path):
         openclaw.write(f"{place}/TOOLS.md", "The camera is in the hall.")
     asked = assets(Document, workspace_target=str(tmp_path / "project"))
 
-    assert [(one.name, one.path) for one in assets(Document)] == [("workspace/SOUL.md", tmp_path / "kept" / "SOUL.md")]
+    assert [(one.name, one.path) for one in assets(Document, preset="user-data")] == [
+        ("workspace/SOUL.md", tmp_path / "kept" / "SOUL.md")
+    ]
     assert [one.path for one in asked][1] == tmp_path / "project" / "AGENTS.md"
     assert [one.name for one in assets(Leftover, preset="user-data")] == [
         "workspace/AGENTS.md", "workspace/TOOLS.md", "workspace-work/SOUL.md", "workspace-work/AGENTS.md",
         "workspace-work/TOOLS.md",
     ]  # fmt: skip
+
+
+def test_settings_are_created_if_they_are_missing(assets, tmp_path):
+    """With the preset that takes settings, and never over a file that is there."""
+    assert [one.path.name for one in assets(Document)] == ["config.yaml"]
+    assert assets(Document, preset="user-data") == []
+
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "config.yaml").write_text("model: {}\n")
+    assert assets(Document) == []
 
 
 def test_skills_of_all_workspaces_are_found(openclaw, assets):
