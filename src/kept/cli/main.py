@@ -32,6 +32,7 @@ COMMANDS = {
     "plugins": "Code of other people: list, show, disable.",
     "connect": "Give other agents this memory: Claude Code, Codex and more.",
     "disconnect": "Take everything out of an agent that connect wrote.",
+    "claw": "Move from OpenClaw: migrate, clean up.",
     "import": "Bring along conversations of other agents on this machine.",
     "backup": "Write everything to one file, safely while others write.",
     "restore": "Merge a backup into this home, or restore it into an empty one.",

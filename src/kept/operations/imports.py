@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kept.operations.import_assets import AssetImport, AssetTally
 
 ALL = "all"
-_DERIVED = ".sqlite"
+_DERIVED = ("codex", ".sqlite")
 """Codex's database follows its rollouts, which are watched themselves; it would be copied at every turn."""
 _BROKEN = frozenset(("broken line", "unknown row", "cannot be read"))
 
@@ -361,7 +361,7 @@ class Watch:
             roots = source.find_roots(self._caller.app.environ) if self._place is None else [self._place]
             for path in (one for root in roots if exists(root) for one in source.list_transcripts(root)):
                 stamp = read_stamp(path)
-                if self._stamps.get(path) == stamp or path.suffix == _DERIVED:
+                if self._stamps.get(path) == stamp or (source.client, path.suffix) == _DERIVED:
                     continue
                 done = capture_transcript(self._caller, source.client, path)
                 if isinstance(done, Captured) or done.reason is Reason.INVALID:

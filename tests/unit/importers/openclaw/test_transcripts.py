@@ -349,3 +349,40 @@ def test_a_damaged_database_gives_what_can_be_read(openclaw, entries, run, spoke
     path.write_bytes(whole)
     run()
     assert len(spoken()) == 300
+
+
+def test_a_database_is_followed_while_it_grows(openclaw, entries, caller, spoken):
+    """As a file is."""
+    from kept import operations
+
+    made = talk(entries)
+    openclaw.database(made).close()
+    watch = operations.imports.Watch(caller, ["openclaw"], openclaw.path)
+    first, idle = watch.step(), watch.step()
+    made.user("And back?")
+    openclaw.database(made).close()
+
+    assert [added for _, _, added in (*first, *idle, *watch.step())] == [4, 1]
+    assert spoken()[-1] == ("person", "And back?")
+
+
+def test_a_sub_agent_hangs_under_the_session_that_started_it(openclaw, entries, run, sessions):
+    """After a reset the key of its parent leads to a newer session, which is not its parent."""
+    sub, newer = entries(), entries()
+    sub.user("[Subagent Context] Count the trees")
+    newer.user("Something else")
+    for made in (sub, newer):
+        openclaw.file(made)
+    openclaw.index(
+        {
+            "agent:main:main": {"sessionId": newer.session, "sessionStartedAt": 2_000},
+            "agent:main:subagent:9": {
+                "sessionId": sub.session,
+                "spawnedBy": "agent:main:main",
+                "sessionStartedAt": 1_000,
+            },
+        }
+    )
+    run()
+
+    assert [one.parent_session_id for one, _ in sessions() if one.source == "subagent"] == [None]
