@@ -143,7 +143,7 @@ def test_a_turn_is_stored_once_and_given_to_another_session(world, home, handle)
 
 
 UNNEEDED = {
-    *("kept.core.events", "kept.core.tools", "kept.operations.receipts", "kept.llm.models"),
+    *("kept.core.events", "kept.core.tools", "kept.operations.receipts", "kept.importers.conversations"),
     *(
         "kept.sessions.arguments",
         "kept.storage.texts",

@@ -89,13 +89,21 @@ def _record(caller: Caller, event: HookEvent, receipt: NewReceipt, deadline: flo
 
 def _find_mode(caller: Caller, event: HookEvent) -> _Mode | None:
     """Return what applies to this client and project; None if the agent is left alone."""
-    from kept.importers.conversations import is_excluded
-
     record = load_record(caller.space.home.connections)
-    exclude = caller.app.settings.connect.exclude
-    if record.is_paused or is_excluded(event.folder, exclude, caller.app.environ.get("HOME", "")):
+    if record.is_paused or _is_excluded(caller, event.folder):
         return None
     return _mode_of(caller, record, event.client, event.folder)
+
+
+def _is_excluded(caller: Caller, folder: str | None) -> bool:
+    patterns = caller.app.settings.connect.exclude
+    if not patterns:
+        return False
+    from kept.importers.conversations import (
+        is_excluded,
+    )  # loads what stores conversations, which a prompt does not need
+
+    return is_excluded(folder, patterns, caller.app.environ.get("HOME", ""))
 
 
 def _mode_of(caller: Caller, record: Record, client: str, folder: str | None) -> _Mode:
