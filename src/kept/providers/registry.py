@@ -70,7 +70,7 @@ class RegisteredProvider:
         """Whether the provider says that it is available; it is asked once."""
         if not self._is_asked:
             self._is_asked = True
-            match self.call("is_available"):
+            match self._declare_call("is_available"):
                 case Answered(True):
                     self._is_available = True
                 case Answered():
@@ -215,6 +215,13 @@ class Registry:
         pending = [
             each.guard.begin(hook, *args, session_id=session, expects=expects, **keywords) for each in self.ready()
         ]
+        return [call.wait(self._settings.prefetch_timeout_seconds) for call in pending]
+
+    def ask_all(self, question: str, *, session_id: str | None = None) -> list[Outcome]:
+        """Ask all ready providers at once; one whose mode has no prefetch answers a question on purpose by `recall`."""
+        session = self.session_id if session_id is None else session_id
+        hooks = [(each, "recall" if each.guard.offers("recall") else "prefetch") for each in self.ready()]
+        pending = [each.guard.begin(hook, question, session_id=session, expects=str) for each, hook in hooks]
         return [call.wait(self._settings.prefetch_timeout_seconds) for call in pending]
 
     def recall(self, query: str, *, turn: int, context: Mapping[str, JSON]) -> list[str]:

@@ -144,7 +144,7 @@ class _RoundTrip:
     def _recall_text(self) -> str:
         found = call_hook(
             self._provider,
-            "prefetch",
+            "recall" if overrides(self._provider, "recall") else "prefetch",
             (f"What is the code word of the kept connection test? {self._word}",),
             {"session_id": f"trial-{self._word}"},
         )

@@ -35,7 +35,9 @@ def test_a_server_of_ones_own_needs_no_key(run, home, server):
     """It is tested, switched on, and available in the next process too."""
     done = run("providers", "setup", "retaindb", "--set", f"base_url={server.url}", "--yes", "--json")
     status = json.loads(run("providers", "status", "--json").out)["active"][0]
+    used = json.loads(run("tool", "retaindb_profile", "{}").out)
 
+    assert used == {"success": True, "memories": []}
     assert (done.code, json.loads(done.out)) == (0, {"provider": "retaindb", "tested": True, "enabled": True})
     assert (status["available"], status["missing_variables"]) == (True, [])
     assert status["facts"]["reachable"] is True

@@ -142,6 +142,12 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
         if settings.recall_prefetch_method == "reflect":
             bank = self._bank(session_id)
             return self.api.reflect(bank, text, budget=settings.recall_budget, seconds=settings.timeout_seconds)
+        return self.recall(query, session_id=session_id)
+
+    def recall(self, query: str, *, session_id: str = "") -> str:
+        """Return the facts for a question, in every mode."""
+        settings = self.settings
+        text = clean(query)[: settings.recall_max_input_chars]
         return bullet_list(self._find(text, session_id, settings.recall_budget), most_chars=_RECALL_CHARS)
 
     def sync_turn(

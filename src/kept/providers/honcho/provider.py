@@ -161,6 +161,10 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
             texts.append(self._ask(clean(query)[:1_000], session, settings.reasoning_level))
         return "\n".join(text for text in texts if text)
 
+    def recall(self, query: str, *, session_id: str = "") -> str:
+        """Return card, representation and conclusions for a question, in every mode."""
+        return self._read_context(clean(query)[:1_000], self._session(session_id))
+
     def sync_turn(
         self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
     ) -> None:

@@ -147,6 +147,11 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         found = self._find(self.scope, clean(query)[:1_000], self.settings.max_recall_results)
         return bullet_list(texts + [text_of(each, "text") for each in found], most_chars=_RECALL_CHARS)
 
+    def recall(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - all sessions are searched
+        """Return what matches a question, also without automatic recall."""
+        found = self._find(self.scope, clean(query)[:1_000], self.settings.max_recall_results)
+        return bullet_list([text_of(each, "text") for each in found], most_chars=_RECALL_CHARS)
+
     def _is_profile_due(self) -> bool:
         count = self._turns_since_profile
         is_due = count is None or count + 1 >= self.settings.profile_frequency
