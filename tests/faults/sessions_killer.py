@@ -15,7 +15,7 @@ from pathlib import Path
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import index_check
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 
@@ -84,7 +84,7 @@ def main(path: Path, rounds: int) -> dict[str, object]:
             )
             result["not_found"] += message_id not in {hit.message_id for hit in found.messages}
         if number % 10 == 0 or number == rounds - 1:
-            result["problems"] += index.check(database.connection)
+            result["problems"] += index_check.find_faults(database.connection)
             result["problems"] += [
                 row[0] for row in database.connection.execute("PRAGMA quick_check") if row[0] != "ok"
             ]

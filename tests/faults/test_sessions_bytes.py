@@ -9,7 +9,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
 from kept.core.search import SearchRequest
 from kept.core.tools import ToolContext
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import index_check
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.tool import session_search
 from kept.storage.sqlite import open_state
@@ -110,7 +110,7 @@ def test_a_forgotten_session_leaves_no_byte(store):
     for word in (b"quixotopia", b"xotopia", b"blumberwort", b"lumberwor", b"000000_secret", b"image-bytes"):
         assert word not in left, word
     assert (report.sessions, report.messages, report.blobs, report.still_found, report.bytes_gone) == (1, 3, 1, 0, True)
-    assert index.check(store.database.connection) == []
+    assert index_check.find_faults(store.database.connection) == []
     assert not [
         row for row in store.database.connection.execute("SELECT term FROM message_vocabulary") if "quix" in row[0]
     ]

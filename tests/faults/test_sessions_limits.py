@@ -14,7 +14,7 @@ from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import index_check
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 
@@ -42,7 +42,7 @@ FULL_DISK = textwrap.dedent(
     from kept.core.ids import SessionId
     from kept.core.messages import Message, NewMessage, Origin, Role, Session
     from kept.core.search import SearchRequest
-    from kept.sessions.sqlite import index
+    from kept.sessions.sqlite import index, index_check
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.storage.sqlite import open_state
 
@@ -66,7 +66,7 @@ FULL_DISK = textwrap.dedent(
         "stored": len(store.messages(name)),
         "errors": errors,
         "found": len(store.search(SearchRequest("zebra")).messages),
-        "index": index.check(store.database.connection),
+        "index": index_check.find_faults(store.database.connection),
     }))
     """
 )
@@ -156,7 +156,7 @@ def test_rows_of_another_program_are_found(store):
     other.close()
 
     assert store.search(SearchRequest("narwhal")).messages == ()
-    assert index.check(store.database.connection) == []
+    assert index_check.find_faults(store.database.connection) == []
     assert store.upkeep.check() == []
 
 
@@ -193,5 +193,5 @@ def test_another_version_of_the_index_is_rebuilt(store, tmp_path):
     again = SqliteSessionStore(open_state(tmp_path / "state.db"))
 
     assert len(again.search(SearchRequest("ocelot")).messages) == 2
-    assert index.check(again.database.connection) == []
+    assert index_check.find_faults(again.database.connection) == []
     again.database.close()

@@ -355,6 +355,13 @@ def check_store(app: App) -> list[Finding] | None:
     return found if refusal is None else [Finding(refusal.message, refusal.remedy)]
 
 
+def describe_limits(app: App) -> list[str]:
+    """Return what the check of a healthy session store could not see."""
+    from kept.sessions.sqlite.check import describe_limits as describe
+
+    return describe(app.home.database)
+
+
 def repair_store(app: App) -> Repaired | None:
     """Check the session store of this home and repair it; None if nothing was ever stored."""
     from kept.sessions.sqlite.repair import Repair

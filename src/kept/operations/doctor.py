@@ -158,8 +158,11 @@ def _page(store: MemoryStore, target: Target) -> str:
     return page.usage
 
 
-def check_sessions(findings: Sequence[Finding] | None) -> Iterator[Check]:
-    """Return one check per finding in the session store; `findings` is None if nothing was ever stored."""
+def check_sessions(findings: Sequence[Finding] | None, limits: Sequence[str] = ()) -> Iterator[Check]:
+    """Return one check per finding in the session store; `findings` is None if nothing was ever stored.
+
+    `limits` says what the check could not see.
+    """
     if findings is None:
         yield ok_check("sessions", "no conversation is stored yet")
         return
@@ -167,12 +170,12 @@ def check_sessions(findings: Sequence[Finding] | None) -> Iterator[Check]:
         health = Health.WARNING if finding.is_lost else Health.ERROR
         yield Check("sessions", health, finding.what, finding.remedy)
     if not findings:
-        yield ok_check("sessions", "file, log, rows and index are in order")
+        yield ok_check("sessions", "; ".join(("file, log, rows and index are in order", *limits)))
 
 
 def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check]:
     """Run all checks and yield their results; `offline` calls neither the model nor a provider."""
-    from kept.app.root import check_store, open_trial_store
+    from kept.app.root import check_store, describe_limits, open_trial_store
     from kept.config.load import is_exposed
 
     caller.require(Scope.ADMIN)
@@ -185,7 +188,8 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
         remedy = f"run: chmod 600 {home.env_file}"
         yield Check("secrets", Health.ERROR, f"{home.env_file} can be read by others", remedy)
     yield from check_pages(caller.space.memory, home.pending / "memory")
-    yield from check_sessions(check_store(app))
+    found = check_store(app)
+    yield from check_sessions(found, () if found is None or found else describe_limits(app))
     yield _check_vectors(caller, offline=offline)
     yield _check_engine(caller)
     yield from _check_skills(caller)

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -39,6 +39,7 @@ from kept.storage.files import (
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
+    from kept.storage.row_checksums import CoveredTable
 
 Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]
@@ -77,6 +78,8 @@ class Database:
         self._empty: EmptyDatabase | None = None
         self.has_written = False
         """Whether a transaction was committed through this object."""
+        self.covered: dict[str, CoveredTable] | None = None
+        """The tables whose rows get checksums: None if none do, empty until the first write."""
         self._local = threading.local()
         # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
@@ -114,10 +117,11 @@ class Database:
             yield self.connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, with_checksums: bool = True) -> Iterator[Connection]:
         """Yield this thread's connection inside one immediate transaction: commit at the end, roll back on an error.
 
-        Joins a transaction that is already open on this thread, so that several tiers commit together.
+        Joins a transaction that is already open on this thread, so that several tiers commit together. Without
+        `with_checksums` changed rows stay without one.
         """
         connection = self._writer()
         if connection.in_transaction:
@@ -126,13 +130,19 @@ class Database:
         with explain_sql_errors(self.path):
             _begin_immediate(connection, self._wait_seconds)
             try:
-                yield connection
+                with self._follow(connection) if with_checksums else nullcontext():
+                    yield connection
                 connection.execute("COMMIT")
                 self.has_written = True
             except BaseException:
                 with suppress(apsw.Error):  # a full disk may have rolled back already
                     connection.execute("ROLLBACK")
                 raise
+
+    def _follow(self, connection: Connection) -> AbstractContextManager[None]:
+        from kept.storage.row_checksums import follow_changes  # only writes need it
+
+        return nullcontext() if self.covered is None else follow_changes(connection, self.covered)
 
     @contextmanager
     def limit_wait(self, seconds: float) -> Iterator[Connection]:
@@ -221,9 +231,8 @@ class Database:
                 return self._connect_for_reading(error)
 
     def _connect_for_writing(self, *, is_new: bool) -> Connection:
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         with explain_errors("open", self.path):
-            connection = open_connection(str(self.path), flags)
+            connection = open_connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
             connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
             if is_new:
@@ -342,7 +351,6 @@ def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
 
 
 log = logging.getLogger(__name__)
-
 STATE_NAME = "state.db"
 FALLBACK_NAME = "kept.db"
 """The file to use where `state.db` belongs to another program."""
@@ -376,6 +384,7 @@ def open_state(
         if path == fallback:
             raise
         database = open_at(fallback)
+    database.covered = {}
     theirs = fallback.with_name(STATE_NAME) if path == fallback else path
     if is_first and database.path == fallback and theirs.exists():
         _announce(theirs, fallback, sink)

@@ -5,7 +5,7 @@ file          the open database: opening, tidying, erasing deleted bytes
 session_rows  sessions, titles, prompts, notes, leases, usage, nodes
 message_rows  messages, lineage, and the context that a model is sent
 checksums     checksums of message rows: computed where they are missing, and compared with the rows
-index         the word index and the substring index: kept with the rows, checked, rebuilt
+index         the word index and the substring index: kept with the rows, rebuilt · index_check: compared with messages
 postings      what `sessions.search` reads: posting lists, lengths, texts, metadata
 semantic      search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
 upkeep        archive, trash, prune, statistics, optimise

@@ -21,3 +21,15 @@ SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0;
 
 -- name: prompts
 SELECT hash, text FROM prompts;
+
+-- name: miscounted
+SELECT s.id, s.message_count, count(m.id) FROM sessions AS s
+LEFT JOIN messages AS m ON m.session_id = s.id AND m.state <> 'rewound'
+GROUP BY s.rowid HAVING s.message_count IS NOT count(m.id);
+
+-- name: blob_uses
+-- both columns are repeated by an index; what is no hash cannot be found by one
+SELECT message_id FROM blob_uses WHERE length(hash) <> 64 OR hash GLOB '*[^0-9a-f]*';
+
+-- name: messages_without_checksum
+SELECT count(*) FROM messages WHERE checksum IS NULL;

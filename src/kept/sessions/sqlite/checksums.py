@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kept.core.ids import MessageId, SessionId
 from kept.sessions.damage import Row, checksum, is_damaged
 from kept.sessions.records import blob_text
+from kept.storage import row_checksums
 from kept.storage.connections import DamagedText, statements
 from kept.storage.sqlite import Connection, Database
 
@@ -74,12 +75,13 @@ def fill_missing(database: Database, *, seconds: float) -> int:
     """Compute the checksums of rows from before there were any, in steps, for about the given time; return how many."""
     deadline = time.monotonic() + seconds
     done = 0
-    while time.monotonic() < deadline:
-        with database.reading() as connection:
-            if connection.execute(SQL.missing_to).fetchone() is None:
-                return done
-        with database.writing() as connection:
-            done += _fill_batch(connection)
+    for is_missing, fill in ((SQL.missing_to, _fill_batch), (SQL.rows_missing, _fill_other_rows)):
+        while time.monotonic() < deadline:
+            with database.reading() as connection:
+                if connection.execute(is_missing).fetchone() is None:
+                    break
+            with database.writing() as connection:
+                done += fill(connection)
     return done
 
 
@@ -94,3 +96,10 @@ def _fill_batch(connection: Connection) -> int:
     else:
         connection.execute(SQL.set_filled_to, (str(reached),))
     return len(rows)
+
+
+def _fill_other_rows(connection: Connection) -> int:
+    count = row_checksums.fill_missing(connection, most=_BATCH)
+    if count < _BATCH:
+        connection.execute(SQL.forget_rows_missing)
+    return count

@@ -30,3 +30,9 @@ SELECT rowid, hash, data FROM blobs WHERE rowid > ? ORDER BY rowid LIMIT 1;
 -- name: blob_users
 SELECT u.message_id, coalesce(m.session_id, '') FROM blob_uses AS u LEFT JOIN messages AS m ON m.id = u.message_id
 WHERE u.hash = ? ORDER BY u.message_id;
+
+-- name: rows_missing
+SELECT 1 FROM state_meta WHERE key = 'row_checksums_missing';
+
+-- name: forget_rows_missing
+DELETE FROM state_meta WHERE key = 'row_checksums_missing';

@@ -180,12 +180,12 @@ class SessionFile:
         return Redaction(is_on=self.settings.redact)
 
     @contextmanager
-    def writing(self, unit: UnitOfWork | None = None) -> Iterator[Connection]:
+    def writing(self, unit: UnitOfWork | None = None, *, with_checksums: bool = True) -> Iterator[Connection]:
         """Give the connection inside a transaction: the caller's unit, or a new one."""
         if unit is not None:
             yield cast(Connection, unit)
             return
-        with self.database.writing() as connection:
+        with self.database.writing(with_checksums=with_checksums) as connection:
             yield connection
 
     def catch_up(self) -> None:

@@ -6,14 +6,13 @@ indexes beside the old ones, in small steps, and swaps them in at the end.
 
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from kept.core.errors import Busy, StorageError
+from kept.core.errors import Busy
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.sqlite import checksums, session_rows
-from kept.storage.connections import explain_sql_errors, statements
+from kept.storage.connections import statements
 from kept.storage.leases import new_holder
 from kept.storage.sqlite import Connection, Database
 
@@ -96,6 +95,8 @@ def _drain_batch(connection: Connection) -> int:
     checksums.update(connection, [row[0] for row in there])
     connection.executemany(SQL.done, [(row[0],) for row in waiting])
     recount(connection, {row[1] for row in there})
+    if len(there) < len(waiting):  # another program removed rows, and nothing says of which sessions
+        connection.execute(SQL.recount_all)
     return len(waiting)
 
 
@@ -119,35 +120,6 @@ def merge(connection: Connection, pages: int) -> bool:
     connection.execute(SQL.merge_substrings, (pages,))
     # a merge that finds nothing to do still counts as one change per table
     return connection.total_changes() - before > len(TABLES)
-
-
-def check(connection: Connection) -> list[str]:
-    """Return what is wrong with the indexes, each as one sentence; empty when they agree with the rows."""
-    there = {str(row[0]) for row in connection.execute(SQL.existing)}
-    wrong = [f"the {table} index is missing" for table in TABLES if f"message_{table}" not in there]
-    wrong += [why for table in TABLES if f"message_{table}" in there for why in _damage(connection, table)]
-    if wrong:
-        return wrong
-    for sql, words in (
-        (SQL.missing, "messages are not in the word index"),
-        (SQL.missing_substrings, "messages are not in the substring index"),
-        (SQL.left_over, "rows of the word index have no message"),
-    ):
-        (number,) = next(iter(connection.execute(sql)))
-        if number:
-            wrong.append(f"{number} {words}")
-    return wrong
-
-
-def _damage(connection: Connection, table: str) -> list[str]:
-    if connection.readonly("main"):
-        return []  # SQLite's integrity check covers the indexes too; this one is a statement that writes
-    try:
-        with explain_sql_errors(Path(connection.filename)):
-            connection.execute(getattr(SQL, f"check_{table}"))
-    except StorageError as error:
-        return [f"the {table} index is damaged: {error.message}"]
-    return []
 
 
 def is_current(connection: Connection) -> bool:
@@ -232,6 +204,7 @@ def _swap(connection: Connection) -> None:
     connection.execute(SQL.rename_words)
     connection.execute(SQL.rename_substrings)
     create(connection)
+    connection.execute(SQL.recount_all)
     _set_version(connection)
 
 

@@ -39,24 +39,6 @@ INSERT INTO message_words (message_words, rank) VALUES ('merge', ?);
 -- name: merge_substrings
 INSERT INTO message_substrings (message_substrings, rank) VALUES ('merge', ?);
 
--- name: check_words
-INSERT INTO message_words (message_words) VALUES ('integrity-check');
-
--- name: check_substrings
-INSERT INTO message_substrings (message_substrings) VALUES ('integrity-check');
-
--- name: missing
-SELECT count(*) FROM messages WHERE id NOT IN (SELECT id FROM message_words_docsize);
-
--- name: missing_substrings
-SELECT count(*) FROM messages WHERE id NOT IN (SELECT id FROM message_substrings_docsize);
-
--- name: left_over
-SELECT count(*) FROM message_words_docsize WHERE id NOT IN (SELECT id FROM messages);
-
--- name: existing
-SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_substrings');
-
 -- name: is_waiting
 SELECT 1 FROM index_queue LIMIT 1;
 
@@ -78,6 +60,11 @@ UPDATE sessions SET
   message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound'),
   last_active = coalesce((SELECT max(timestamp) FROM messages WHERE session_id = sessions.id), last_active)
 WHERE id = ?;
+
+-- name: recount_all
+UPDATE sessions SET
+  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound')
+WHERE message_count <> (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound');
 
 -- name: texts_after
 SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,

@@ -11,7 +11,7 @@ from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
 from kept.sessions.reports import Repaired, Salvaged
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import index, vectors
+from kept.sessions.sqlite import checksums, index, index_check, vectors
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -32,6 +32,7 @@ VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
 INDEX_DONE = "the search index was damaged; it was rebuilt from the stored messages"
 VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` computes the others"
 ROWS_INDEX_DONE = "an index of the rows was damaged; it was rebuilt"
+COUNTS_DONE = "the number of messages of a session was wrong; it was counted again"
 PAGES_DONE = "unused pages were released"
 QUEUE_DONE = "the queue of messages to index was damaged; it was recreated"
 _TREE = re.compile(r"Tree (\d+) ")
@@ -95,6 +96,10 @@ def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
     if _index_faults(database):  # checked last: recreating the queue loses what was waiting in it
         index.rebuild(database, sink=sink, clock=clock)
         done.append(INDEX_DONE)
+    with database.writing() as connection:
+        connection.execute(index.SQL.recount_all)
+        if connection.changes():
+            done.append(COUNTS_DONE)
     if not done and check_integrity(database.connection, database.path):
         vacuum(database.connection, database.path)  # pages that an earlier repair could not release
         done.append(PAGES_DONE)
@@ -113,7 +118,8 @@ def _find_damaged(database: Database, sql: str) -> list[str]:
 def _index_faults(database: Database) -> list[str]:
     try:
         with database.reading() as connection:
-            return index.check(connection)
+            damaged = {one.message_id for one in checksums.check_rows(connection)}
+            return index_check.find_faults(connection, most_chars=index_check.REPAIR_CHARS, without=damaged)
     except Unreadable as error:
         return [error.message]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kept.sessions.damage import checksum, is_damaged
 from kept.sessions.records import MessageRow
+from kept.storage.row_checksums import contradicts
 from kept.storage.salvage import Row
 
 _COLUMNS = ("id", *MessageRow._fields, "checksum")
@@ -22,7 +23,7 @@ def find_fault(table: str, row: Row) -> str:
             return "its content does not match its hash"
         case "prompts" if not _is_hash_of(row.values.get("hash"), row.values.get("text")):
             return "its text does not match its hash"
-    return ""
+    return "it does not match its checksum" if contradicts(table, row.values) else ""
 
 
 def is_recognised(table: str, row: Row) -> bool:

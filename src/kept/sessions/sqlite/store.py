@@ -169,7 +169,7 @@ class SqliteSessionStore:
         safe = [self.file.redaction.message(new) for new in messages]
         if self.meaning is not None:
             self.meaning.wake()
-        with self.file.writing(unit) as connection:
+        with self.file.writing(unit, with_checksums=False) as connection:  # messages compute their own
             return message_rows.append(connection, session_id, safe, user=self.user)
 
     def set_sent_text(self, message_id: MessageId, text: str) -> None:

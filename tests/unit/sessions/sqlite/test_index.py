@@ -7,7 +7,7 @@ import pytest
 
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import IndexedText
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import index, index_check
 from kept.sessions.sqlite.postings import find
 from kept.storage.sqlite import Connection, open_state
 
@@ -43,7 +43,7 @@ def test_a_sound_index_has_nothing_wrong(connection: Connection) -> None:
     """Added rows are found and the check is content."""
     index.add_texts(connection, fill(connection, 20))
 
-    assert index.check(connection) == []
+    assert index_check.find_faults(connection) == []
     assert hits(connection, "word7") == {7}
 
 
@@ -63,7 +63,7 @@ def test_the_check_counts_what_is_missing_and_what_is_left_over(connection: Conn
     index.add_texts(connection, rows[:3])
     connection.execute("DELETE FROM messages WHERE id = 1")
 
-    wrong = " ".join(index.check(connection))
+    wrong = " ".join(index_check.find_faults(connection))
 
     assert "2 messages are not in the word index" in wrong
     assert "1 rows of the word index have no message" in wrong
@@ -73,7 +73,7 @@ def test_a_missing_table_is_told(connection: Connection) -> None:
     """The check does not fail where an index is gone."""
     index.drop(connection)
 
-    assert index.check(connection)
+    assert index_check.find_faults(connection)
 
 
 def test_merging_ends_and_leaves_no_bytes_of_what_was_removed(connection: Connection) -> None:

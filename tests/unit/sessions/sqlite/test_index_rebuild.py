@@ -4,7 +4,7 @@ from kept.core.clock import SystemClock
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
-from kept.sessions.sqlite import index
+from kept.sessions.sqlite import index, index_check
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
@@ -31,4 +31,4 @@ def test_a_rebuilt_index_answers_as_before(store: SqliteSessionStore) -> None:
     assert [query for query, found in zip(ASKED, before, strict=True) if not found.messages] == []
     assert index.rebuild(store.database, sink=lambda _: None, clock=SystemClock()) == len(SAID)
     assert answers(store) == before
-    assert index.check(store.database.connection) == []
+    assert index_check.find_faults(store.database.connection) == []

@@ -2,7 +2,7 @@
 
 from kept.core.ids import SessionId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite import index, removal
+from kept.sessions.sqlite import index_check, removal
 
 
 def talk(store, name, *contents):
@@ -19,7 +19,7 @@ def test_what_is_removed_leaves_no_row(store):
 
     for table in ("sessions", "messages", "blobs", "blob_uses", "prompts", "index_queue"):
         assert store.database.connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
-    assert index.check(store.database.connection) == []
+    assert index_check.find_faults(store.database.connection) == []
 
 
 def test_a_large_session_is_removed_in_steps(store):
@@ -30,7 +30,7 @@ def test_a_large_session_is_removed_in_steps(store):
     removed = removal.purge_sessions(store.database, [SessionId("a")], keep_borrowed=True)
 
     assert removed.messages == removal.STEP + 10
-    assert index.check(store.database.connection) == []
+    assert index_check.find_faults(store.database.connection) == []
     assert [one.id for one in store.recent(limit=5)] == ["b"]
 
 

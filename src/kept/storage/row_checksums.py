@@ -1,0 +1,177 @@
+"""Checksums of rows: computed before a transaction is committed, compared with the rows by the check.
+
+A table with a column `checksum` is covered. SQLite reports every changed row to our connections, so that no statement
+has to know of checksums. Where another program changes a row, a trigger of the file removes its checksum. Messages are
+different: their checksum is computed with the row, because it is part of every append.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import apsw
+
+from kept.core.text import checksum
+from kept.storage.connections import DamagedText, Value, Values
+
+_COLUMN = "checksum"
+_BY_ITSELF = frozenset({"messages"})
+_VOLATILE: Mapping[str, frozenset[str]] = {"sessions": frozenset({"last_active", "message_count"})}
+"""Columns that change with every append. The index `sessions_recent` repeats the one, the messages give the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredTable:
+    """A table whose rows have checksums."""
+
+    name: str
+    columns: tuple[str, ...]
+    """All of them, in their order."""
+    key: tuple[str, ...]
+    """What identifies a row; `rowid` where it has a number."""
+
+    @property
+    def where(self) -> str:
+        """The condition for one row."""
+        return " AND ".join(f"{name} = ?" for name in self.key)
+
+    @property
+    def select(self) -> str:
+        """The query for rows: the key, then all columns."""
+        return f"SELECT {', '.join((*self.key, *self.columns))} FROM {self.name}"  # noqa: S608 - names of our schema
+
+    def name_values(self, values: Values) -> dict[str, Value]:
+        """Return the values of a row by the names of their columns."""
+        return dict(zip(self.columns, values, strict=False))  # a newer version may have added columns
+
+
+def find_covered(connection: apsw.Connection) -> dict[str, CoveredTable]:
+    """Return the tables whose rows have checksums."""
+    rows = connection.execute(
+        "SELECT t.name, t.wr, c.name, c.pk FROM pragma_table_list AS t JOIN pragma_table_info(t.name) AS c "
+        "WHERE t.schema = 'main' AND t.type = 'table' ORDER BY t.name, c.cid"
+    ).fetchall()
+    columns: dict[str, list[str]] = {}
+    keys: dict[str, list[str]] = {}
+    for table, has_no_numbers, column, place in rows:
+        columns.setdefault(str(table), []).append(str(column))
+        if has_no_numbers and place:
+            keys.setdefault(str(table), []).append(str(column))
+    return {
+        name: CoveredTable(name, tuple(names), tuple(keys.get(name, ["rowid"])))
+        for name, names in columns.items()
+        if _COLUMN in names and name not in _BY_ITSELF
+    }
+
+
+def compute(table: str, values: Mapping[str, Value]) -> int:
+    """Return the checksum of a row: the names and values of its columns, in the order of the names.
+
+    A column without a value is left out, so that rows keep their checksum when a migration adds a column.
+    """
+    without = _VOLATILE.get(table, frozenset()) | {_COLUMN}
+    names = sorted(name for name, value in values.items() if value is not None and name not in without)
+    return checksum(tuple(part for name in names for part in (name, values[name])))
+
+
+def contradicts(table: str, values: Mapping[str, Value]) -> bool:
+    """Whether the values of a row differ from its checksum; a row without one contradicts nothing."""
+    stored = values.get(_COLUMN)
+    return stored is not None and table not in _BY_ITSELF and compute(table, values) != stored
+
+
+@contextmanager
+def follow_changes(connection: apsw.Connection, tables: dict[str, CoveredTable]) -> Iterator[None]:
+    """Compute the checksums of the rows that are changed in this block, at its end.
+
+    `tables` is filled with the covered tables when it is empty, so that they are found once.
+    """
+    if not tables:
+        tables.update(find_covered(connection))
+    changed: dict[str, dict[Values, Value]] = {}
+    connection.preupdate_hook(partial(_notice, tables, changed))
+    try:
+        yield
+    finally:
+        connection.preupdate_hook(None)
+    for name, rows in changed.items():
+        for key, damaged in rows.items():
+            _set(connection, tables[name], key, damaged)
+
+
+def _notice(
+    tables: Mapping[str, CoveredTable], changed: dict[str, dict[Values, Value]], update: "apsw.PreUpdate"
+) -> None:
+    """Remember the key of a changed row; for one that was damaged before, its old checksum."""
+    table = tables.get(update.table_name)
+    if table is None or update.database_name != "main":
+        return
+    rows = changed.setdefault(table.name, {})
+    try:
+        old, new = update.old, update.new
+    except UnicodeDecodeError:
+        return  # the row is damaged: its checksum is gone, and the check recognises it by its text
+    if new is None:
+        assert old is not None
+        rows.pop(_key_of(table, old, update.rowid), None)
+        return
+    key = _key_of(table, new, update.rowid_new)
+    if old is None:
+        rows[key] = None
+    elif key not in rows:
+        before = table.name_values(old)
+        # a damaged row stays damaged when a part of it is changed: its checksum must not become right
+        rows[key] = before[_COLUMN] if contradicts(table.name, before) else None
+
+
+def _set(connection: apsw.Connection, table: CoveredTable, key: Values, damaged: Value = None) -> None:
+    """Store the checksum of one row; the old one if it was damaged before."""
+    row = connection.execute(f"{table.select} WHERE {table.where}", key).fetchone()
+    if row is None or _has_damaged_text(row):
+        return
+    new = damaged if damaged is not None else compute(table.name, table.name_values(row[len(key) :]))
+    connection.execute(f"UPDATE {table.name} SET {_COLUMN} = ? WHERE {table.where}", (new, *key))  # noqa: S608 - names of our schema
+
+
+def _key_of(table: CoveredTable, values: Values, number: int) -> Values:
+    if table.key == ("rowid",):
+        return (number,)
+    named = table.name_values(values)
+    return tuple(named[name] for name in table.key)
+
+
+def _has_damaged_text(row: Values) -> bool:
+    return any(isinstance(value, DamagedText) for value in row)
+
+
+def check_rows(connection: apsw.Connection) -> Iterator[str]:
+    """Yield the name of every damaged row, as `TABLE KEY`; a row without a checksum is checked by its text only."""
+    for table in find_covered(connection).values():
+        size = len(table.key)
+        for row in connection.execute(table.select):
+            if _has_damaged_text(row) or contradicts(table.name, table.name_values(row[size:])):
+                # a session is known by its id, which is not the number of its row
+                name = row[size : size + 1] if table.key == ("rowid",) else row[:size]
+                yield f"{table.name} {', '.join(str(part) for part in name)}"
+
+
+def count_missing(connection: apsw.Connection) -> int:
+    """Return how many rows have no checksum: an older version wrote them, or another program changed them."""
+    counts = (
+        connection.execute(f"SELECT count(*) FROM {name} WHERE {_COLUMN} IS NULL").fetchall()  # noqa: S608 - our names
+        for name in find_covered(connection)
+    )
+    return sum(int(str(number)) for ((number,),) in counts)
+
+
+def fill_missing(connection: apsw.Connection, *, most: int) -> int:
+    """Compute the checksums of some rows that have none, in the open transaction; return how many were looked at."""
+    done = 0
+    for table in find_covered(connection).values():
+        sql = f"{table.select} WHERE {_COLUMN} IS NULL LIMIT ?"
+        rows = connection.execute(sql, (most - done,)).fetchall()
+        for row in rows:
+            _set(connection, table, row[: len(table.key)])
+        done += len(rows)
+    return done
