@@ -120,9 +120,15 @@ def _notice(
     if old is None:
         rows[key] = None
     elif key not in rows:
-        before = table.name_values(old)
+        before, after = table.name_values(old), table.name_values(new)
         # a damaged row stays damaged when a part of it is changed: its checksum must not become right
-        rows[key] = before[_COLUMN] if contradicts(table.name, before) else None
+        is_damaged = contradicts(table.name, before) and not _is_rewritten(table, before, after)
+        rows[key] = before[_COLUMN] if is_damaged else None
+
+
+def _is_rewritten(table: CoveredTable, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
+    """Whether nothing but the key, by which the row was found, is as before."""
+    return all(before[name] != after[name] for name in before if name not in {*table.key, _COLUMN})
 
 
 def _set(connection: apsw.Connection, table: CoveredTable, key: Values, damaged: Value = None) -> None:
