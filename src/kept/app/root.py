@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kept.providers.base import MemoryProvider
     from kept.providers.loading import PluginSource
     from kept.sessions.ports import Sessions
-    from kept.sessions.reports import Finding, Repaired
     from kept.sessions.settings import EmbeddingSettings
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
@@ -119,8 +118,13 @@ class App:
     @cached_property
     def database(self) -> Database:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
+        from kept.storage.connections import is_emptied
         from kept.storage.sqlite import open_state
 
+        if is_emptied(self.home.database):
+            from kept.app.store_care import set_aside_emptied
+
+            set_aside_emptied(self)
         database = open_state(self.home.database, self.settings.sessions.durability, sink=self.report)
         self._closing.callback(database.close)
         return database
@@ -338,49 +342,6 @@ def _default_model(endpoint: Endpoint) -> str:
             "run: kept config set sessions.embeddings.model NAME",
         )
     return DEFAULT_EMBEDDING_MODEL
-
-
-def check_store(app: App) -> list[Finding] | None:
-    """Return what is wrong with the session store of this home, without writing; None if nothing was ever stored."""
-    from kept.sessions.reports import Finding
-    from kept.sessions.sqlite.check import check_file
-    from kept.storage.connections import find_refusal
-
-    path = app.home.database
-    if not path.exists():
-        return None
-    _close_database(app)
-    found = check_file(path, clock=app.clock)
-    refusal = None if found else find_refusal(path)
-    return found if refusal is None else [Finding(refusal.message, refusal.remedy)]
-
-
-def describe_limits(app: App) -> list[str]:
-    """Return what the check of a healthy session store could not see."""
-    from kept.sessions.sqlite.check import describe_limits as describe
-
-    return describe(app.home.database)
-
-
-def repair_store(app: App) -> Repaired | None:
-    """Check the session store of this home and repair it; None if nothing was ever stored."""
-    from kept.sessions.sqlite.repair import Repair
-
-    path = app.home.database
-    if not path.exists():
-        return None
-    _close_database(app)
-    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
-
-
-def _close_database(app: App) -> None:
-    """Close the connections of this process; the next use opens them again.
-
-    Their locks would look like another process, and reading the file without SQLite would remove them: POSIX drops
-    the locks of a process when it closes any descriptor of a file.
-    """
-    if "database" in vars(app):
-        app.database.close()
 
 
 @contextmanager

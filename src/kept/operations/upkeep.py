@@ -209,7 +209,7 @@ def optimize(caller: Caller, *, vacuum: bool = False) -> Optimized:
 
 def repair_sessions(caller: Caller) -> Repaired | Refused:
     """Check the store and repair it: a rebuilt index, or a damaged file set aside and its rows copied over."""
-    from kept.app.root import repair_store
+    from kept.app.store_care import repair_store
 
     caller.require(Scope.ADMIN)
     report = repair_store(caller.app)

@@ -207,6 +207,20 @@ def _has_log(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0
 
 
+def is_emptied(path: Path) -> bool:
+    """Whether a file is there and holds nothing, not even a log."""
+    with explain_errors("open", path):
+        return path.is_file() and path.stat().st_size == 0 and not _has_log(path)
+
+
+def is_without_content(path: Path) -> bool:
+    """Whether a database has yet to be made; raise Unreadable if only its log is left, which SQLite would delete."""
+    is_new = not path.exists() or path.stat().st_size == 0
+    if is_new and _has_log(path):
+        raise Unreadable(f"{str(path)!r} is empty, and its log is not", "run `kept sessions repair`; it reads the log")
+    return is_new
+
+
 class EmptyDatabase:
     """An empty in-memory database, shared by all threads, in place of a file that cannot be created."""
 
@@ -237,6 +251,10 @@ def use_wal(connection: apsw.Connection, path: Path) -> None:
     with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
         try:
             if connection.pragma("journal_mode", "wal") == "wal":
+                if _has_log(path):
+                    from kept.storage.write_ahead import refuse_damaged_log  # a log is left by a process that died
+
+                    refuse_damaged_log(connection, path)
                 return
         except (apsw.IOError, apsw.CantOpenError):
             pass

@@ -22,6 +22,7 @@ from kept.storage.connections import (
     connect_read_only,
     explain_sql_errors,
     is_absent,
+    is_without_content,
     migrate,
     open_connection,
     sql_migrations,
@@ -207,7 +208,7 @@ class Database:
         elif not self.path.exists():
             raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
         with explain_errors("open", self.path):
-            is_new = not self.path.exists() or self.path.stat().st_size == 0
+            is_new = is_without_content(self.path)
             if self.path.exists():
                 check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written
             if is_new and not self._read_only:
@@ -318,9 +319,8 @@ class Database:
 
             if self._application_id == APPLICATION_ID and declares_our_tables(self.path):
                 raise self._damage_error("the mark of kept in its header")
-            raise ForeignDatabase(
-                f"{str(self.path)!r} belongs to another program", "it is left as it is; choose another --home"
-            )
+            what = f"{str(self.path)!r} belongs to another program"
+            raise ForeignDatabase(what, "it is left as it is; choose another --home")
         newest = self._migrations[-1].version if self._migrations else 0
         if version > newest:
             from kept.storage.versions import is_schema_of

@@ -3,6 +3,11 @@
 import mmap
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from kept.core.errors import Unreadable
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
 _LOG_HEADER, _FRAME_HEADER = 32, 24
@@ -79,3 +84,35 @@ def _checksum(data: bytes, start: tuple[int, ...], order: str) -> tuple[int, int
         first = (first + words[at] + second) & 0xFFFFFFFF
         second = (second + words[at + 1] + first) & 0xFFFFFFFF
     return first, second
+
+
+def refuse_damaged_log(connection: apsw.Connection, path: Path) -> None:
+    """Raise Unreadable if SQLite has read less of the log than was committed to it; the log then stays as it is.
+
+    SQLite ignores everything from a damaged frame on, and removes the log when the file is closed.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    salts, last = _find_last_commit(log)
+    read, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+    # without a whole transaction after it, the damage is the torn end of a log after a loss of power
+    if read < last and read_log(log.read_bytes()).is_damaged and _find_last_commit(log)[0] == salts:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        what = f"the log of {str(path)!r} is damaged: {last - read} pages after the damage would be lost"
+        raise Unreadable(what, "run `kept sessions repair`; it saves what is whole")
+
+
+def _find_last_commit(log: Path) -> tuple[bytes, int]:
+    """Return the salts of a log and the number of its last frame that ends a transaction; reads headers only."""
+    try:
+        with log.open("rb") as file:
+            head = file.read(_LOG_HEADER)
+            step = _FRAME_HEADER + int.from_bytes(head[8:12], "big")
+            salts, number, last = head[16:24], 0, 0
+            while len(frame := file.read(_FRAME_HEADER)) == _FRAME_HEADER and step > _FRAME_HEADER:
+                number += 1
+                if frame[8:16] == salts and frame[4:8] != bytes(4):
+                    last = number
+                file.seek(step - _FRAME_HEADER, 1)
+    except FileNotFoundError:
+        return b"", 0
+    return salts, last

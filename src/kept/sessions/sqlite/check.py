@@ -77,6 +77,12 @@ def _log_findings(path: Path) -> list[Finding]:
     return []
 
 
+def has_unread_log(path: Path) -> bool:
+    """Whether a log holds more than SQLite reads of it: it is damaged, or its file is empty."""
+    log = _read_log(path)
+    return log.is_damaged or (log.page_count > 0 and path.stat().st_size == 0)
+
+
 def _read_log(path: Path) -> Log:
     return read_log(read_bytes(companion(path, "-wal")) or b"")
 

@@ -12,7 +12,7 @@ from kept.core.ports import Clock, EventSink
 from kept.sessions.reports import Repaired, Salvaged
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import checksums, index, index_check, vectors
-from kept.sessions.sqlite.check import check_file
+from kept.sessions.sqlite.check import check_file, has_unread_log
 from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
@@ -182,11 +182,17 @@ class Repair:
         if is_foreign(self._path):
             raise ForeignDatabase(f"{str(self._path)!r} belongs to another program", "it is left as it is")
         self._report.found = check_file(self._path, clock=self._clock)
+        if has_unread_log(self._path):  # opened by SQLite, it would be removed
+            self._salvage()
+        else:
+            self._repair_or_salvage()
+        self._report.left = check_file(self._path, clock=self._clock) if self._report.found else []
+        return self._report
+
+    def _repair_or_salvage(self) -> None:
         self._refuse_what_cannot_be_written()
         if any(not finding.is_lost for finding in self._report.found) and not self._rebuild_in_place():
             self._salvage()
-        self._report.left = check_file(self._path, clock=self._clock) if self._report.found else []
-        return self._report
 
     def _refuse_what_cannot_be_written(self) -> None:
         """Raise the reason if the file cannot be written: a full disk is not damage."""

@@ -149,3 +149,27 @@ ON transcripts WHEN new.checksum IS old.checksum BEGIN
   UPDATE transcripts SET checksum = NULL
   WHERE user_id = new.user_id AND client = new.client AND path = new.path;
 END;
+
+ALTER TABLE tokens ADD COLUMN checksum INTEGER;
+CREATE TRIGGER tokens_unchecked AFTER UPDATE OF
+  id, user_id, name, scopes, created, expires, last_used, hash
+ON tokens WHEN new.checksum IS old.checksum BEGIN
+  UPDATE tokens SET checksum = NULL
+  WHERE id = new.id;
+END;
+
+ALTER TABLE conversation_keys ADD COLUMN checksum INTEGER;
+CREATE TRIGGER conversation_keys_unchecked AFTER UPDATE OF
+  user_id, key, session_id, last_used
+ON conversation_keys WHEN new.checksum IS old.checksum BEGIN
+  UPDATE conversation_keys SET checksum = NULL
+  WHERE user_id = new.user_id AND key = new.key;
+END;
+
+ALTER TABLE client_messages ADD COLUMN checksum INTEGER;
+CREATE TRIGGER client_messages_unchecked AFTER UPDATE OF
+  user_id, key, position, hash, message_id
+ON client_messages WHEN new.checksum IS old.checksum BEGIN
+  UPDATE client_messages SET checksum = NULL
+  WHERE user_id = new.user_id AND key = new.key AND position = new.position;
+END;

@@ -1,0 +1,107 @@
+"""Care of the session store of a home: check and repair, and a database that was emptied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kept.storage.connections import is_emptied
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kept.app.root import App
+    from kept.sessions.reports import Finding, Repaired
+
+_TRACES = (
+    "memories/**/ledger.db",
+    "config.yaml",
+    "backups/*",
+    "connect/*",
+    "spool/*",
+    "chat_history",
+    "holographic.db",
+)
+"""What shows that a home was in use, besides older copies of the database itself."""
+_RESTORE = "`kept restore BACKUP` brings conversations back from a backup"
+
+
+def check_store(app: App) -> list[Finding] | None:
+    """Return what is wrong with the session store of this home, without writing; None if nothing was ever stored."""
+    from kept.sessions.sqlite.check import check_file
+    from kept.storage.connections import find_refusal
+
+    path = app.home.database
+    emptied = _find_emptied(path)
+    if not path.exists() or is_emptied(path):
+        return emptied or None
+    _close_database(app)
+    found = check_file(path, clock=app.clock) + emptied
+    refusal = None if found else find_refusal(path)
+    return found if refusal is None else [_finding(refusal.message, refusal.remedy)]
+
+
+def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
+    from kept.sessions.reports import Finding
+
+    return Finding(what, remedy, is_lost=is_lost)
+
+
+def _find_emptied(path: Path) -> list[Finding]:
+    """Return a finding for a database without a byte in a home that was in use, and for each that was set aside."""
+    found = []
+    if is_emptied(path) and (traces := _find_traces(path)):
+        what = f"{path.name} is empty (0 bytes), and this home was in use ({', '.join(traces)})"
+        found.append(_finding(f"{what}: conversations that were stored in it are lost", _RESTORE, is_lost=True))
+    for aside in sorted(path.parent.glob(f"{path.name}.damaged-*")):
+        if is_emptied(aside):
+            what = f"{path.name} was found empty and set aside as {aside.name}: conversations before that are lost"
+            found.append(_finding(what, f"{_RESTORE}; remove {aside} to end this message", is_lost=True))
+    return found
+
+
+def _find_traces(path: Path) -> list[str]:
+    home = path.parent
+    patterns = (*_TRACES, f"{path.name}.*")
+    return [min(there).relative_to(home).as_posix() for one in patterns if (there := list(home.glob(one)))]
+
+
+def set_aside_emptied(app: App) -> None:
+    """Rename a database without a byte in a home that was in use: a new one in its place would hide the loss."""
+    from kept.core.events import Warned
+    from kept.storage.files import explain_errors
+
+    path = app.home.database
+    if not _find_traces(path):
+        return
+    aside = path.with_name(f"{path.name}.damaged-{app.clock.now():%Y%m%d-%H%M%S}")
+    with explain_errors("rename", path):
+        path.rename(aside)
+    app.report(Warned(f"{path.name} was empty (0 bytes) and is set aside as {aside.name}", _RESTORE))
+
+
+def describe_limits(app: App) -> list[str]:
+    """Return what the check of a healthy session store could not see."""
+    from kept.sessions.sqlite.check import describe_limits as describe
+
+    return describe(app.home.database)
+
+
+def repair_store(app: App) -> Repaired | None:
+    """Check the session store of this home and repair it; None if nothing was ever stored."""
+    from kept.sessions.sqlite.repair import Repair
+
+    path = app.home.database
+    if not path.exists():
+        return None
+    _close_database(app)
+    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
+
+
+def _close_database(app: App) -> None:
+    """Close the connections of this process; the next use opens them again.
+
+    Their locks would look like another process, and reading the file without SQLite would remove them: POSIX drops
+    the locks of a process when it closes any descriptor of a file.
+    """
+    if "database" in vars(app):
+        app.database.close()

@@ -1,0 +1,139 @@
+"""A database that was emptied, and a damaged write-ahead log: what is lost is said, what is whole is saved."""
+
+import random
+import shutil
+
+import pytest
+
+from kept.app import open_app
+from kept.app.store_care import check_store
+from kept.core.clock import SystemClock
+from kept.core.errors import Unreadable
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.settings import SessionSettings
+from kept.sessions.sqlite.check import check_file
+from kept.sessions.sqlite.repair import Repair
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sqlite import open_state
+
+TALKS = 30
+
+
+def check(home):
+    """Return what the doctor says about the conversations; None if nothing was ever stored."""
+    app = open_app(str(home), environ={})
+    try:
+        found = check_store(app)
+        return None if found is None else [finding.what for finding in found]
+    finally:
+        app.close()
+
+
+@pytest.mark.parametrize("trace", ["config.yaml", "memories/ledger.db", "backups/old.tar", "state.db.before-3", None])
+def test_an_emptied_database_is_no_new_one(tmp_path, trace):
+    """In a home that was in use the doctor says it, before and after the next command made a new database."""
+    (tmp_path / "state.db").touch()
+    if trace is not None:
+        (tmp_path / trace).parent.mkdir(exist_ok=True)
+        (tmp_path / trace).touch()
+
+    before = check(tmp_path)
+    app = open_app(str(tmp_path), environ={})
+    app.owner.sessions.recent(limit=1)
+    app.close()
+    after = check(tmp_path)
+
+    if trace is None:
+        assert (before, after) == (None, [])
+    else:
+        assert "state.db is empty (0 bytes)" in before[0]
+        assert "was found empty and set aside as state.db.damaged-" in after[0]
+        assert (tmp_path / "state.db").stat().st_size > 0
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    """A copy of a store whose messages are in its log, half of them also in the file."""
+    running = tmp_path / "running"
+    running.mkdir()
+    store = SqliteSessionStore(open_state(running / "state.db"))
+    store.database.connection.pragma("wal_autocheckpoint", 0)
+    store.database.connection.set_wal_hook(None)
+    for number in range(TALKS):
+        name = SessionId(f"session{number:02}")
+        store.create(Session(name, "cli", 1.75e9 + number))
+        store.append(name, [NewMessage(Message(Role.USER, f"lake {number} " * 30), 1.75e9, Origin.PERSON)])
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("state.db", "state.db-wal"):
+        shutil.copy(running / name, copy / name)
+    store.close()
+    return copy / "state.db"
+
+
+def repair(path):
+    return Repair(path, SessionSettings(), clock=SystemClock(), sink=lambda event: None).run()
+
+
+def count(path):
+    database = open_state(path)
+    ((found,),) = database.connection.execute("SELECT count(*) FROM messages WHERE content GLOB 'lake*'").fetchall()
+    database.close()
+    return found
+
+
+def test_a_log_without_its_file_is_saved(unfinished):
+    """SQLite would delete the log of an empty file; a command refuses, and a repair reads it."""
+    unfinished.write_bytes(b"")
+
+    (finding,) = check_file(unfinished, clock=SystemClock())
+    report = repair(unfinished)
+
+    assert "its log is not" in finding.what
+    assert (count(unfinished), report.left) == (TALKS, [])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_whole_in_a_damaged_log_is_saved_and_the_rest_is_named(unfinished, seed):
+    """A flipped bit anywhere in the log costs at most the rows of the page that it is in, and these are named."""
+    log = unfinished.with_name("state.db-wal")
+    data = bytearray(log.read_bytes())
+    choose = random.Random(seed)
+    data[choose.randrange(32, len(data))] ^= 1 << choose.randrange(8)
+    log.write_bytes(data)
+
+    found = check_file(unfinished, clock=SystemClock())
+    report = repair(unfinished)
+
+    assert any("log" in finding.what for finding in found), found
+    assert report.salvaged is not None
+    salvaged = report.salvaged
+    unnamed = (
+        TALKS - count(unfinished) - len(salvaged.lost.get("messages", [])) - len(salvaged.damaged.get("messages", []))
+    )
+    assert unnamed <= 0 or "messages" in salvaged.pages, (count(unfinished), salvaged)
+    assert all(finding.is_lost for finding in report.left), report.left
+
+
+def test_a_command_refuses_a_damaged_log_and_leaves_it(unfinished):
+    """SQLite would read up to the damage and remove the log with everything that was committed after it."""
+    log = unfinished.with_name("state.db-wal")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 4
+    log.write_bytes(data)
+
+    with pytest.raises(Unreadable, match="pages after the damage would be lost"):
+        open_state(unfinished)
+
+    assert log.read_bytes() == bytes(data)
+
+
+def test_a_torn_end_of_a_log_is_no_damage(unfinished):
+    """A loss of power leaves it: the last transaction was never whole, and nothing comes after it."""
+    log = unfinished.with_name("state.db-wal")
+    data = bytearray(log.read_bytes())
+    data[-100] ^= 4
+    log.write_bytes(data)
+
+    assert count(unfinished) in {TALKS - 1, TALKS}
