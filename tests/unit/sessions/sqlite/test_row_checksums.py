@@ -117,7 +117,7 @@ def test_what_another_program_changes_is_not_damaged(path):
 def test_an_older_file_gets_its_checksums_when_it_is_closed(tmp_path):
     """Its rows count as rows without a checksum until then."""
     path = tmp_path / "state.db"
-    old = Database(path, application_id=APPLICATION_ID, migrations=state_migrations()[:8])
+    old = Database(path, application_id=APPLICATION_ID, migrations=state_migrations()[:9])
     with old.writing() as connection:
         connection.execute("INSERT INTO sessions (id, source, started) VALUES ('old', 'cli', 1.0)")
         connection.execute("INSERT INTO usage (session_id, day, model, task) VALUES ('old', '2026-01-01', 'm', 'chat')")

@@ -14,8 +14,8 @@ END;
 
 ALTER TABLE sessions ADD COLUMN checksum INTEGER;
 CREATE TRIGGER sessions_unchecked AFTER UPDATE OF
-  id, source, user_id, profile, project, model, title, parent_session_id, link, started, ended, end_reason, archived,
-  trashed, prompt_hash, context_from, metadata
+  id, source, user_id, profile, project, model, title, parent_session_id, link, started, ended, end_reason,
+  archived, trashed, prompt_hash, context_from, metadata
 ON sessions WHEN new.checksum IS old.checksum BEGIN
   UPDATE sessions SET checksum = NULL
   WHERE rowid = new.rowid;
@@ -27,15 +27,6 @@ CREATE TRIGGER carried_unchecked AFTER UPDATE OF
 ON carried WHEN new.checksum IS old.checksum BEGIN
   UPDATE carried SET checksum = NULL
   WHERE session_id = new.session_id AND position = new.position;
-END;
-
-ALTER TABLE usage ADD COLUMN checksum INTEGER;
-CREATE TRIGGER usage_unchecked AFTER UPDATE OF
-  user_id, session_id, day, model, task, api_call_count, input_tokens, output_tokens, cache_read_tokens,
-  cache_write_tokens, cost
-ON usage WHEN new.checksum IS old.checksum BEGIN
-  UPDATE usage SET checksum = NULL
-  WHERE user_id = new.user_id AND session_id = new.session_id AND day = new.day AND model = new.model AND task = new.task;
 END;
 
 ALTER TABLE notes ADD COLUMN checksum INTEGER;
@@ -94,6 +85,16 @@ ON provider_health WHEN new.checksum IS old.checksum BEGIN
   WHERE provider = new.provider;
 END;
 
+ALTER TABLE usage ADD COLUMN checksum INTEGER;
+CREATE TRIGGER usage_unchecked AFTER UPDATE OF
+  user_id, session_id, day, model, task, api_call_count, input_tokens, output_tokens, cache_read_tokens,
+  cache_write_tokens, cost
+ON usage WHEN new.checksum IS old.checksum BEGIN
+  UPDATE usage SET checksum = NULL
+  WHERE user_id = new.user_id AND session_id = new.session_id AND day = new.day AND model = new.model AND task =
+  new.task;
+END;
+
 ALTER TABLE receipts ADD COLUMN checksum INTEGER;
 CREATE TRIGGER receipts_unchecked AFTER UPDATE OF
   id, user_id, created, kind, client, query, session_id, project, candidates, tokens, milliseconds
@@ -120,7 +121,7 @@ END;
 
 ALTER TABLE captured_sessions ADD COLUMN checksum INTEGER;
 CREATE TRIGGER captured_sessions_unchecked AFTER UPDATE OF
-  user_id, client, external_id, session_id, waits_for, title, captured
+  user_id, client, external_id, session_id, waits_for, title, captured, import_number
 ON captured_sessions WHEN new.checksum IS old.checksum BEGIN
   UPDATE captured_sessions SET checksum = NULL
   WHERE user_id = new.user_id AND client = new.client AND external_id = new.external_id;
@@ -128,7 +129,7 @@ END;
 
 ALTER TABLE captured_messages ADD COLUMN checksum INTEGER;
 CREATE TRIGGER captured_messages_unchecked AFTER UPDATE OF
-  key, message_id, mark
+  key, message_id, mark, import_number
 ON captured_messages WHEN new.checksum IS old.checksum BEGIN
   UPDATE captured_messages SET checksum = NULL
   WHERE key = new.key;
@@ -172,4 +173,30 @@ CREATE TRIGGER client_messages_unchecked AFTER UPDATE OF
 ON client_messages WHEN new.checksum IS old.checksum BEGIN
   UPDATE client_messages SET checksum = NULL
   WHERE user_id = new.user_id AND key = new.key AND position = new.position;
+END;
+
+ALTER TABLE imports ADD COLUMN checksum INTEGER;
+CREATE TRIGGER imports_unchecked AFTER UPDATE OF
+  number, id, user_id, source, started, finished, undone, counts, folder
+ON imports WHEN new.checksum IS old.checksum BEGIN
+  UPDATE imports SET checksum = NULL
+  WHERE rowid = new.rowid;
+END;
+
+ALTER TABLE imported_usage ADD COLUMN checksum INTEGER;
+CREATE TRIGGER imported_usage_unchecked AFTER UPDATE OF
+  import_number, session_id, day, model, task, calls, input_tokens, output_tokens, cache_read_tokens,
+  cache_write_tokens
+ON imported_usage WHEN new.checksum IS old.checksum BEGIN
+  UPDATE imported_usage SET checksum = NULL
+  WHERE import_number = new.import_number AND session_id = new.session_id AND day = new.day AND model = new.model
+  AND task = new.task;
+END;
+
+ALTER TABLE imported_items ADD COLUMN checksum INTEGER;
+CREATE TRIGGER imported_items_unchecked AFTER UPDATE OF
+  user_id, source, kind, name, part, mark, state, place, import_number
+ON imported_items WHEN new.checksum IS old.checksum BEGIN
+  UPDATE imported_items SET checksum = NULL
+  WHERE user_id = new.user_id AND source = new.source AND kind = new.kind AND name = new.name AND part = new.part;
 END;
