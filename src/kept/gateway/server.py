@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from kept import __version__
@@ -26,14 +27,13 @@ from kept.core.errors import KeptError, UsageError
 from kept.gateway import answers
 from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
+from kept.gateway.requests import Reader
 from kept.gateway.routes import chat, conversations, home, memory, skills, v1
 from kept.gateway.turns import Turns
 from kept.operations import tokens, upkeep
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from kept.app import App
+    from kept.app import App, Caller
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,12 @@ class Address:
         return f"http://{host}:{self.port}"
 
 
-def build_application(app: App, *, host: str) -> Entrance:
-    """Return the application for a server that listens on `host`."""
+AnswerMcp = Callable[["Caller", bytes], bytes | None]
+"""Answers one message of an MCP client; None where there is no answer. The MCP server is another surface."""
+
+
+def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = None) -> Entrance:
+    """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
     gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
     turns = Turns(idle_seconds=settings.idle_minutes * 60)
@@ -90,6 +94,8 @@ def build_application(app: App, *, host: str) -> Entrance:
     for router in _ROUTERS:
         fast.include_router(router)
     _add_health(fast, app, turns)
+    if answer_mcp is not None:
+        _add_mcp(fast, answer_mcp)
     _add_errors(fast)
     return Entrance(fast, gate, settings)
 
@@ -113,6 +119,16 @@ def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
     @fast.head("/api/hello", include_in_schema=False)
     async def hello() -> Response:
         return Response(status_code=200)
+
+
+def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
+    @fast.post("/mcp", tags=["mcp"], response_model=None)
+    async def serve_mcp(request: Request, caller: Reader) -> Response:
+        """Answer one message of an MCP client (streamable HTTP, without sessions)."""
+        frame = await offload(answer_mcp, caller, await request.body())
+        if frame is None:
+            return Response(status_code=202)
+        return Response(frame, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def _add_errors(fast: FastAPI) -> None:
@@ -202,12 +218,20 @@ def refuse_open_address(app: App, host: str) -> None:
         )
 
 
-def serve(app: App, host: str, port: int, *, is_exact: bool, when_ready: Callable[[Address], None]) -> None:
+def serve(
+    app: App,
+    host: str,
+    port: int,
+    *,
+    is_exact: bool,
+    when_ready: Callable[[Address], None],
+    answer_mcp: AnswerMcp | None = None,
+) -> None:
     """Serve until the process is told to stop; `when_ready` is called once requests are answered."""
     refuse_open_address(app, host)
     listener, address = bind(host, port, is_exact=is_exact)
     config = uvicorn.Config(
-        build_application(app, host=host),
+        build_application(app, host=host, answer_mcp=answer_mcp),
         http="h11",  # refuses malformed requests strictly
         ws="none",
         lifespan="on",

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import cache
 from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
@@ -73,12 +74,7 @@ class Server:
         self._running: dict[int | str, bool] = {}
         """The requests that are not answered yet, and whether the client still wants the answer."""
         self._last_request = monotonic()
-        self._identity = Identity(
-            "kept",
-            __version__,
-            resource_text("kept.mcp_server", "texts", "instructions.md").strip(),
-            {"tools": {}, "resources": {}, "prompts": {}},
-        )
+        self._identity = identify()
 
     def run(self) -> None:
         """Answer requests until the input ends."""
@@ -136,32 +132,9 @@ class Server:
     def _work(self) -> None:
         while (message := self._inbox.get()) is not None:
             assert message.id is not None
-            reply = self._reply(message)
+            reply = _reply(message, self._home.caller, message.client or self._client)
             if self._running.pop(message.id, True):
                 self._send(reply)
-
-    def _reply(self, message: Message) -> bytes:
-        try:
-            message.check_version()
-            return protocol.frame_result(message, self._answer(message), self._identity)
-        except ProtocolError as error:
-            return protocol.frame_error(message.id, error)
-        except KeptError as error:
-            # a resource or prompt that the home refuses; failures of tools are results
-            problem = ProtocolError(protocol.INTERNAL_ERROR, one_line(error))
-            return protocol.frame_error(message.id, problem)
-        except Exception:  # tool call: an unforeseen failure must not end the server
-            log.exception("the request %s failed", message.method)
-            problem = ProtocolError(protocol.INTERNAL_ERROR, "an internal error; see logs/kept.log in the home")
-            return protocol.frame_error(message.id, problem)
-
-    def _answer(self, message: Message) -> Mapping[str, JSON]:
-        if message.method == "server/discover":
-            return protocol.greet(message, self._identity)
-        method = methods.METHODS.get(message.method)
-        if method is None:
-            raise ProtocolError(protocol.METHOD_NOT_FOUND, "Method not found", message.method[:80])
-        return method(self._home.caller, message, message.client or self._client)
 
     def _send(self, frame: bytes) -> None:
         with self._writing, suppress(BrokenPipeError, ValueError):  # the client is gone; its pipe ends the server
@@ -184,6 +157,52 @@ class Server:
                 log.warning("waiting conversations are not stored yet: %s", error)
             except Exception:  # background task: a broken transcript must not end the server
                 log.exception("waiting conversations could not be stored")
+
+
+@cache
+def identify() -> Identity:
+    """Return what this server says about itself."""
+    instructions = resource_text("kept.mcp_server", "texts", "instructions.md").strip()
+    return Identity("kept", __version__, instructions, {"tools": {}, "resources": {}, "prompts": {}})
+
+
+def answer_body(caller: Caller, body: bytes) -> bytes | None:
+    """Answer one message that came over HTTP; None for a notification, which has no answer."""
+    try:
+        message = protocol.parse(body)
+    except ProtocolError as error:
+        return protocol.frame_error(protocol.request_id(body), error)
+    if message is None or message.id is None:
+        return None
+    if message.method == "initialize":
+        return protocol.frame_result(message, protocol.greet(message, identify()), identify())
+    return _reply(message, lambda: caller, message.client or "mcp")
+
+
+def _reply(message: Message, open_home: Callable[[], Caller], client: str) -> bytes:
+    """Return the frame that answers a request."""
+    try:
+        message.check_version()
+        return protocol.frame_result(message, _answer(message, open_home, client), identify())
+    except ProtocolError as error:
+        return protocol.frame_error(message.id, error)
+    except KeptError as error:
+        # a resource or prompt that the home refuses; failures of tools are results
+        problem = ProtocolError(protocol.INTERNAL_ERROR, one_line(error))
+        return protocol.frame_error(message.id, problem)
+    except Exception:  # tool call: an unforeseen failure must not end the server
+        log.exception("the request %s failed", message.method)
+        problem = ProtocolError(protocol.INTERNAL_ERROR, "an internal error; see logs/kept.log in the home")
+        return protocol.frame_error(message.id, problem)
+
+
+def _answer(message: Message, open_home: Callable[[], Caller], client: str) -> Mapping[str, JSON]:
+    if message.method == "server/discover":
+        return protocol.greet(message, identify())
+    method = methods.METHODS.get(message.method)
+    if method is None:
+        raise ProtocolError(protocol.METHOD_NOT_FOUND, "Method not found", message.method[:80])
+    return method(open_home, message, client)
 
 
 def one_line(error: KeptError) -> str:

@@ -43,6 +43,7 @@ def serve(
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         fail("the server needs two more packages", "run: pip install 'kept[gateway]'", code=2)
     from kept.gateway.server import Address, serve
+    from kept.mcp_server.server import answer_body
 
     def tell(address: Address) -> None:
         if as_json:
@@ -56,7 +57,8 @@ def serve(
         settings = caller.app.settings.serve
         caller.app.folder = Path("/")  # clients say where they work; the folder of this process is nobody's project
         chosen = settings.port if port is None else port
-        serve(caller.app, host or settings.host, chosen, is_exact=port is not None, when_ready=tell)
+        address = host or settings.host
+        serve(caller.app, address, chosen, is_exact=port is not None, when_ready=tell, answer_mcp=answer_body)
 
 
 @token_app.command("create")
