@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-clients test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
+.PHONY: help chat test test-clients test-migrations test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,15 @@ test-clients: $(DEV_STAMP) ## Run Claude Code, Codex and opencode from npm again
 	@command -v npm >/dev/null || { echo "test-clients needs npm: skipped" >&2; exit 0; } ; \
 	mkdir -p "$(CLIENTS)" && npm install --silent --no-fund --no-audit --prefix "$(CLIENTS)" $(CLIENT_PACKAGES) && \
 	KEPT_CLIENTS="$(CLIENTS)" $(BIN)/pytest --timeout 1200 tests/clients
+
+MIGRATIONS ?= $(HOME)/.cache/kept/migrations
+test-migrations: $(DEV_STAMP) ## Let Hermes (pip) and OpenClaw (npm) make real homes against a loopback model, and import them (10 minutes)
+	@command -v npm >/dev/null || { echo "test-migrations needs npm: skipped" >&2; exit 0; } ; \
+	mkdir -p "$(MIGRATIONS)" && $(PYTHON) -m venv "$(MIGRATIONS)/venv" && "$(MIGRATIONS)/venv/bin/pip" install --quiet hermes-agent && \
+	npm install --silent --no-fund --no-audit --prefix "$(MIGRATIONS)" node@24 && \
+	PATH="$(MIGRATIONS)/node_modules/.bin:$$PATH" npm install --silent --no-fund --no-audit --prefix "$(MIGRATIONS)" openclaw@2026.9.6 && \
+	KEPT_CLIENTS="$(MIGRATIONS)" KEPT_HERMES="$(MIGRATIONS)/venv/bin/hermes" KEPT_NODE="$(MIGRATIONS)/node_modules/.bin/node" \
+	KEPT_OPENCLAW="$(MIGRATIONS)/node_modules/.bin/openclaw" $(BIN)/pytest --timeout 1200 tests/clients/test_migrations.py
 
 test-speed: $(DEV_STAMP) ## Run the tests that measure time, on an idle machine
 	KEPT_SPEED=1 $(BIN)/pytest -m speed

@@ -11,11 +11,13 @@ import pytest
 from kept.llm.scripted import Says, call
 
 SECONDS = 300
+PROGRAMS = {name: os.environ.get(name, "") for name in ("KEPT_HERMES", "KEPT_OPENCLAW", "KEPT_NODE")}
+"""Paths of the programs, read before the tests clear the environment."""
 
 
 def find_program(variable, name):
     """Return a program that a variable names, or that is on the path."""
-    found = os.environ.get(variable) or shutil.which(name)
+    found = PROGRAMS[variable] or shutil.which(name)
     if not found:
         pytest.skip(f"needs {name}: set {variable} to its path")
     return found
@@ -84,7 +86,7 @@ def test_openclaw(world):
     defaults = {"model": {"primary": "loop/m"}, "workspace": str(home / "workspace")}
     config = {"agents": {"defaults": defaults}, "models": {"providers": {"loop": provider}}, "gateway": {"port": 1}}
     (home / "openclaw.json").write_text(json.dumps(config))
-    path = f"{Path(os.environ['KEPT_NODE']).parent}:" if os.environ.get("KEPT_NODE") else ""
+    path = f"{Path(PROGRAMS['KEPT_NODE']).parent}:" if PROGRAMS["KEPT_NODE"] else ""
     environment = {"PATH": f"{path}{world.environment['PATH']}"}
     for prompt in ("My bird is called Tweety.", "RUNTOOL please"):
         run_program(world, program, "agent", "--local", "--agent", "main", "--message", prompt, **environment)
