@@ -277,7 +277,8 @@ class Capture:
                 left.append(item)
                 continue
             twins.remove(twin)
-            self.captures.remember(unit, self.captures.key(item.external_id), twin.id, mark_of(item.message))
+            key, mark = self.captures.key(item.external_id), mark_of(item.message)
+            self.captures.remember(unit, key, twin.id, mark, is_own=False)
             self.tally.known += 1
         return left
 

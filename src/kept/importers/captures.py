@@ -152,16 +152,16 @@ class Captures:
         rows: Iterable[tuple[Any, ...]] = unit.execute(SQL.known, (listed,))
         return {key: (MessageId(number), mark) for key, number, mark in rows}
 
-    def remember(self, unit: UnitOfWork, key: bytes, message_id: int, mark: int) -> None:
-        """Store the message and the mark of a key."""
-        unit.execute(SQL.remember, (key, message_id, mark, self.import_number))
+    def remember(self, unit: UnitOfWork, key: bytes, message_id: int, mark: int, *, is_own: bool = True) -> None:
+        """Store the message and the mark of a key; one that was here before is no part of an import."""
+        unit.execute(SQL.remember, (key, message_id, mark, self.import_number if is_own else None))
 
     def session(self, unit: UnitOfWork, external_id: str) -> KnownSession | None:
         """Return the session of a conversation, or None."""
         row = _first(unit.execute(SQL.session, self._scope(external=external_id)))
         return None if row is None else KnownSession(SessionId(row[0]), row[1])
 
-    def add_session(
+    def add_session(  # noqa: PLR0913 # the columns of a row
         self,
         unit: UnitOfWork,
         external_id: str,
@@ -170,11 +170,15 @@ class Captures:
         waits_for: str | None,
         title: str | None,
         now: float,
+        is_own: bool = True,
     ) -> list[SessionId]:
-        """Store which session stands for a conversation; return the sessions that waited to hang under it."""
+        """Store which session stands for a conversation; return the sessions that waited to hang under it.
+
+        A session that was here before is no part of an import, so that an undo leaves it.
+        """
         bindings = self._scope(
             external=external_id, session=session_id, waits_for=waits_for, title=title, now=now,
-            **{"import": self.import_number},
+            **{"import": self.import_number if is_own else None},
         )  # fmt: skip
         unit.execute(SQL.add_session, bindings)
         waiting = unit.execute(SQL.waiting_children, self._scope(external=external_id))

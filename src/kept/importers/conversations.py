@@ -139,7 +139,9 @@ class Conversations:
         else:
             waits_for = self._begin(unit, facts, session_id, moment)
         title = (stored.title if (stored := self._store.session(session_id)) else None) if facts.title else None
-        children = self._captures.add_session(unit, external, session_id, waits_for=waits_for, title=title, now=now)
+        children = self._captures.add_session(
+            unit, external, session_id, waits_for=waits_for, title=title, now=now, is_own=not is_there
+        )
         for child in children:
             self._store.transfer.fill_in(child, parent=session_id, unit=unit)
         return Opened(session_id, is_new=not is_there, adopted=adopted)
@@ -182,7 +184,7 @@ class Conversations:
         for message in self._store.messages(session_id):
             if message.external_id is not None:
                 key, mark = self._captures.key(message.external_id), mark_of(message.message)
-                self._captures.remember(unit, key, message.id, mark)
+                self._captures.remember(unit, key, message.id, mark, is_own=False)
                 adopted[key] = (message.id, mark)
         return adopted
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kept import operations
 from kept.app import open_app
 from kept.importers.assets import MemoryFile
 from kept.importers.kept_lines import KeptLines
@@ -94,3 +95,16 @@ def test_shapes_of_apis_and_bad_lines(caller, write):
 
     assert message.message.text.startswith("[image image/png [binary: 9 bytes, sha256")
     assert done.left == {"unknown row": 2}
+
+
+def test_an_undo_leaves_what_was_there_before(caller, write):
+    """Only the message that the import brought is removed, not the session that it was added to."""
+    with write(*LINES).open("rb") as file:
+        import_sessions(caller, file, source="import:jsonl")
+    more = {"session_id": "s1", "role": "user", "content": "Thanks", "timestamp": 1_780_000_009}
+    found = operations.imports.find_sources(caller, "jsonl", write(*LINES, more, name="newer.jsonl"))
+    report = operations.imports.run_import(caller, found.sources[0])
+    undone = operations.import_undo.undo_import(caller, report.import_id)
+
+    assert (report.messages["user"], undone.as_json()["messages"]) == (1, 1)
+    assert len(caller.space.sessions.messages("s1")) == 3
