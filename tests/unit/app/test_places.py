@@ -70,6 +70,7 @@ def test_another_user_owns_no_file_of_the_home():
 def test_what_holds_secrets_is_marked():
     """A backup that leaves secrets out reads it here."""
     assert [place.pattern for place in PLACES if place.secrets] == [
+        "pending/**.json",
         ".env",
         "@(config|kept).yaml*",
         "*.json",
