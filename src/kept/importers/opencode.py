@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.importers.jsonl import UNEXPECTED, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable
+from kept.importers.port import Conversation, Item, Kind, Left, Position, Problem, Reading, Said, Spent, Unusable
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -85,7 +85,7 @@ class Opencode:
         open_own(path).close()
         from kept.storage.foreign import open_copy
 
-        copied = open_copy(path)
+        copied = open_copy(path, rescue=("session", "message", "part"))
         try:
             return _OpencodeReading(_DatabaseHistory(copied), position)
         except StorageError as error:
@@ -134,14 +134,17 @@ class _OpencodeReading:
         self._is_waiting = False
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the sessions that changed, the one that changed last at the end."""
-        for info, changed in self._history.sessions(self._since):
-            try:
-                yield from self._read_session(info)
-            except UNEXPECTED:
-                yield Left("unknown row")
-            if not self._is_waiting:
-                self._done = max(self._done, changed)
+        """Yield the sessions that changed, the one that changed last at the end; damage ends it with a problem."""
+        try:
+            for info, changed in self._history.sessions(self._since):
+                try:
+                    yield from self._read_session(info)
+                except UNEXPECTED:
+                    yield Left("unknown row")
+                if not self._is_waiting:
+                    self._done = max(self._done, changed)
+        except (StorageError, *UNEXPECTED) as error:
+            yield Problem("opencode", f"the database is damaged: {error}")
 
     def position(self) -> Position:
         """Return the position: the last change of the sessions that were read whole."""
