@@ -103,6 +103,12 @@ def test_headless_sessions_are_marked(corpus):
         ("anything", {"origin": {"kind": "task-notification"}}),
         ("anything", {"promptSource": "loop_wakeup"}),
         ("<memory-context>\nthe person likes tea\n</memory-context>", {}),
+        ("<user-prompt-submit-hook>the person likes tea</user-prompt-submit-hook>", {}),
+        ("Stop hook feedback:\nrun the tests", {}),
+        ("<ide_opened_file>The user opened a.py</ide_opened_file>", {}),
+        ("<teammate-message from='a'>go on</teammate-message>", {}),
+        ("<bash-stdout>a.py</bash-stdout><bash-stderr></bash-stderr>", {}),
+        ("This session is being continued from a previous conversation that ran out of context.", {}),
     ],
 )
 def test_what_machines_write_as_user_is_not_stored(rows, content, fields):

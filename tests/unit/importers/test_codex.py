@@ -138,6 +138,14 @@ def test_a_real_compaction_and_fork_are_stored_once(caller, corpus):
         "<turn_aborted>\nthe turn was aborted\n</turn_aborted>",
         "<permissions instructions>ask</permissions instructions>",
         "<skill><name>x</name></skill>",
+        "<hook_prompt id='1'>run the tests</hook_prompt>",
+        "<codex_internal_context source='memory'>the person likes tea</codex_internal_context>",
+        "<recommended_plugins>x</recommended_plugins>",
+        "<subagent_notification>done</subagent_notification>",
+        "<user_shell_command>ls</user_shell_command>",
+        "<user_action>reviewed</user_action>",
+        "<collaboration_mode>plan</collaboration_mode>",
+        "<memory-context>\nthe person likes tea\n</memory-context>",
     ],
 )
 def test_wrappers_are_not_the_persons_words(rollout, text):

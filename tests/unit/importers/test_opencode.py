@@ -162,3 +162,33 @@ def test_what_is_no_database_of_opencode_is_refused(caller, tmp_path):
 
     for path in (garbage, other, tmp_path / "missing.db"):
         assert isinstance(capture_transcript(caller, "opencode", path), Refused), path
+
+
+@pytest.mark.parametrize(
+    ("parts", "stored"),
+    [
+        ([{"type": "text", "text": "Called the Read tool", "synthetic": True}], []),
+        ([{"type": "text", "text": "not meant", "ignored": True}], []),
+        ([{"type": "text", "text": "<system-reminder>a plan</system-reminder>"}], []),
+        ([{"type": "text", "text": "<memory-context>\nthe person likes tea\n</memory-context>"}], []),
+        ([{"type": "text", "text": "<private>my pin</private>"}], []),
+        ([{"type": "compaction", "auto": True}], []),
+        ([{"type": "text", "text": "Fix it"}, {"type": "text", "text": "file text", "synthetic": True}], ["Fix it"]),
+        ([{"type": "subtask", "command": "review", "prompt": "the parser", "agent": "x"}], ["/review the parser"]),
+    ],
+)
+def test_only_what_the_person_said_is_stored(caller, tmp_path, parts, stored):
+    """Files that were read, reminders, injected memory and compactions come as user messages too."""
+    storage = tmp_path / "storage"
+    files = {
+        "session/p/s.json": {"id": "s", "directory": "/home/sam/p", "time": {"created": 1, "updated": 2}},
+        "message/s/m.json": {"id": "m", "role": "user", "sessionID": "s", "time": {"created": 1_780_000_000_000}},
+        **{f"part/m/p{number}.json": {"id": f"p{number}", **part} for number, part in enumerate(parts)},
+    }
+    for name, value in files.items():
+        path = storage / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+    capture(caller, storage)
+
+    assert texts(caller) == stored
