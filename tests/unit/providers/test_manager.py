@@ -7,7 +7,7 @@ import pytest
 
 from kept.core.events import Warned
 from kept.core.tools import ToolContext
-from kept.providers.base import LedgerRow, MemoryProvider, StartContext
+from kept.providers.base import ForgetRequest, LedgerRow, MemoryProvider, StartContext
 from kept.providers.loading import PluginPolicy, PluginSource
 from kept.providers.manager import ProviderManager, chosen_names, open_manager, open_providers
 from kept.providers.outbox import Write
@@ -600,3 +600,41 @@ def test_a_turn_reaches_the_provider_with_the_text_as_it_was_said(bench):
     (call,) = provider.calls_of("on_turn_start")
     assert call.args[0] == 3
     assert "secret" not in call.args[1]
+
+
+def test_registering_tells_whether_it_worked(bench):
+    """The first external provider is taken, a second one is not, nor one of the same name."""
+    manager = bench.manager(RecordingProvider("one"))
+
+    assert manager.register(RecordingProvider("two")) is False
+    assert manager.register(RecordingProvider("one")) is False
+    assert manager.register(RecordingProvider("builtin")) is True
+
+
+def test_one_chosen_provider_keeps_its_own_search(bench, tmp_path):
+    """Only two and more share the neutral one."""
+    options = {
+        "source": PluginSource(tmp_path / "plugins", {}, PluginPolicy()),
+        "database": bench.database,
+        "settings": ProviderSettings(),
+        "context": bench.context(),
+    }
+    manager = open_manager("holographic", **options)
+
+    assert manager.register(RecordingProvider("second")) is False
+    manager.close()
+    several = open_manager(["holographic", "mem0"], **options)
+    assert several.register(RecordingProvider("third")) is True
+    several.close()
+
+
+def test_forgetting_starts_the_providers(bench):
+    """They are asked also where no conversation has begun."""
+    provider = RecordingProvider()
+    manager = ProviderManager(bench.database, context=bench.context(), settings=ProviderSettings())
+    manager.register(provider)
+
+    manager.forget(ForgetRequest(texts=("okapi",)), only_find=True)
+
+    assert "initialize" in hooks(provider)
+    manager.close()

@@ -8,7 +8,7 @@ import pytest
 
 from kept.core.clock import FixedClock
 from kept.core.ids import OWNER, UserId
-from kept.providers.outbox import NEVER, Outbox, Write, lane_name
+from kept.providers.outbox import NEVER, Lane, Outbox, Write, lane_name
 from kept.storage.leases import new_holder
 from kept.storage.sqlite import open_state
 
@@ -269,3 +269,33 @@ def test_drops_are_counted_per_provider(outbox):
     assert outbox.drop() == 3
     assert {lane.provider: lane.dropped for lane in outbox.lanes()} == {"a": 2, "b": 1}
     assert outbox.waiting("a", "s1") == 0
+
+
+def test_one_write_too_many_drops_one(outbox):
+    """The limit holds to the write."""
+    outbox.add("a", [write(number) for number in range(6)])
+
+    assert [item.payload["user"] for item in outbox.items("a")] == ["1", "2", "3", "4", "5"]
+    (lane,) = outbox.lanes()
+    assert (lane.waiting, lane.delivered, lane.dropped, lane.refused) == (5, 0, 1, 0)
+
+
+def test_a_new_lane_has_counted_nothing(outbox):
+    """Neither deliveries nor losses, and its payload stays out of logs."""
+    outbox.add("a", [write(1)])
+
+    (lane,) = outbox.lanes()
+    assert (lane.delivered, lane.dropped, lane.refused) == (0, 0, 0)
+    assert Lane("b") == Lane("b", 0, None, 0, 0, 0)
+    assert "user" not in repr(outbox.items("a")[0])
+
+
+def test_a_delivery_of_what_is_gone_counts_nothing(outbox):
+    """Two workers that deliver one write count it once."""
+    outbox.add("a", [write(1)])
+    item = outbox.take("a", holder="h", seconds=60)
+
+    outbox.mark_delivered(item)
+    outbox.mark_delivered(item)
+
+    assert [lane.delivered for lane in outbox.lanes()] == [1]

@@ -41,3 +41,37 @@ def test_statistics_name_every_table(store):
     found = store.upkeep.stats()
 
     assert {"messages", "sessions", "message_words_data"} <= set(found["tables"])
+
+
+def test_only_a_vacuum_gives_space_back(store):
+    """Optimising leaves the freed pages in the file; with `vacuum` the file shrinks."""
+    talk(store, "a", *(f"{number} " * 2_000 for number in range(50)))
+    store.upkeep.optimize()
+    store.upkeep.delete([SessionId("a")])
+    store.upkeep.sweep(days=0)
+
+    plain = store.upkeep.optimize()
+    packed = store.upkeep.optimize(vacuum=True)
+
+    assert plain["bytes_after"] >= plain["bytes_before"] * 0.9
+    assert packed["bytes_after"] < packed["bytes_before"] * 0.5
+
+
+def test_a_prompt_is_stored_later_too(store):
+    """The prompt that a session reuses is the one that was set last."""
+    talk(store, "a", "hello")
+
+    store.set_system_prompt(SessionId("a"), "you are brief")
+
+    assert store.system_prompt(SessionId("a")) == "you are brief"
+
+
+def test_a_year_is_told_month_by_month(store):
+    """The statistics go back twelve months."""
+    month = 31 * 86_400.0
+    for number in range(14):
+        session = SessionId(f"s{number}")
+        store.create(Session(session, "cli", number * month))
+        store.append(session, [NewMessage(Message(Role.USER, "x"), number * month, Origin.PERSON)])
+
+    assert len(store.upkeep.stats()["growth"]) == 12
