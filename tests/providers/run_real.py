@@ -19,11 +19,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ENVIRONMENTS = ROOT / ".providers"
 
+_OF_PLUGINS = ("mem0ai>=2.0.10,<3", "supermemory", "hindsight-client>=0.6.1", "honcho-ai", "requests", "httpx")
+"""What the plugins of Hermes declare in their manifests."""
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "mem0": ("mem0ai>=2.2",),
     "honcho": ("honcho-ai==2.7.*",),
     "supermemory-v3": ("supermemory==3.62.*",),
     "supermemory-v5": ("supermemory==5.0.*",),
+    "hermes-installed": ("hermes-agent", *_OF_PLUGINS),
+    "hermes-absent": _OF_PLUGINS,
 }
 """Provider, with the edition after a hyphen → packages of its real back end or of the vendor's client."""
 SERVERS: dict[str, tuple[str, ...]] = {

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -124,8 +125,12 @@ class _Forwarder(logging.Handler):
         """Report one record; the text of an exception is part of it."""
         if record.name.startswith("kept."):
             return
-        message = record.getMessage() if not record.exc_info else self.format(record)
-        self._peer.tell("log", [record.levelno, record.name, message])
+        trace = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # the arguments do not fit the text
+            message = str(record.msg)
+        self._peer.tell("log", [record.levelno, record.name, message, trace])
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from kept.providers.loading import IMPORT_ERRORS, Facts, load_error
 from kept.providers.peer import Peer, PeerError
 from kept.providers.plugins import Found, manifest_of
 from kept.providers.running import Complaint, log_output, log_record
+from kept.security.secrets import redact
 
 log = logging.getLogger(__name__)
 
@@ -237,9 +238,11 @@ class IsolatedProvider:
         facts = self._surroundings
         match method:
             case "log":
-                level, logger, message = params
-                record = logging.LogRecord(str(logger), int(level), "", 0, str(message).replace("%", "%%"), None, None)
+                level, logger, message, trace = params
+                record = logging.LogRecord(str(logger), int(level), "", 0, "%s", (str(message),), None)
                 line = log_record(self.name, record)
+                if trace:
+                    log.log(int(level), "plugin %s: %s", self.name, redact(str(trace)))
                 if line:
                     self._complaint(line)
                 return None
