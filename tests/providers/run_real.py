@@ -19,8 +19,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ENVIRONMENTS = ROOT / ".providers"
 
-_OF_PLUGINS = ("mem0ai>=2.0.10,<3", "supermemory", "hindsight-client>=0.6.1", "honcho-ai", "requests", "httpx")
-"""What the plugins of Hermes declare in their manifests."""
+_OF_PLUGINS = ("mem0ai>=2.0.10,<3", "supermemory==3.*", "hindsight-client>=0.6.1", "honcho-ai", "requests", "httpx")
+"""What the plugins of Hermes declare in their manifests; that of Supermemory is written for version 3 of its client."""
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "mem0": ("mem0ai>=2.2",),
     "honcho": ("honcho-ai==2.7.*",),

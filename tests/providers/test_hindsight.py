@@ -69,7 +69,8 @@ class HindsightDouble(HttpDouble):
             old = bank.get(identity) if item.get("update_mode") == "append" else None
             text = item["content"] if old is None else f"{old['original_text']}\n{item['content']}"
             bank[identity] = {"id": identity, "original_text": text, "document_metadata": item.get("metadata") or {}}
-        return 200, {"success": True, "items_count": len(request.body["items"]), "async": False}
+        count = len(request.body["items"])
+        return 200, {"success": True, "bank_id": request.groups[0], "items_count": count, "async": False}
 
     def _memories(self, bank):
         made = [

@@ -237,7 +237,11 @@ def _find_problem(provider: MemoryProvider, context: StartContext) -> str | None
     try:
         if overrides(provider, "prefetch"):
             call_hook(provider, "prefetch", ("Is this memory connected?",), {"session_id": "setup"})
-        return _unreachable(call_hook(provider, "get_status", (), {})) if overrides(provider, "get_status") else None
+        return (
+            _unreachable(call_hook(provider, "get_status", (), context.keywords()))
+            if overrides(provider, "get_status")
+            else None
+        )
     finally:
         if hasattr(provider, "shutdown"):
             provider.shutdown()

@@ -143,9 +143,11 @@ def flatten_message_text(content: object, *, sep: str = "\n") -> str:
 
 
 def find_skill_request(content: object) -> str | None:
-    """Return what the person typed after `/skill`; None for any other message."""
-    found = _SKILL_REQUEST.match(flatten_message_text(content))
-    return found[1].strip() if found is not None else None
+    """Return what the person typed: all of a plain message, the request after `/skill`; None for what is no text."""
+    if not isinstance(content, str):
+        return None
+    found = _SKILL_REQUEST.match(content)
+    return found[1].strip() if found is not None else content
 
 
 def raise_if_read_blocked(path: object) -> None:
