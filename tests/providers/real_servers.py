@@ -107,6 +107,11 @@ class RealBackend:
             self.process.wait()
             self.process = None
 
+    def talk(self, turns):
+        """Talk through the agent; the server is killed in the middle and started again."""
+        outage = load_outage()
+        return outage.run_outage(self, turns=turns, timeout=outage.REAL_TIMEOUT)
+
     def close(self):
         self.kill()
 
@@ -211,10 +216,16 @@ class ByteRover(RealBackend):
         link.symlink_to(program)
         (self.home / "byterover.json").write_text(json.dumps({"command": str(link), "timeout_seconds": 45}))
 
-    def kill(self):
-        """Take the program away: there is no server."""
-        (self.folder / "brv").unlink(missing_ok=True)
-        (self.folder / "brv").symlink_to("/nonexistent/brv")
+    def talk(self, turns):
+        """Talk without an outage: without a model turns are files, which need no server."""
+        outage = load_outage()
+        talk = outage.Conversation(self, timeout=outage.REAL_TIMEOUT)
+        try:
+            talk.say(range(turns))
+            talk.wait_until_delivered(turns)
+        finally:
+            talk.app.close()
+        return talk
 
     def said(self):
         files = sorted(self.home.rglob("turns/*/*.md"), key=lambda each: each.stat().st_mtime_ns)
@@ -249,8 +260,7 @@ def check(backend, turns):
     report["failed"] = [f"{step.step}: {step.detail}" for step in trial.steps if not step.ok]
     began = time.monotonic()
     expected = [f"turn {number:03}" for number in range(turns)]
-    outage = load_outage()
-    talk = outage.run_outage(backend, turns=turns, timeout=outage.REAL_TIMEOUT)
+    talk = backend.talk(turns)
     report["outage"] = {
         "turns": turns,
         "seconds": round(time.monotonic() - began, 1),

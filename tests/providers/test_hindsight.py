@@ -360,6 +360,8 @@ def test_an_embedded_server_is_started_once_and_can_be_stopped(tmp_path, program
     assert is_alive(note["pid"])
     with pytest.raises(ProviderError, match="cannot be reached"):
         second.prefetch("hello")
+    with pytest.raises(ProviderError, match="cannot be reached"):
+        second.wait_until_ready(0.1)
     (command,) = first.get_commands()
     assert command.run([]).value == {"stopped": True}
     os.waitpid(note["pid"], 0)

@@ -82,6 +82,9 @@ class MemoryProvider:
         """Start; `context` holds `kept_home` and the other fields of `StartContext`."""
         raise NotImplementedError
 
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait until a back end that `initialize` started answers; only setup and the test wait, never a turn."""
+
     def get_tool_schemas(self) -> Sequence[Mapping[str, JSON]]:
         """Return its tools: `name`, `description`, `parameters` (JSON Schema)."""
         raise NotImplementedError

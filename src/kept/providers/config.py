@@ -102,6 +102,8 @@ def own_name(provider: MemoryProvider) -> str:
 
 TEST_SECONDS = 15.0
 """How long the test at the end of setup may take."""
+READY_SECONDS = 120.0
+"""How much longer it may take where the provider starts its back end itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +215,10 @@ def save(provider: MemoryProvider, answers: Answers, *, home: Path, save_secret:
 
 def try_provider(provider: MemoryProvider, context: StartContext) -> Refused | None:
     """Start the provider, recall once and shut it down; return None if that worked."""
+    limit = TEST_SECONDS + (READY_SECONDS if overrides(provider, "wait_until_ready") else 0)
     job = start_job(lambda: _find_problem(provider, context), name="kept-provider-test")
-    if not job.wait(TEST_SECONDS):
-        return Refused(
-            Reason.UNAVAILABLE, f"it did not answer within {TEST_SECONDS:g} s", "check its address and server"
-        )
+    if not job.wait(limit):
+        return Refused(Reason.UNAVAILABLE, f"it did not answer within {limit:g} s", "check its address and server")
     if isinstance(job.error, KeptError) and not hasattr(job.error, "kind"):
         remedy = job.error.remedy or "correct the answers and run setup again"
         return Refused(Reason.UNAVAILABLE, job.error.message, remedy)
@@ -235,6 +236,8 @@ def _find_problem(provider: MemoryProvider, context: StartContext) -> str | None
         return "it is not available: its configuration or its package is missing"
     call_hook(provider, "initialize", ("setup",), context.keywords())
     try:
+        if overrides(provider, "wait_until_ready"):
+            call_hook(provider, "wait_until_ready", (READY_SECONDS,), {})
         if overrides(provider, "prefetch"):
             call_hook(provider, "prefetch", ("Is this memory connected?",), {"session_id": "setup"})
         return (

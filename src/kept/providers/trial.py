@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kept.core.errors import KeptError, ProviderError
 from kept.core.ids import random_hex
 from kept.core.threads import start_job
+from kept.providers.config import READY_SECONDS
 from kept.providers.hooks import call_hook, close_provider, overrides
 from kept.providers.remote import TRIAL
 
@@ -100,6 +101,8 @@ class _RoundTrip:
 
     def _start(self) -> str:
         call_hook(self._provider, "initialize", (f"trial-{self._word}",), self._context.keywords())
+        if overrides(self._provider, "wait_until_ready"):
+            call_hook(self._provider, "wait_until_ready", (READY_SECONDS,), {})
         return ""
 
     def _store(self) -> str:

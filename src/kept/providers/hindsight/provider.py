@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kept.core.clock import SystemClock, iso
-from kept.core.errors import ConfigError
+from kept.core.errors import ConfigError, ProviderError
 from kept.providers.base import CommandAnswer, Forgotten, ProviderCommand
 from kept.providers.hindsight.banks import BankApi, BankNames, check_template
 from kept.providers.hindsight.server import CLOUD_URL, HindsightSettings, LocalServer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _BUDGETS = ("low", "mid", "high")
 _RECALL_CHARS = 8_000
+_POLL_SECONDS = 0.5
 _SESSION = "session-"
 """What the documents of sessions begin with."""
 _TURN_GAP = "\n\n"
@@ -66,6 +68,19 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
         check_template(self.settings.bank_id_template)
         if self.settings.mode == "embedded":
             self.server.start()
+
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait for the server of the embedded mode."""
+        deadline = time.monotonic() + seconds
+        while self.settings.mode == "embedded":
+            try:
+                self.check_health()
+            except ProviderError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
 
     @property
     def server(self) -> LocalServer:
