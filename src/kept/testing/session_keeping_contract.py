@@ -25,6 +25,31 @@ def talk(store: Sessions, name: str, *words: str, source: str = "cli", days_ago:
 class KeepingContract(SessionStoreContract):
     """Archive, trash, prune, forget and statistics of whole conversations."""
 
+    def test_a_message_can_be_overwritten_in_its_place(self) -> None:
+        """Order and id stay; search finds the new words and not the old ones."""
+        store = self.store()
+        first, second = talk(store, "a", "the old zebra", "after it")
+        store.transfer.overwrite(first, said("the new giraffe", at=NOW.timestamp()))
+        found = [store.search(SearchRequest(word)).sessions for word in ("zebra", "giraffe")]
+
+        assert texts(store.messages(SessionId("a"))) == ["the new giraffe", "after it"]
+        assert [one.id for one in store.messages(SessionId("a"))] == [first, second]
+        assert [len(hits) for hits in found] == [0, 1]
+        assert store.upkeep.check() == []
+
+    def test_an_import_can_be_taken_back(self) -> None:
+        """Its messages go with their usage; a session goes only when it is empty."""
+        store = self.store()
+        gone, kept = talk(store, "a", "one"), talk(store, "b", "two", "three")
+        store.add_usage(SessionId("a"), task="chat", model="m", usage=Usage(1, 2), cost=None)
+        sessions = [SessionId("a"), SessionId("b")]
+        removed = store.transfer.take_back([*gone, kept[0]], sessions=sessions, usage=store.usage())
+
+        assert removed == [SessionId("a")]
+        assert store.session(SessionId("a")) is None
+        assert texts(store.messages(SessionId("b"))) == ["three"]
+        assert store.usage() == []
+
     def test_an_archived_conversation_is_found_but_not_listed(self) -> None:
         """Archiving hides a conversation and its chain from lists, not from search; undo shows it again."""
         store = self.store()
