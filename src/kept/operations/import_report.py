@@ -67,6 +67,12 @@ class ImportReport:
             for name, counts in self.assets.others.items()
         ]
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing at all could be read: a file that is no export, or one that cannot be trusted."""
+        is_read = self.sessions["unchanged"] or self.left or self.assets.present
+        return bool(self.problems) and self.is_empty and not is_read
+
     def as_json(self) -> dict[str, JSON]:
         """Return the counts, conflicts and problems, and the file with the report."""
         return {

@@ -5,12 +5,15 @@ import json
 import os
 import stat
 import struct
+import subprocess
+import sys
 import zipfile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kept import operations
 from kept.core.errors import Refused
 from kept.importers import archives, json_stream
 from kept.importers.archives import open_export
@@ -219,3 +222,37 @@ def test_the_limit_of_files_is_checked(tmp_path, monkeypatch):
         (tmp_path / f"{number}.txt").write_text("x")
     with pytest.raises(Unusable, match="more files"):
         open_export(tmp_path)
+
+
+@pytest.mark.heavy
+def test_a_long_export_needs_little_memory(tmp_path):
+    """An array of 200 MB in one line is read in a process that stays below 300 MB."""
+    path = tmp_path / "conversations.json"
+    text = "the marmot digs a burrow " * 4_000
+    with path.open("w") as file:
+        for number in range(2_000):
+            message = {"uuid": f"m{number}", "sender": "human", "text": text}
+            file.write(("," if number else "[") + json.dumps({"uuid": f"c{number}", "chat_messages": [message]}))
+        file.write("]")
+    script = (
+        "import resource, sys, pathlib\n"
+        "from kept.importers.claude_export import ClaudeExport\n"
+        "from kept.importers.port import START\n"
+        "print(sum(1 for _ in ClaudeExport().open(pathlib.Path(sys.argv[1]), START)))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    items, kilobytes = map(int, done.stdout.split())
+
+    assert path.stat().st_size > 200_000_000
+    assert items == 4_000
+    assert kilobytes < 300_000
+
+
+def test_an_import_of_which_nothing_could_be_read_is_refused(caller, tmp_path):
+    """The report says so, and the command ends with 1."""
+    found = operations.imports.find_sources(caller, "chatgpt", put(tmp_path / "export.zip", b"hello"))
+    report = operations.imports.run_import(caller, found.sources[0])
+
+    assert report.is_refused
+    assert "is not an archive" in report.problems[0][1]

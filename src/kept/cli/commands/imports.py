@@ -153,6 +153,8 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
         print_json(values[0] if len(values) == 1 and wanted.source != everything else values)
     if wanted.watch and not wanted.dry_run:
         _watch(caller, [one.source for one in found.sources], wanted.place)
+    if reports and all(report.is_refused for report in reports):
+        raise typer.Exit(1)
 
 
 def _list_sources(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
