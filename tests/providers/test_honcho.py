@@ -372,3 +372,19 @@ def test_errors_and_odd_answers(tmp_path, double):
         provider.prefetch("hello", session_id="s1")
     double.outage = Fault(200, b'{"peer_card": 7, "peer_representation": []}')
     assert provider.prefetch("hello", session_id="s1") == ""
+
+
+def test_forgetting_says_when_the_deriver_is_not_done(tmp_path, double):
+    """It works in the background and may still draw a conclusion from what it has read."""
+    provider = start(tmp_path, double, settings={"sessionStrategy": "per-session"})
+    provider.sync_turn("the code is HERON", "ok", session_id="s1")
+    provider.sync_turn("tea at four", "ok", session_id="s2")
+    request = ForgetRequest(texts=("heron",))
+    working = provider.forget_content(request)
+    for each in double.messages:
+        each["derived"] = True
+    done = provider.forget_content(request)
+
+    assert "its deriver still works" in working.note
+    assert done.note == ""
+    assert provider.get_status()["waiting_to_be_derived"] == 0

@@ -24,6 +24,8 @@ class SupermemoryDouble(HttpDouble):
         self.memories = {}
         self.conversations = []
         self.is_slow = False
+        self.generation = ""
+        """The only generation that it speaks, as a real server does; both if empty."""
         self.route("POST", "/v3/documents", self._add)
         self.route("POST", "/v4/search", lambda r: self._search(r.body["containerTag"], r.body["q"], r.body))
         self.route("POST", "/v4/profile", lambda r: self._profile(r.body["containerTag"]))
@@ -39,6 +41,8 @@ class SupermemoryDouble(HttpDouble):
         self.route("DELETE", "/ns/([^/]+)/memories", self._forget_named)
 
     def check(self, request):
+        if self.generation and request.path.startswith("/ns/") != (self.generation == "v5"):
+            return 404, {"error": "no such route"}
         return None if request.headers.get("authorization") == f"Bearer {KEY}" else (401, {"error": "unauthorized"})
 
     def texts(self):
@@ -170,6 +174,7 @@ def generation(request):
 
 def start(home, double, generation, *, settings=None, **context):
     values = {"base_url": double.url, "generation": generation, **(settings or {})}
+    double.generation = generation
     (home / "supermemory.json").write_text(json.dumps(values))
     provider = SupermemoryProvider()
     provider.initialize("s1", **{**StartContext(kept_home=str(home)).keywords(), **context})
@@ -327,3 +332,12 @@ def test_errors_say_what_to_do(tmp_path, double, generation):
     with pytest.raises(ProviderError) as caught:
         provider.sync_turn("a", "b", session_id="s1")
     assert caught.value.permanent is True
+
+
+def test_a_server_of_the_other_generation_is_an_error_that_names_it(tmp_path, double, generation):
+    """The routes of the two have nothing in common."""
+    provider = start(tmp_path, double, generation)
+    double.generation = "v5" if generation == "v3" else "v3"
+    with pytest.raises(ProviderError, match=r"404.*version of the server"):
+        provider.prefetch("hello")
+    assert provider.get_status()["reachable"] is False
