@@ -102,15 +102,15 @@ def test_bad_input_is_explained(run, person, arguments, code, words):
 
 
 def test_problems_are_reported_and_do_not_end_the_import(run, person):
-    """A compressed rollout and broken lines are named, the rest is stored."""
+    """A damaged archive and broken lines are named, the rest is stored."""
     (rollout,) = (person / ".codex").rglob("*.jsonl")
-    rollout.with_name("rollout-2020.jsonl.zst").write_bytes(b"zst")
+    rollout.with_name("rollout-2020.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd and nothing else")
     with rollout.open("a") as file:
         file.write("{broken\n")
     done = json.loads(run("import", "codex", "--yes", "--json").out)
 
     assert done["sessions"] == {"new": 1, "updated": 0, "unchanged": 0, "skipped": 1}
-    assert any("compressed" in one["what"] for one in done["problems"])
+    assert any("cannot be unpacked" in one["what"] for one in done["problems"])
     assert done["left_out"]["broken line"] == 1
 
 
