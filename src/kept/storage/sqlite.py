@@ -299,7 +299,7 @@ class Database:
             self._refuse_mark(mark, version, empty=mark == version == schema == 0)
 
     def _refuse_foreign(self, connection: Connection) -> None:
-        mark, version = (int(str(connection.pragma(name))) for name in ("application_id", "user_version"))
+        mark, version = int(str(connection.pragma("application_id"))), int(str(connection.pragma("user_version")))
         empty = mark == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
         try:
             self._refuse_mark(mark, version, empty=empty)

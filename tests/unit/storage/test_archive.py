@@ -167,7 +167,9 @@ def test_a_newer_format_is_refused_with_its_version():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"hello", b"\x1f\x8b", gzip.compress(b"hello" * 1000), b"PK\x03\x04" + bytes(99)]
+    "data",
+    [b"", b"hello", b"\x1f\x8b", gzip.compress(b"hello" * 1000), b"PK\x03\x04" + bytes(99)],
+    ids=["empty", "text", "cut", "compressed", "zip"],  # a name must not hold the time, which gzip writes
 )
 def test_another_file_is_no_backup(tmp_path, data):
     """Refused with the reason."""
