@@ -62,7 +62,7 @@ class Child:
         logging.getLogger().addHandler(_Forwarder(self._peer, self._name))
         logging.getLogger().setLevel(logging.INFO)
         logging.captureWarnings(capture=True)
-        sys.path[:0] = [each for each in params["path"] if each not in sys.path]
+        sys.path[:] = params["path"]
         found = Found(params["name"], params["kind"], params["place"], params["alias"])
         facts = Facts(
             home=Path(params["home"]),

@@ -225,7 +225,7 @@ class IsolatedProvider:
             "home": str(facts.home),
             "profile": facts.profile,
             "profiles": list(facts.profiles),
-            "path": list(sys.path[1:]),
+            "path": [each for each in sys.path if each],
             "variables": {name: self._environ[name] for name in (*wanted, *declared) if self._environ.get(name)},
         }
         loaded: Mapping[str, Any] = process.peer.call("load", params, seconds=seconds, is_alive=process.is_alive)
