@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ SEVEN = (*REMOTE, "byterover")
 EIGHT = (*SEVEN, "holographic")
 
 
+@cache
 def load_tests_of(name):
     """Return the module with the double of a provider."""
     path = Path(__file__).with_name(f"test_{name}.py")

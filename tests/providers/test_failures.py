@@ -59,7 +59,7 @@ def test_every_failure_is_one_line_with_the_next_step(backend, start_of, kind):
     """In recall and in a write; none of them is permanent, so the write waits; status says it too."""
     fault, message, remedy = TABLE[kind]
     is_slow = kind in {"silence", "slow drip"}
-    backend.configure(timeout_seconds=0.5, **({"retain_timeout_seconds": 1} if backend.name == "hindsight" else {}))
+    backend.configure(timeout_seconds=0.5 if is_slow else 50.0)
     provider = start_of(backend)
     backend.double.outage = fault
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -17,6 +18,7 @@ from kept.core.text import JSON
 from kept.providers.base import Rejected
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
     import httpx2
@@ -118,7 +120,7 @@ class HttpClient:
         if self._client is None:
             import httpx2
 
-            self._client = httpx2.Client(headers=self._headers, follow_redirects=False)
+            self._client = httpx2.Client(headers=self._headers, follow_redirects=False, verify=_trusted())
         return self._client
 
     def _redirect(self, response: httpx2.Response) -> str:
@@ -201,6 +203,14 @@ def check_url(provider: str, url: str) -> str:
             f"{provider}: {url!r} is not the address of a server", "write it like https://host or http://127.0.0.1:8000"
         )
     return url.strip()
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return what TLS is checked against; reading the certificates takes 50 ms, so all clients share it."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def _port(address: SplitResult) -> int:
