@@ -288,3 +288,26 @@ def test_wrong_bodies_name_the_field(world, path, body):
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
     assert world.upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, "authentication_error"), (403, "permission_error"), (413, "request_too_large"), (429, "rate_limit_error")],
+)
+def test_the_entrance_refuses_in_the_form_of_the_api(home, status, kind):
+    """So that the SDKs show why, and what to do."""
+    with serve(home, {"KEPT_SERVE__REQUESTS_PER_MINUTE": "1"} if status == 429 else {}) as served:
+        token = served.token("ann", *(["read"] if status == 403 else ["read", "write"]))
+        client = served.client("kept_wrong" if status == 401 else token)
+        if status == 429:
+            client.get("/v1/models")
+        text = "x" * (11_000_000 if status == 413 else 1)
+        for path in ("/v1/messages", "/v1/chat/completions", "/v1/responses"):
+            answer = client.post(path, json={"model": "kept", "messages": [user(text)], "input": text})
+            assert answer.status_code == status
+            assert answer.headers["content-type"] == "application/json"
+            error = answer.json()["error"]
+            assert error["message"]
+            if path == "/v1/messages":
+                assert (answer.json()["type"], error["type"]) == ("error", kind)
+        assert status != 429 or int(answer.headers["retry-after"]) >= 1

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from kept.agent.offload import offload
 from kept.core.errors import KeptError
 from kept.gateway.answers import failure, problem
+from kept.gateway.routes.v1 import write_problem
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -91,7 +92,7 @@ class Entrance:
         secure = _add_headers(send)
         refused = self._refuse(scope, headers)
         if refused is not None:
-            await refused(scope, receive, secure)
+            await write_problem(scope["path"], refused)(scope, receive, secure)
             return
         if scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, secure)
@@ -99,7 +100,7 @@ class Entrance:
         try:
             principal = await offload(self._gate.identify, headers)
         except KeptError as error:
-            await failure(error)(scope, receive, secure)
+            await write_problem(scope["path"], failure(error))(scope, receive, secure)
             return
         await self._run(scope, receive, secure, principal)
 
@@ -132,7 +133,7 @@ class Entrance:
         if wait is not None:
             headers = {"Retry-After": str(max(1, round(wait)))}
             answer = problem(429, "too many requests at once or per minute", "wait and try again", headers=headers)
-            await answer(scope, receive, send)
+            await write_problem(scope["path"], answer)(scope, receive, send)
             return
         state: MutableMapping[str, Any] = scope.setdefault("state", {})
         state["principal"] = principal

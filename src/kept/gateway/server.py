@@ -132,21 +132,23 @@ def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
 
 
 def _add_errors(fast: FastAPI) -> None:
-    async def on_kept(_request: Request, error: Exception) -> Response:
+    async def on_kept(request: Request, error: Exception) -> Response:
         assert isinstance(error, KeptError)
-        return answers.failure(error)
+        return v1.write_problem(request.url.path, answers.failure(error))
 
-    async def on_invalid(_request: Request, error: Exception) -> Response:
+    async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return answers.invalid_request(error)
+        return v1.write_problem(request.url.path, answers.invalid_request(error))
 
-    async def on_http(_request: Request, error: Exception) -> Response:
+    async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return answers.problem(error.status_code, str(error.detail), headers=error.headers)
+        told = answers.problem(error.status_code, str(error.detail), headers=error.headers)
+        return v1.write_problem(request.url.path, told)
 
-    async def on_bug(_request: Request, error: Exception) -> Response:
+    async def on_bug(request: Request, error: Exception) -> Response:
         log.error("a request failed unexpectedly", exc_info=error)
-        return answers.problem(500, "this is a bug in kept", "see the log of the server")
+        told = answers.problem(500, "this is a bug in kept", "see the log of the server")
+        return v1.write_problem(request.url.path, told)
 
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
         KeptError: on_kept,

@@ -272,11 +272,13 @@ def _split_whole(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def export_sessions(caller: Caller, names: Sequence[str] = (), *, raw: bool = False) -> Iterator[dict[str, JSON]]:
-    """Yield the lines of the named sessions, or of all: one for each session, then one per message."""
-    store = caller.space.sessions
+    """Return the lines of the named sessions, or of all: one for each session, then one per message.
+
+    Names are looked up at once: an unknown one is an error before the first line is written.
+    """
+    transfer = caller.space.sessions.transfer
     chosen: list[SessionId | None] = [*resolve_sessions(caller, names)] if names else [None]
-    for session_id in chosen:
-        yield from store.transfer.export(session_id=session_id, raw=raw)
+    return chain.from_iterable(transfer.export(session_id=session_id, raw=raw) for session_id in chosen)
 
 
 def session_json(session: Session) -> dict[str, JSON]:

@@ -87,7 +87,7 @@ def _read_result(value: object, field: str) -> str:
 
 
 def _read_part(block: Mapping[str, Any], field: str) -> Part:
-    match block.get("type"):
+    match take_text(block.get("type"), f"{field}.type"):
         case "text":
             return TextPart(take_text(block.get("text"), f"{field}.text"))
         case "image":
@@ -96,7 +96,7 @@ def _read_part(block: Mapping[str, Any], field: str) -> Part:
                 return ImagePart(take_text(source.get("media_type"), field), take_text(source.get("data"), field))
             return TextPart("[image]")
         case kind:
-            return TextPart(f"[{str(kind)[:50]}]")
+            return TextPart(f"[{kind[:50]}]")
 
 
 def _read_assistant(value: object, field: str) -> Message:
@@ -106,7 +106,7 @@ def _read_assistant(value: object, field: str) -> Message:
     calls: list[ToolCall] = []
     for place, raw in enumerate(take_list(value, field)):
         block = take_object(raw, f"{field}.{place}")
-        kind = block.get("type")
+        kind = take_text(block.get("type"), f"{field}.{place}.type")
         if kind == "tool_use":
             name, call_id = (take_text(block.get(each), f"{field}.{place}.{each}") for each in ("name", "id"))
             calls.append(ToolCall(call_id, name, dumps(block.get("input") or {})))

@@ -163,10 +163,11 @@ def make_content(parts: Sequence[Part]) -> str | tuple[Part, ...]:
     return tuple(parts)
 
 
-def check_messages(request: ClientRequest) -> ClientRequest:
-    """Refuse a request that does not end with something to answer."""
-    if not request.messages:
-        raise InvalidRequest("messages", "must hold at least one message")
-    if request.messages[-1].role not in {Role.USER, Role.TOOL}:
-        raise InvalidRequest("messages", "must end with a message of the user or the results of tools")
-    return replace(request, messages=tuple(one for one in request.messages if one.content or one.tool_calls))
+def check_messages(request: ClientRequest, field: str = "messages") -> ClientRequest:
+    """Return a request without empty messages; refuse one that does not end with something to answer."""
+    messages = tuple(one for one in request.messages if one.content or one.tool_calls)
+    if not messages:
+        raise InvalidRequest(field, "must hold at least one message")
+    if messages[-1].role not in {Role.USER, Role.TOOL}:
+        raise InvalidRequest(field, "must end with a message of the user or the results of tools")
+    return replace(request, messages=messages)

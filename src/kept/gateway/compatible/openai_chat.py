@@ -86,7 +86,7 @@ def _read_content(value: object, field: str) -> str | tuple[Part, ...]:
     parts: list[Part] = []
     for place, raw in enumerate(take_list(value, field)):
         part = take_object(raw, f"{field}.{place}")
-        match part.get("type"):
+        match take_text(part.get("type"), f"{field}.{place}.type"):
             case "text" | "input_text" | "output_text" | "refusal":
                 parts.append(
                     TextPart(take_text(part.get("text") or part.get("refusal") or "", f"{field}.{place}.text"))
@@ -95,7 +95,7 @@ def _read_content(value: object, field: str) -> str | tuple[Part, ...]:
                 image = take_object(part.get("image_url"), f"{field}.{place}.image_url")
                 parts.append(read_image(take_text(image.get("url"), f"{field}.{place}.image_url.url")))
             case kind:
-                parts.append(TextPart(f"[{str(kind)[:50]}]"))
+                parts.append(TextPart(f"[{kind[:50]}]"))
     return make_content(parts)
 
 

@@ -49,11 +49,11 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         is_streamed=take_bool(body.get("stream"), "stream"),
         max_output_tokens=take_count(body.get("max_output_tokens"), "max_output_tokens"),
     )
-    return check_messages(request)
+    return check_messages(request, "input")
 
 
 def _read_item(item: Mapping[str, Any], field: str, system: list[str], messages: list[Message]) -> None:
-    match item.get("type", "message"):
+    match take_text(item.get("type", "message"), f"{field}.type"):
         case "message":
             role = take_text(item.get("role"), f"{field}.role")
             content = _read_content(item.get("content"), f"{field}.content")
@@ -79,7 +79,7 @@ def _read_item(item: Mapping[str, Any], field: str, system: list[str], messages:
         case kind if kind in _SKIPPED:
             return
         case kind:
-            raise InvalidRequest(f"{field}.type", f"{str(kind)[:50]!r} is not known here")
+            raise InvalidRequest(f"{field}.type", f"{kind[:50]!r} is not known here")
 
 
 def _join_calls(messages: list[Message]) -> list[Message]:

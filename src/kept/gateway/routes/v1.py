@@ -23,6 +23,7 @@ router = APIRouter(prefix="/v1", tags=["compatible"])
 
 _CREATED = 1_700_000_000
 """The models have no date; clients want one."""
+_KEPT_HEADERS = frozenset({"retry-after", "allow", "www-authenticate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,17 @@ class Api:
 CHAT = Api(openai_chat.read_request, openai_chat.Form, openai_chat.error_json)
 RESPONSES = Api(openai_responses.read_request, openai_responses.Form, openai_chat.error_json)
 MESSAGES = Api(anthropic.read_request, anthropic.Form, anthropic.error_json)
+
+
+def write_problem(path: str, response: Response) -> Response:
+    """Return the problem of a request in the form of the API that its path belongs to, so that SDKs show the text."""
+    if not path.startswith("/v1/"):
+        return response
+    told = json.loads(bytes(response.body))
+    api = MESSAGES if path.startswith("/v1/messages") else CHAT
+    message = "; ".join(filter(None, (told.get("detail"), told.get("next"))))
+    headers = {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
+    return json_response(api.error(response.status_code, message, None), response.status_code, headers)
 
 
 @router.get("/models")
