@@ -46,6 +46,8 @@ _STEERING = re.compile(
 _SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY")
 _MACHINE_TEXTS = ("[ASYNC DELEGATION", "[IMPORTANT: Background process", "[SYSTEM: Background process")
 _MOST_JSON_BYTES = 256_000_000
+_MOST_JOINED = 20_000
+"""Prompts that nobody answered are joined up to this length; without a bound a long run of them costs its square."""
 _BURST_SECONDS = 0.05
 """Rows that were written one after the other without a person or a model between them are this close."""
 _END_OF_COPIES_SECONDS = 0.5
@@ -169,6 +171,8 @@ class Originals:
             self._prompt = ""
             return
         before, text = self._prompt, _content(row.get("content"))
+        if len(before) > _MOST_JOINED:
+            before = ""
         self._prompt = f"{before}\n\n{text}" if before else text
         if before:
             self._places.setdefault(_mark({"role": "user", "content": self._prompt}), []).append(place)

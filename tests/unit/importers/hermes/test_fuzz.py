@@ -126,3 +126,16 @@ def test_a_large_database_needs_little_memory(hermes, tmp_path):
     assert report["messages"]["user"] == 100_000
     assert memory < 300_000_000, f"{memory:,} bytes"
     assert seconds < 600, f"{seconds:,.0f} s"
+
+
+def test_many_prompts_in_a_row_cost_no_more_than_others(hermes):
+    """They are joined for comparison with copies, but not without end."""
+    hermes.session()
+    rows = ((number + 1, "s1", "user", f"message {number} " * 200, hermes.now + number) for number in range(2_000))
+    sql = "INSERT INTO messages (id, session_id, role, content, timestamp) VALUES (?, ?, ?, ?, ?)"
+    hermes.connection.executemany(sql, rows)
+    hermes.connection.commit()
+    started = time.process_time()
+
+    assert sum(isinstance(item, Said) for item in read(hermes.database)) == 2_000
+    assert time.process_time() - started < 20  # half a second; without the bound minutes
