@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kept.core.errors import ProviderError
+from kept.core.errors import ConfigError, ProviderError
 from kept.providers.base import ForgetRequest, Rejected, StartContext
 from kept.providers.byterover import ByteRoverProvider
 from kept.providers.trial import run_trial
@@ -265,6 +265,8 @@ def test_without_the_program_it_is_not_available(tmp_path, monkeypatch):
     provider.initialize("s1", kept_home=str(tmp_path))
     with pytest.raises(ProviderError, match="npm install -g byterover-cli"):
         provider.brv.run("status", seconds=1)
+    with pytest.raises(ConfigError, match=r"'brv' is not installed.*npm install"):
+        provider.check_config({}, ())
 
 
 def test_users_and_profiles_have_folders_of_their_own(tmp_path, brv):

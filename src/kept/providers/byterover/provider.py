@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from kept.core.errors import ProviderError
+from kept.core.errors import ConfigError, ProviderError
 from kept.core.settings import Between
 from kept.providers.base import Forgotten
 from kept.providers.byterover.brv import NO_MODEL, Brv, Tree
@@ -61,6 +61,12 @@ class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
     def is_available(self, *, kept_home: str = "") -> bool:
         """Return whether the program is installed."""
         return super().is_available(kept_home=kept_home) and shutil.which(self.settings.command) is not None
+
+    def check_config(self, values: Mapping[str, JSON], variables: Collection[str]) -> None:
+        """Check also that the program is there."""
+        super().check_config(values, variables)
+        if shutil.which(self.settings.command) is None:
+            raise ConfigError(f"{self.settings.command!r} is not installed", "run: npm install -g byterover-cli")
 
     @property
     def folder(self) -> Path:
