@@ -51,13 +51,13 @@ def test_a_reading_token_changes_nothing(served):
         "message": "x",
         "mark": "useful",
         "user_id": "x",
-        "platform": "x",
+        "code": "x",
     }
     with served.client(served.token("ann", "read")) as reader:
         for method, path in routes:
             if method == "GET" or path.startswith("/api/tools/"):
                 continue
-            answer = reader.request(method, path, json=bodies, params={"needle": "x"})
+            answer = reader.request(method, path, json=bodies, params={"needle": "x", "person": "x"})
             assert answer.status_code == 403, (method, path, answer.text)
 
 

@@ -83,19 +83,6 @@ def test_incognito_leaves_no_trace(served):
     assert served.client().get("/api/sessions").json() == []
 
 
-def test_chats_of_platforms_keep_their_session(served):
-    """By key; another chat is another session."""
-    client = served.client()
-
-    def say(chat, text):
-        body = {"platform": "irc", "chat": chat, "text": text}
-        return client.post("/api/chat/platform", json=body).json()
-
-    first, again, other = say("c1", "hi"), say("c1", "more"), say("c2", "hi")
-    assert first["key"] == "agent:main:irc:dm:c1"
-    assert first["session_id"] == again["session_id"] != other["session_id"]
-
-
 def test_forgetting_needs_the_token_of_its_plan(served):
     """First what would go, then exactly that."""
     client = served.client()

@@ -193,6 +193,8 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("receipt_items", "parts", Part.NULL, _RECEIPT),
     TextColumn("captured_sessions", "title", Part.NULL, _USER),
     TextColumn("transcripts", "state", Part.WORDS, _USER),
+    TextColumn("platform_messages", "message", Part.ROW, _USER),
+    TextColumn("platform_messages", "answer", Part.ROW, _USER),
 )
 """The texts in `state.db`; forget removes them from the rows of one user."""
 
@@ -216,7 +218,7 @@ ROWS_OF_USER: dict[str, str] = {
     **dict.fromkeys(
         (
             "captured_sessions", "captured_turns", "client_messages", "conversation_keys", "imported_items", "imports",
-            "outbox", "outbox_lanes", "provider_calls", "provider_health",
+            "outbox", "outbox_lanes", "platform_messages", "platform_people", "provider_calls", "provider_health",
             "receipt_marks", "receipts", "transcripts", "usage",
         ),
         _USER,
@@ -250,7 +252,7 @@ WITHOUT_TEXT = frozenset(
     {
         "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
         "outbox_lanes", "provider_calls", "receipt_marks", "captured_messages", "captured_turns", "state_meta",
-        "client_messages", "conversation_keys", "tokens", "imported_usage",
+        "client_messages", "conversation_keys", "pairing_codes", "platform_people", "tokens", "imported_usage",
         "tombstones", "usage", "vector_models",
         "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
         "edits.page_before", "edits.session_id", "edits.target", "edits.user_id", "facts.session_id", "facts.source",
@@ -267,6 +269,8 @@ WITHOUT_TEXT = frozenset(
         "imports.counts", "imports.folder", "imports.id", "imports.source", "imports.user_id",
         "imported_items.kind", "imported_items.mark", "imported_items.name", "imported_items.place",
         "imported_items.source", "imported_items.state", "imported_items.user_id",
+        "platform_messages.delivery", "platform_messages.platform", "platform_messages.session_id",
+        "platform_messages.state", "platform_messages.user_id",
         # removed with the last fact that names them
         "entities.key", "entities.name",
     }

@@ -43,6 +43,8 @@ class ServeSettings:
     """How long a chat may be silent before it begins a new session."""
     reset_hour: Annotated[int, Between(0, 23)] = 4
     """The hour of the day, in the local zone, at which chats begin a new session."""
+    platforms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Chat platforms by name: `kind` (webhook), `secret_env`, `reply_url`, `shares_groups`, `draft_seconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from kept.agent.offload import offload
 from kept.core.errors import KeptError
 from kept.gateway.answers import failure, problem
+from kept.gateway.identity import deliverer
 from kept.gateway.routes.v1 import write_problem
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/api/hello"})
 """Paths that need no token: they tell only that the server runs."""
+HOOKS = "/hooks/"
+"""Below this path requests are signed and need no token."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_HEADERS = 100
 _MOST_HEADER_BYTES = 32_768
@@ -96,6 +99,9 @@ class Entrance:
             return
         if scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, secure)
+            return
+        if scope["path"].startswith(HOOKS):
+            await self._run(scope, receive, secure, deliverer(scope.get("client")))
             return
         try:
             principal = await offload(self._gate.identify, headers)

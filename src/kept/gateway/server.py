@@ -27,9 +27,12 @@ from kept.core.errors import KeptError, UsageError
 from kept.gateway import answers
 from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
+from kept.gateway.platforms import Switchboard
 from kept.gateway.requests import Reader
 from kept.gateway.routes import chat, conversations, home, memory, skills, v1
 from kept.gateway.turns import Turns
+from kept.gateway.webhook import load_platforms
+from kept.gateway.webhook import router as hooks
 from kept.operations import tokens, upkeep
 
 if TYPE_CHECKING:
@@ -39,9 +42,11 @@ log = logging.getLogger(__name__)
 
 PORTS_TRIED = 20
 MONITOR_SECONDS = 300.0
+REPLY_SECONDS = 3.0
+"""How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
 """How often idle work is looked for; it runs when no turn ended within this time."""
-_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router, v1.router)
+_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router, v1.router, hooks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +72,11 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     settings = app.settings.serve
     gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
     turns = Turns(idle_seconds=settings.idle_minutes * 60)
+    switchboard = Switchboard(app, turns, load_platforms(app))
 
     @asynccontextmanager
     async def live(_fast: FastAPI) -> AsyncIterator[None]:
-        async with turns.serve(), anyio.create_task_group() as group:
+        async with turns.serve(), switchboard.serve(), anyio.create_task_group() as group:
             group.start_soon(_work_while_idle, app, turns)
             group.start_soon(_monitor)
             try:
@@ -79,6 +85,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
                 group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await turns.stop(settings.drain_seconds)
+                    await switchboard.stop(REPLY_SECONDS)
 
     fast = FastAPI(
         title="kept",
@@ -90,6 +97,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
         lifespan=live,
     )
     fast.state.turns = turns
+    fast.state.switchboard = switchboard
     fast.state.app = app
     for router in _ROUTERS:
         fast.include_router(router)

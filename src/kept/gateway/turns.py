@@ -147,6 +147,14 @@ class Turns:
         if slot is not None and not slot.running:
             await self._close((user, key))
 
+    def interrupt(self, user: UserId, key: str) -> bool:
+        """Stop the running turn of a conversation; False if none runs."""
+        slot = self._slots.get((user, key))
+        if slot is None or not slot.running:
+            return False
+        slot.agent.interrupt()
+        return True
+
     async def _close(self, name: tuple[UserId, str]) -> None:
         slot = self._slots.pop(name, None)
         if slot is not None:

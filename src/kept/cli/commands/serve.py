@@ -1,11 +1,12 @@
-"""`kept serve`: this memory as a server, and the tokens of its clients."""
+"""`kept serve`: this memory as a server, the tokens of its clients, and the people of chat platforms."""
 
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from kept import operations
 from kept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, say
@@ -22,6 +23,24 @@ serve_app = typer.Typer(
 )
 token_app = typer.Typer(no_args_is_help=True, help="Tokens of clients.", rich_markup_mode=None)
 serve_app.add_typer(token_app, name="token")
+
+
+class _CodeOrCommand(TyperGroup):
+    """Takes a code in place of a command: `kept serve pair CODE`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first word names, or the one that accepts it as a code."""
+        is_code = args[0] not in self.commands and not args[0].startswith("-")
+        return super().resolve_command(ctx, ["accept", *args] if is_code else args)
+
+
+pair_app = typer.Typer(
+    cls=_CodeOrCommand,
+    no_args_is_help=True,
+    help="People of chat platforms: kept serve pair CODE.",
+    rich_markup_mode=None,
+)
+serve_app.add_typer(pair_app, name="pair")
 
 
 @serve_app.callback()
@@ -111,3 +130,53 @@ def token_revoke(
         print_json(gone.as_json())
         return
     say(f"revoked {gone.id} ({gone.name or gone.user})")
+
+
+@pair_app.command("accept")
+def pair_accept(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="The code that the person was told.")],
+    user: Annotated[
+        str | None, typer.Option("--user", help="Whose memory they talk with; default: a new user of their own.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let somebody in who writes on a chat platform; the same as: kept serve pair CODE."""
+    with open_caller() as caller:
+        found = operations.pairing.accept_code(caller, code, user)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say(f"{found.name or found.person} on {found.platform} talks with the memory of {found.user}")
+    if user is None:
+        note("this is a memory of their own; for your own account use --user owner")
+
+
+@pair_app.command("list")
+def pair_list(as_json: JsonFlag = False) -> None:
+    """List who is let in, and who waits with a code."""
+    with open_caller() as caller:
+        found = operations.pairing.list_pairings(caller)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for person in found.people:
+        say(f"{person.platform:<12} {person.person:<20} {person.name:<20} talks with {person.user}")
+    for stranger in found.waiting:
+        say(f"{stranger.platform:<12} {stranger.person:<20} {stranger.name:<20} waits with {stranger.code}")
+    if not found.people and not found.waiting:
+        note("nobody is paired and nobody waits")
+
+
+@pair_app.command("remove")
+def pair_remove(
+    platform: Annotated[str, typer.Argument(metavar="PLATFORM", help="The platform, as `pair list` shows it.")],
+    person: Annotated[str, typer.Argument(metavar="PERSON", help="The id of the person there.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Let somebody in no longer; what they said stays."""
+    with open_caller() as caller:
+        gone = operations.pairing.remove_person(caller, platform, person)
+    if as_json:
+        print_json(gone.as_json())
+        return
+    say(f"{gone.name or gone.person} on {gone.platform} is not let in any more")

@@ -12,13 +12,13 @@ from kept.agent.turn import Answer
 from kept.app import Caller
 from kept.core.errors import KeptError
 from kept.core.events import Event
-from kept.core.ids import SessionId, random_hex
+from kept.core.ids import random_hex
 from kept.core.text import JSON
 from kept.gateway.answers import json_response
 from kept.gateway.requests import Writer, get_turns
 from kept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
 from kept.gateway.turns import Turns, Wanted
-from kept.operations import conversation_keys, conversations
+from kept.operations import conversations
 
 router = APIRouter(prefix="/api", tags=["chat"])
 
@@ -100,39 +100,3 @@ def answer_json(answer: Answer) -> dict[str, JSON]:
         "seconds": round(answer.seconds, 3),
         "unsaved": answer.unsaved,
     }
-
-
-@dataclass
-class PlatformMessage:
-    """One message of a chat on another platform."""
-
-    platform: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z][a-z0-9_-]*$")]
-    text: Annotated[str, Field(min_length=1, max_length=1_000_000)]
-    chat_type: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z][a-z0-9_-]*$")] = "dm"
-    chat: Annotated[str, Field(max_length=500)] = ""
-    thread: Annotated[str, Field(max_length=500)] = ""
-    user: Annotated[str, Field(max_length=500)] = ""
-
-
-@router.post("/chat/platform", response_model=None)
-async def chat_on_platform(request: Request, caller: Writer, body: PlatformMessage) -> Response:
-    """Answer a message of a chat on another platform; the chat keeps its session by its key."""
-    turns = get_turns(request)
-    chat_of = conversation_keys.Chat(body.platform, body.chat_type, body.chat, body.thread, body.user)
-    key = conversation_keys.build_key(chat_of)
-    found = await offload(_continue_chat, caller, key)
-    wanted = Wanted(key, resume=found, platform=body.platform)
-    result = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, body.text))
-    if result is None:
-        return Response(status_code=499)
-    await offload(conversation_keys.set_session, caller, key, result.session_id)
-    return json_response({**answer_json(result), "key": key})
-
-
-def _continue_chat(caller: Caller, key: str) -> SessionId | None:
-    """Return the session that a chat continues; None for a new one, also when its reset is due."""
-    found = conversation_keys.find_session(caller, key)
-    now = caller.app.clock.now().astimezone()
-    if found is None or conversation_keys.is_due_for_reset(caller.app.settings.serve, found.last_used, now):
-        return None
-    return found.session_id

@@ -17,6 +17,7 @@ from kept.operations import (
     forget_confirmation,
     imports,
     models,
+    pairing,
     profiles,
     providers,
     tokens,
@@ -67,6 +68,14 @@ class TokenRequest:
         default_factory=list
     )
     days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+
+
+@dataclass
+class PairingRequest:
+    """The code of somebody to let in; without a user they get one of their own."""
+
+    code: Annotated[str, Field(min_length=1, max_length=100)]
+    user_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 @router.get("/providers")
@@ -191,6 +200,28 @@ def create_token(caller: Admin, body: TokenRequest) -> Response:
 def revoke_token(caller: Admin, token_id: Annotated[str, Path(max_length=200)]) -> Response:
     """Revoke a token."""
     return answer(tokens.revoke_token(caller, token_id))
+
+
+@router.get("/pairings")
+def list_pairings(caller: Admin) -> Response:
+    """Return the people of chat platforms who are let in, and those who wait with a code."""
+    return answer(pairing.list_pairings(caller))
+
+
+@router.post("/pairings", status_code=201)
+def accept_code(caller: Admin, body: PairingRequest) -> Response:
+    """Let somebody of a chat platform in by their code."""
+    return answer(pairing.accept_code(caller, body.code, body.user_id), status=201)
+
+
+@router.delete("/pairings/{platform}")
+def remove_person(
+    caller: Admin,
+    platform: Annotated[str, Path(max_length=200)],
+    person: Annotated[str, Query(min_length=1, max_length=200)],
+) -> Response:
+    """Let somebody of a chat platform in no longer."""
+    return answer(pairing.remove_person(caller, platform, person))
 
 
 @router.get("/settings")

@@ -1,0 +1,230 @@
+"""The signed webhook: a chat platform of any kind that delivers messages to `/hooks/NAME` and gets the replies.
+
+A request is signed with HMAC-SHA256 over its timestamp, a dot and its body. Replies are in the answer to the request,
+or with `reply_url` they are sent there, signed in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.responses import Response
+
+from kept.core.errors import ConfigError
+from kept.core.text import JSON, dumps
+from kept.gateway.answers import json_response
+from kept.gateway.identity import Unauthorized
+from kept.gateway.platforms import Platform, Reply, Switchboard, Undelivered
+from kept.operations.conversation_keys import Chat
+from kept.operations.platform_messages import PlatformMessage
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from kept.app import App
+
+router = APIRouter()
+
+TIMESTAMP = "x-kept-timestamp"
+SIGNATURE = "x-kept-signature"
+WINDOW_SECONDS = 300.0
+"""How old a signed request may be, or how far the clocks may differ; within it the id of the message tells repeats."""
+_LEAST_SECRET = 16
+_SEND_SECONDS = 20.0
+_RESERVED = frozenset({"cli", "api", "chat"})
+"""Sources of sessions that are not platforms; the first has tools that nobody on a network may use."""
+_TEMPORARY = frozenset({408, 409, 425, 429})
+
+
+@dataclass
+class HookMessage:
+    """The body of a delivery."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    user: Annotated[str, Field(min_length=1, max_length=200)]
+    text: Annotated[str, Field(min_length=1, max_length=1_000_000)]
+    chat_type: Annotated[str, Field(min_length=1, max_length=50, pattern="^[a-z][a-z0-9_-]*$")] = "dm"
+    chat: Annotated[str, Field(max_length=500)] = ""
+    thread: Annotated[str, Field(max_length=500)] = ""
+    user_name: Annotated[str, Field(max_length=200)] = ""
+
+
+@cache
+def _reader() -> TypeAdapter[HookMessage]:
+    return TypeAdapter(HookMessage)
+
+
+@dataclass
+class Webhook:
+    """One configured webhook."""
+
+    name: str
+    secret: bytes = field(repr=False)
+    reply_url: str | None = None
+    shares_groups: bool = False
+    draft_seconds: float | None = None
+    _client: httpx2.AsyncClient | None = field(default=None, repr=False)
+
+    @property
+    def sends(self) -> bool:
+        """Return whether replies go to an address of their own."""
+        return self.reply_url is not None
+
+    @asynccontextmanager
+    async def connect(self, _receive: Callable[[PlatformMessage], Awaitable[Reply | None]]) -> AsyncIterator[None]:
+        """Hold the connections for replies inside the block; messages come to our route."""
+        if self.reply_url is None:
+            yield
+            return
+        import httpx2
+
+        # a redirect could lead the reply to anybody
+        async with httpx2.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, trust_env=False) as client:
+            self._client = client
+            yield
+        self._client = None
+
+    def read(self, headers: Mapping[str, str], body: bytes, *, now: float) -> PlatformMessage:
+        """Return the message of a delivery; raises Unauthorized or RequestValidationError."""
+        check_signature(self.secret, headers, body, now=now)
+        try:
+            found = _reader().validate_json(body)
+        except ValidationError as error:
+            raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from error
+        chat = Chat(self.name, found.chat_type, found.chat, found.thread, found.user)
+        return PlatformMessage(found.id, found.text, chat, found.user_name)
+
+    async def send(self, reply: Reply) -> None:
+        """Send a whole reply."""
+        await self._post("message", reply)
+
+    async def show_draft(self, reply: Reply) -> None:
+        """Send what there is of an answer."""
+        await self._post("draft", reply)
+
+    async def _post(self, kind: str, reply: Reply) -> None:
+        import time
+
+        import httpx2
+
+        assert self.reply_url is not None, "only a webhook with an address sends"
+        if self._client is None:
+            raise Undelivered("the server is about to stop", is_temporary=True)
+        body = dumps({"type": "error" if reply.is_error else kind, **reply_json(reply)}).encode("utf-8", "replace")
+        stamp = str(int(time.time()))
+        headers = {"Content-Type": "application/json", "User-Agent": "kept"}
+        headers |= {TIMESTAMP: stamp, SIGNATURE: sign(self.secret, stamp, body)}
+        try:
+            answer = await self._client.post(self.reply_url, content=body, headers=headers)
+        except httpx2.HTTPError as error:
+            what = f"the reply did not reach serve.platforms.{self.name}.reply_url: {type(error).__name__}"
+            raise Undelivered(what, is_temporary=True) from error
+        if not answer.is_success:
+            is_temporary = answer.status_code >= 500 or answer.status_code in _TEMPORARY
+            what = f"serve.platforms.{self.name}.reply_url answered {answer.status_code}"
+            after = answer.headers.get("retry-after", "")
+            seconds = min(float(after), 3_600.0) if after.isascii() and after.isdigit() else 0.0
+            raise Undelivered(what, is_temporary=is_temporary, after_seconds=seconds)
+
+
+def reply_json(reply: Reply) -> dict[str, JSON]:
+    """Return a reply with the chat that it belongs to; `id` is that of the message it answers."""
+    chat = reply.message.chat
+    return {
+        "id": reply.message.delivery,
+        "text": reply.text,
+        "session_id": reply.session_id,
+        "paired": reply.is_paired,
+        "chat_type": chat.chat_type,
+        "chat": chat.chat,
+        "thread": chat.thread,
+        "user": chat.user,
+    }
+
+
+def sign(secret: bytes, stamp: str, body: bytes) -> str:
+    """Return the signature of a body at a time, given in whole seconds since 1970."""
+    return "v1=" + hmac.new(secret, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def check_signature(secret: bytes, headers: Mapping[str, str], body: bytes, *, now: float) -> None:
+    """Raise Unauthorized unless the body was signed with the secret within the window."""
+    stamp, given = headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, "")
+    is_number = stamp.isascii() and stamp.isdigit() and len(stamp) <= 12
+    is_recent = is_number and abs(now - int(stamp)) <= WINDOW_SECONDS
+    expected = sign(secret, stamp if is_number else "0", body)
+    # compared in any case, so that the time does not tell which check failed
+    is_equal = hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+    if not (is_equal and is_recent):
+        raise Unauthorized("the delivery is not signed as agreed", "see docs/gateway.md, Chat platforms")
+
+
+def load_platforms(app: App) -> dict[str, Platform]:
+    """Return the platforms of the settings; raises ConfigError for one that cannot work."""
+    return {name: _load(app, name, dict(fields)) for name, fields in app.settings.serve.platforms.items()}
+
+
+def _load(app: App, name: str, fields: dict[str, Any]) -> Platform:
+    place = f"serve.platforms.{name}"
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or name in _RESERVED:
+        raise ConfigError(
+            f"{place}: a platform cannot have this name", "use letters, digits, - and _; not cli, api, chat"
+        )
+    kind = fields.pop("kind", "webhook")
+    if kind not in KINDS:
+        raise ConfigError(f"{place}.kind: there is no platform {kind!r}", f"use one of: {', '.join(KINDS)}")
+    return KINDS[kind](app, name, fields)
+
+
+def _load_webhook(app: App, name: str, fields: dict[str, Any]) -> Platform:
+    place = f"serve.platforms.{name}"
+    variable = str(fields.pop("secret_env", ""))
+    secret = (app.environ.get(variable) or "").encode() if variable else b""
+    if len(secret) < _LEAST_SECRET:
+        what = f"{variable} is not set" if variable and not secret else f"it needs at least {_LEAST_SECRET} characters"
+        next_step = f"put a long random text into the environment or .env, and its name into {place}.secret_env"
+        raise ConfigError(f"{place}: the secret is missing: {what if variable else 'secret_env is not set'}", next_step)
+    known: dict[str, tuple[type, ...]] = {
+        "reply_url": (str,), "shares_groups": (bool,), "draft_seconds": (int, float),
+    }  # fmt: skip
+    for key, value in fields.items():
+        if key not in known:
+            raise ConfigError(
+                f"{place}.{key}: there is no such setting", f"known: kind, secret_env, {', '.join(known)}"
+            )
+        if not isinstance(value, known[key]) or (isinstance(value, bool) and key != "shares_groups"):
+            raise ConfigError(f"{place}.{key}: {value!r} is not valid", "see docs/gateway.md, Chat platforms")
+    url = fields.get("reply_url")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{place}.reply_url: {url!r} is no address", "it begins with https://")
+    return Webhook(name, secret, **fields)
+
+
+_NOBODY = Webhook("nobody", b"")
+"""Stands for a name that is not configured: it refuses everything, as a wrong signature is refused."""
+KINDS: dict[str, Callable[[App, str, dict[str, Any]], Platform]] = {"webhook": _load_webhook}
+"""How each kind of platform is built from its settings."""
+
+
+@router.post("/hooks/{name}", include_in_schema=False, response_model=None)
+async def receive_hook(request: Request, name: str) -> Response:
+    """Take a signed delivery. An unknown name and a wrong signature get the same answer."""
+    switchboard: Switchboard = request.app.state.switchboard
+    body = await request.body()
+    now = request.app.state.app.clock.now().timestamp()
+    platform = switchboard.platforms.get(name)
+    hook = platform if isinstance(platform, Webhook) else _NOBODY
+    message = hook.read(request.headers if hook is not _NOBODY else {}, body, now=now)
+    reply = await switchboard.receive(hook, message)
+    if reply is None:
+        return json_response({"id": message.delivery, "accepted": True}, 202)
+    return json_response(reply_json(reply))
