@@ -2,7 +2,8 @@
 
 For each conversation of a client stand the messages that it has sent and was given, by hash, with the stored message of
 each. The longest common beginning of that list and of a new request stays; what follows is new. A request that ends
-within the list takes the rest back (rewind); one that differs inside continues in a branch.
+within the list takes the rest back (rewind); one that differs inside continues in a branch. A turn that failed, or that
+the client or the process did not survive, is in the session only and is read from there.
 """
 
 from __future__ import annotations
@@ -71,17 +72,18 @@ def prepare_conversation(
 ) -> Prepared:
     """Bring the stored conversation of a key to the state that the client shows, ready for its new message."""
     caller.require(Scope.WRITE)
-    stored = _read_history(caller, key)
     found = find_session(caller, key)
     if found is None:
         return _import_history(caller, key, history, source=source)
+    recorded = _read_history(caller, key)
+    stored = [*recorded, *_read_unrecorded(caller, found.session_id, recorded, [*history, *new])]
     hashes = [hash_message(message) for message in history]
     common = 0
     while common < min(len(stored), len(hashes)) and stored[common].hash == hashes[common]:
         common += 1
     if common == 0 and stored and hashes:
         return _import_history(caller, key, history, source=source)
-    known, session_id, has_changed = tuple(stored[:common]), found.session_id, False
+    known, session_id, has_changed = tuple(stored[:common]), found.session_id, common > len(recorded)
     if common < len(stored):
         is_repeated = common == len(hashes) and [hash_message(one) for one in new] == [
             one.hash for one in stored[common : common + len(new)]
@@ -92,8 +94,56 @@ def prepare_conversation(
         known += _append(caller, session_id, history[common:])
         has_changed = True
     if has_changed:
-        set_session(caller, key, session_id)
+        _write_history(caller, key, session_id, known)
     return Prepared(session_id, known, has_changed)
+
+
+def begin_conversation(caller: Caller, key: str, session_id: SessionId) -> None:
+    """Let a key name a new session before its first turn, so that the turn is found if the process dies in it."""
+    caller.require(Scope.WRITE)
+    _write_history(caller, key, session_id, ())
+
+
+def _read_unrecorded(
+    caller: Caller, session_id: SessionId, recorded: Sequence[ClientMessage], said: Sequence[Message]
+) -> list[ClientMessage]:
+    """Return the messages of a turn that was not recorded, as the client saw them: the person's, then one answer.
+
+    One that the client has as well gets the client's hash: of an answer that was broken off it has only the beginning.
+    """
+    store = caller.space.sessions
+    tip = store.tip(session_id)
+    rows = store.context(tip)
+    newest = recorded[-1].message_id if recorded else MessageId(0)
+    last = store.message(newest) if recorded else None
+    if recorded and (last is None or last.session_id != tip):
+        # a compaction or a branch copies messages: only the last exchange can be one that was not recorded
+        people = [place for place, row in enumerate(rows) if row.message.role is Role.USER]
+        rows = rows[people[-1] :] if people else []
+    seen: list[tuple[Message, MessageId]] = []
+    for row in rows:
+        if row.id <= newest:
+            continue
+        if row.message.role is Role.USER or not seen or seen[-1][0].role is Role.USER:
+            role = Role.USER if row.message.role is Role.USER else Role.ASSISTANT
+            seen.append((Message(role, row.message.text), row.id))
+        else:
+            parts = [seen[-1][0].text, row.message.text if row.message.role is Role.ASSISTANT else ""]
+            seen[-1] = (Message(Role.ASSISTANT, "\n\n".join(filter(None, parts))), row.id)
+    start = len(recorded)
+    return [
+        ClientMessage(hash_message(_recognise(message, said[place] if place < len(said) else message)), number)
+        for place, (message, number) in enumerate(seen, start)
+    ]
+
+
+def _recognise(stored: Message, said: Message) -> Message:
+    """Return the client's message if it is the stored one or, for an answer, its beginning; else the stored one."""
+    text = said.display_text.strip()
+    if stored.role is not said.role or said.tool_calls:
+        return stored
+    is_same = stored.text.startswith(text) if stored.role is Role.ASSISTANT else stored.text.strip() == text
+    return said if is_same else stored
 
 
 def _go_back(
@@ -133,7 +183,7 @@ def _import_history(caller: Caller, key: str, history: Sequence[Message], *, sou
     session = Session(new_session_id(now, hex_digits=_HEX_DIGITS), source, now.timestamp(), user_id=caller.user)
     caller.space.sessions.create(session)
     known = _append(caller, session.id, history)
-    set_session(caller, key, session.id)
+    _write_history(caller, key, session.id, known)
     return Prepared(session.id, known, has_changed=True)
 
 
@@ -159,10 +209,17 @@ def record_turn(
 ) -> None:
     """Note what the client has sent and was given in a turn, after the history that was known before."""
     caller.require(Scope.WRITE)
+    _write_history(caller, key, session_id, turn, start=len(known))
+
+
+def _write_history(
+    caller: Caller, key: str, session_id: SessionId, messages: Sequence[ClientMessage], *, start: int = 0
+) -> None:
+    """Replace the recorded history of a key from a position on."""
     with caller.app.database.writing() as unit:
-        cut = "DELETE FROM client_messages WHERE user_id = ? AND key = ?"
-        unit.execute(cut, (caller.user, key))
-        for place, message in enumerate((*known, *turn)):
+        cut = "DELETE FROM client_messages WHERE user_id = ? AND key = ? AND position >= ?"
+        unit.execute(cut, (caller.user, key, start))
+        for place, message in enumerate(messages, start):
             unit.execute(
                 "INSERT INTO client_messages (user_id, key, position, hash, message_id) VALUES (?, ?, ?, ?, ?)",
                 (caller.user, key, place, message.hash, message.message_id),

@@ -76,6 +76,8 @@ async def answer_client(turns: Turns, caller: Caller, request: ClientRequest, ke
             await turns.forget(caller.user, key)
         wanted = Wanted(key, resume=prepared.session_id, system_message=request.system or None)
         async with turns.slot(caller, wanted) as slot:
+            if prepared.session_id is None:
+                await offload(client_histories.begin_conversation, caller, key, slot.agent.session.id)
             result, answer = await _run_turn(turns, slot, request, new, show)
             told = _list_told(slot.agent, new, result)
             if told:

@@ -1,0 +1,180 @@
+"""The server dies in the middle of turns, or clients leave them: no message is lost and no turn is stored twice."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from kept.llm.scripted import Says
+from kept.testing.loopback import Status
+from kept.testing.loopback_servers import LoopbackOpenAI
+
+from .conftest import serve
+
+SLOW = Says("word " * 400, piece_length=5, delay_seconds=0.05)
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+class Model:
+    """A model on loopback that answers from a plan."""
+
+    def __init__(self):
+        self.steps = []
+        self.upstream = LoopbackOpenAI(lambda _body: self.steps.pop(0) if self.steps else "fine")
+
+    @property
+    def environ(self):
+        return {**self.upstream.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
+
+
+@pytest.fixture
+def model():
+    made = Model()
+    with made.upstream:
+        yield made
+
+
+@contextmanager
+def run_server(home, environ):
+    """Run `kept serve` as a process; yield it with a client."""
+    command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
+    own = {"KEPT_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ["PATH"], **environ}
+    process = subprocess.Popen(command, env=own, cwd="/", stdout=subprocess.PIPE, text=True)
+    try:
+        ready = json.loads(process.stdout.readline())
+        with httpx2.Client(base_url=ready["url"], timeout=60) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def ask(client, messages):
+    """Return the answer to chat completions."""
+    answer = client.post("/v1/chat/completions", json={"model": "kept", "messages": messages})
+    assert answer.is_success, answer.text
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def read_some(client, messages, pieces=3):
+    """Begin a streamed answer and leave it after a few pieces; return what came."""
+    body = {"model": "kept", "messages": messages, "stream": True}
+    shown = []
+    with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                choices = json.loads(line.removeprefix("data: "))["choices"]
+                shown += [one["delta"].get("content") for one in choices if one["delta"].get("content")]
+            if len(shown) >= pieces:
+                return "".join(shown)
+    return "".join(shown)
+
+
+def read_sessions(client):
+    """Return role and text of the messages of every session, the oldest session first."""
+    found = []
+    for one in reversed(client.get("/api/sessions").json()):
+        shown = client.get(f"/api/sessions/{one['session_id']}").json()["messages"]
+        found.append([(row["role"], row["content"]) for row in shown])
+    return found
+
+
+def test_kill_in_the_middle_of_turns(home, model):
+    """The clients send their requests again: each message is stored once, in its one session."""
+    with run_server(home, model.environ) as (process, client):
+        first = ask(client, [user("one")])
+        history = [user("one"), assistant(first), user("two")]
+        model.steps = [SLOW, SLOW]
+        asked = [history, [user("alone")]]
+        threads = [threading.Thread(target=_ask_until_death, args=(client.base_url, one)) for one in asked]
+        for thread in threads:
+            thread.start()
+        while len(model.upstream.requests) < 3:
+            time.sleep(0.01)
+        process.kill()
+        for thread in threads:
+            thread.join(30)
+    model.steps = []
+    with run_server(home, model.environ) as (_process, client):
+        stored = [text for rows in read_sessions(client) for role, text in rows if role == "user"]
+        assert sorted(stored) == ["alone", "one", "two"]  # they were acknowledged with the first piece
+        for one in asked:
+            ask(client, one)
+        pair = [("user", "one"), ("assistant", "fine")]
+        assert sorted(read_sessions(client)) == sorted(
+            [[*pair, ("user", "two"), ("assistant", "fine")], [("user", "alone"), ("assistant", "fine")]]
+        )
+        ask(client, [*history, assistant("fine"), user("three")])
+        assert len(read_sessions(client)) == 2
+
+
+def _ask_until_death(url, messages):
+    try:
+        with httpx2.Client(base_url=url, timeout=60) as client:
+            read_some(client, messages, pieces=10_000)
+    except httpx2.HTTPError:
+        return
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_client_that_leaves_its_stream(home, model, repeats):
+    """What it was shown is stored as broken off; it can ask again, or go on."""
+    with serve(home, model.environ) as served, served.client() as client:
+        first = ask(client, [user("one")])
+        history = [user("one"), assistant(first), user("two")]
+        model.steps = [SLOW]
+        shown = read_some(served.client(), history)
+        _wait_for(lambda: read_sessions(client)[0][-1][1].endswith("[interrupted by the user]"))
+        left = read_sessions(client)[0]
+        assert left[2] == ("user", "two")
+        assert left[3][1].startswith(shown)
+        if repeats:
+            ask(client, history)
+            assert read_sessions(client) == [[*left[:3], ("assistant", "fine")]]
+        else:
+            ask(client, [*history, assistant(shown), user("three")])
+            assert read_sessions(client) == [[*left, ("user", "three"), ("assistant", "fine")]]
+
+
+def _wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_request_that_failed_is_repeated(home, model):
+    """The message of the person is stored once, with the answer that came at last."""
+    with serve(home, model.environ) as served, served.client() as client:
+        model.steps = [Status(400, "no")]
+        body = {"model": "kept", "messages": [user("one")]}
+        assert client.post("/v1/chat/completions", json=body).status_code == 502
+        assert read_sessions(client)[0][0] == ("user", "one")
+        ask(client, [user("one")])
+        assert read_sessions(client) == [[("user", "one"), ("assistant", "fine")]]
+
+
+def test_another_message_after_one_that_failed_keeps_both(home, model):
+    """The one without an answer stays in its session; the conversation goes on beside it."""
+    with serve(home, model.environ) as served, served.client() as client:
+        first = ask(client, [user("one")])
+        model.steps = [Status(400, "no")]
+        history = [user("one"), assistant(first)]
+        client.post("/v1/chat/completions", json={"model": "kept", "messages": [*history, user("two")]})
+        ask(client, [*history, user("other")])
+        texts = [text for rows in read_sessions(client) for role, text in rows if role == "user"]
+        assert texts.count("two") == texts.count("other") == 1
