@@ -58,6 +58,7 @@ class HttpDouble:
         self.lost_answers: list[str] = []
         """Expressions of paths: the next request to one is carried out, and its answer lost."""
         self.guard = threading.RLock()
+        self.stopped = threading.Event()
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = []
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
@@ -78,6 +79,7 @@ class HttpDouble:
 
     def start(self) -> None:
         """Listen, on the same port as before if it was stopped."""
+        self.stopped.clear()
         handler = type("Handler", (_Handler,), {"double": self})
         self._server = _Server(("127.0.0.1", self._port), handler)
         self._port = self._server.server_port
@@ -85,6 +87,7 @@ class HttpDouble:
 
     def stop(self) -> None:
         """Stop listening: the next request finds nobody."""
+        self.stopped.set()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -155,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.double.loses_answer(self.command, address.path):
             self.close_connection = True
         elif isinstance(found, Fault):
-            time.sleep(found.seconds)
+            self.double.stopped.wait(found.seconds)  # ends early with the double, so that no thread outlives its test
             self._send(found.status, found.body, found.content_type, fault=found)
         else:
             status, value = found
