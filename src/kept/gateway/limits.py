@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kept.config.settings import ServeSettings
     from kept.gateway.identity import Gate, Principal
+    from kept.gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +81,11 @@ class Rates:
 class Entrance:
     """The outermost layer of the server."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, settings: ServeSettings) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
         self._app = app
         self._gate = gate
         self._settings = settings
+        self._metrics = metrics
         self._rates = Rates(per_minute=settings.requests_per_minute, at_once=settings.requests_at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +94,7 @@ class Entrance:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        secure = _add_headers(send)
+        secure = _add_headers(send, self._metrics)
         refused = self._refuse(scope, headers)
         if refused is not None:
             await write_problem(scope["path"], refused)(scope, receive, secure)
@@ -178,11 +180,12 @@ class BodyLimit:
         return message
 
 
-def _add_headers(send: Send) -> Send:
-    """Return a function that adds the security headers to an answer that does not set them itself."""
+def _add_headers(send: Send, metrics: Metrics) -> Send:
+    """Return a function that counts an answer and adds the security headers that it does not set itself."""
 
     async def send_secure(message: Message) -> None:
         if message["type"] == "http.response.start":
+            metrics.requests[message["status"]] += 1
             headers = MutableHeaders(scope=message)
             for name, value in _SECURITY_HEADERS.items():
                 headers.setdefault(name, value)

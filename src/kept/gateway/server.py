@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import resource
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -27,13 +24,14 @@ from kept.core.errors import KeptError, UsageError
 from kept.gateway import answers
 from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
+from kept.gateway.metrics import MEDIA_TYPE, Metrics
 from kept.gateway.platforms import Switchboard
-from kept.gateway.requests import Reader
+from kept.gateway.requests import Admin, Reader
 from kept.gateway.routes import chat, conversations, home, memory, skills, v1
 from kept.gateway.turns import Turns
 from kept.gateway.webhook import load_platforms
 from kept.gateway.webhook import router as hooks
-from kept.operations import tokens, upkeep
+from kept.operations import platform_messages, providers, tokens, upkeep
 
 if TYPE_CHECKING:
     from kept.app import App, Caller
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PORTS_TRIED = 20
-MONITOR_SECONDS = 300.0
 REPLY_SECONDS = 3.0
 """How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
@@ -71,14 +68,15 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
     gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
-    turns = Turns(idle_seconds=settings.idle_minutes * 60)
+    metrics = Metrics()
+    turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
     switchboard = Switchboard(app, turns, load_platforms(app))
 
     @asynccontextmanager
     async def live(_fast: FastAPI) -> AsyncIterator[None]:
         async with turns.serve(), switchboard.serve(), anyio.create_task_group() as group:
             group.start_soon(_work_while_idle, app, turns)
-            group.start_soon(_monitor)
+            group.start_soon(metrics.monitor)
             try:
                 yield
             finally:
@@ -102,10 +100,11 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     for router in _ROUTERS:
         fast.include_router(router)
     _add_health(fast, app, turns)
+    _add_metrics(fast, metrics, turns)
     if answer_mcp is not None:
         _add_mcp(fast, answer_mcp)
     _add_errors(fast)
-    return Entrance(fast, gate, settings)
+    return Entrance(fast, gate, settings, metrics)
 
 
 def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
@@ -127,6 +126,24 @@ def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
     @fast.head("/api/hello", include_in_schema=False)
     async def hello() -> Response:
         return Response(status_code=200)
+
+
+def _add_metrics(fast: FastAPI, metrics: Metrics, turns: Turns) -> None:
+    @fast.get("/metrics", include_in_schema=False, response_model=None)
+    async def show_metrics(caller: Admin) -> Response:
+        unsent = await offload(platform_messages.count_unfinished, caller)
+        waiting = await offload(providers.count_outbox, caller)
+        gauges = (
+            ("turns_running", "Turns that run now.", turns.running),
+            ("open_conversations", "Conversations that are open.", turns.open),
+            ("outbox_waiting", "Writes that wait for external memories.", waiting),
+            (
+                "platform_messages_waiting",
+                "Messages of chat platforms that wait for an answer or its delivery.",
+                unsent,
+            ),
+        )
+        return Response(metrics.render(gauges), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
 
 def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
@@ -182,21 +199,6 @@ async def _work_while_idle(app: App, turns: Turns) -> None:
             await offload(upkeep.run_idle_work, app.caller(), abandon=True)
         except KeptError:
             log.warning("idle work failed", exc_info=True)
-
-
-async def _monitor() -> None:
-    """Log how much the process uses, at the start and then every few minutes."""
-    began = time.monotonic()
-    while True:
-        log.info("%s", describe_process(time.monotonic() - began))
-        await anyio.sleep(MONITOR_SECONDS)
-
-
-def describe_process(uptime: float) -> str:
-    """Return memory, collected garbage, threads and age of this process in one line."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    collections = sum(one["collections"] for one in gc.get_stats())
-    return f"peak memory {peak} MB, {collections} collections, {threading.active_count()} threads, up {uptime:.0f} s"
 
 
 # listening

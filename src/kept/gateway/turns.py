@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kept.app import Caller
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
+    from kept.gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,8 @@ class RunningTurn:
 class Turns:
     """The open conversations of all users."""
 
-    def __init__(self, *, idle_seconds: float) -> None:
+    def __init__(self, metrics: Metrics, *, idle_seconds: float) -> None:
+        self._metrics = metrics
         self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
         self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
         self._held: dict[tuple[UserId, str], tuple[anyio.Lock, int]] = {}
@@ -107,6 +109,11 @@ class Turns:
         self._is_stopping = False
         self.running = 0
         self.last_turn = time.monotonic()
+
+    @property
+    def open(self) -> int:
+        """Return how many conversations are open."""
+        return len(self._slots)
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -225,13 +232,16 @@ class Turns:
         turn = RunningTurn(queue.receive, slot)
 
         async def work() -> None:
+            began, outcome = time.monotonic(), "failed"
             try:
                 # a client that leaves interrupts the turn, which then stores what there is; it is never cut off
                 with anyio.CancelScope(shield=True):
-                    turn.answer = await run(slot.agent)
+                    turn.answer = found = await run(slot.agent)
+                outcome = "interrupted" if found.interrupted else "done"
             except KeptError as error:
                 turn.error = error
             finally:
+                self._metrics.count_turn(time.monotonic() - began, outcome)
                 queue.close()
 
         slot.relay.target = queue.put

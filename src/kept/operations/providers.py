@@ -292,6 +292,13 @@ def list_outbox(caller: Caller, provider: str | None = None) -> OutboxView:
     return OutboxView(lanes, tuple(outbox.items(provider)), outbox.now())
 
 
+def count_outbox(caller: Caller) -> int:
+    """Return how many writes of all users wait for delivery."""
+    caller.require(Scope.ADMIN)
+    with caller.app.database.reading() as unit:
+        return int(str(next(iter(unit.execute("SELECT COUNT(*) FROM outbox")))[0]))
+
+
 def retry_outbox(caller: Caller, *, provider: str | None = None, item_id: int | None = None) -> int:
     """Make queued writes due now and end the cooldown of their provider; return how many."""
     caller.require(Scope.WRITE)
