@@ -2,15 +2,19 @@
 
 import json
 import os
+import socket
+import statistics
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
 
+from kept.gateway import streams
 from kept.llm.scripted import Says
 from kept.testing.loopback import Status
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -178,3 +182,70 @@ def test_another_message_after_one_that_failed_keeps_both(home, model):
         ask(client, [*history, user("other")])
         texts = [text for rows in read_sessions(client) for role, text in rows if role == "user"]
         assert texts.count("two") == texts.count("other") == 1
+
+
+def open_stream(served, messages, token=None):
+    """Begin a streamed request on a socket that nobody reads."""
+    body = json.dumps({"model": "kept", "messages": messages, "stream": True}).encode()
+    host, port = served.url.removeprefix("http://").split(":")
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    found.connect((host, int(port)))
+    key = f"Authorization: Bearer {token}\r\n" if token else ""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n"
+    found.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return found
+
+
+def test_a_client_that_does_not_read_is_given_up(home, model, monkeypatch):
+    """Its turn is stored and frees the conversation, although the connection is still open."""
+    monkeypatch.setattr(streams, "WRITE_SECONDS", 0.5)
+    model.steps = [Says("long " * 2_000_000, piece_length=100_000)]
+    with serve(home, model.environ) as served, served.client() as client:
+        with open_stream(served, [user("tell me all")]):
+            _wait_for(lambda: model.upstream.requests)
+            _wait_for(lambda: client.get("/readyz").json()["turns"] == 0)
+            rows = read_sessions(client)[0]
+            assert rows[0] == ("user", "tell me all")
+            assert rows[1][1].startswith("long long")
+            assert ask(client, [user("tell me all")]) == "fine"
+        assert read_sessions(client) == [[("user", "tell me all"), ("assistant", "fine")]]
+
+
+@pytest.mark.speed
+def test_slow_clients_do_not_slow_others(home, model):
+    """The 95th percentile of a plain turn at most doubles beside streams that nobody reads and bodies that never end."""
+
+    def measure(client):
+        times = []
+        for number in range(60):
+            began = time.perf_counter()
+            ask(client, [user(f"question {len(model.upstream.requests)} {number}")])
+            times.append(time.perf_counter() - began)
+        return statistics.quantiles(times[10:], n=20)[-1]
+
+    with serve(home, {**model.environ, "KEPT_SERVE__REQUESTS_AT_ONCE": "40"}) as served:
+        own, other = served.token("ann", "read", "write"), served.token("bob", "read", "write")
+        with served.client(own) as client, ExitStack() as slow:
+            quiet = measure(client)
+            for number in range(15):
+                model.steps.append(Says("long " * 1_000_000, piece_length=100_000))
+                slow.enter_context(open_stream(served, [user(f"tell me all {number}")], other))
+                _wait_for(lambda: not model.steps)
+                half = slow.enter_context(socket.create_connection(served.client().base_url.netloc.decode().split(":")))
+                half.sendall(
+                    f"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {other}\r\n"
+                    "Content-Length: 1000\r\n\r\n{".encode()
+                )
+            busy = measure(client)
+    assert busy <= 2 * quiet, (quiet, busy)
+
+
+@pytest.mark.heavy
+def test_many_chats_at_once():
+    """The small form of the load test: no error, no answer that is not complete."""
+    program = Path(__file__).parents[2] / "benchmarks" / "gateway.py"
+    command = [sys.executable, str(program), "--chats", "10", "--seconds", "5", "--users", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 errors" in done.stdout

@@ -185,6 +185,7 @@ class Loopback:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 256  # a load test connects with hundreds of clients at once
     loopback: Loopback
 
     def handle_error(self, request: Any, client_address: Any) -> None:
