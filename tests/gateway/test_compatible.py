@@ -7,7 +7,7 @@ import anthropic
 import openai
 import pytest
 
-from kept.core.messages import ToolCall
+from kept.core.messages import ToolCall, Usage
 from kept.llm.scripted import Says
 from kept.testing.loopback import Status
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -159,6 +159,34 @@ def test_requests_of_one_conversation_extend_each_other(world):
     assert "be brief" in sent[0]
 
 
+def test_hygiene_compacts_near_the_end_of_the_window_and_once(home):
+    """At 85 %, although the threshold is higher; requests extend each other before and after, never twice for one growth."""
+    world = World()
+    home.mkdir()
+    (home / "config.yaml").write_text(
+        "model: {context_length: 32000}\ncompression: {threshold: 0.95, protect_last_n: 2}\nreview: {enabled: false}\n"
+    )
+    sizes = iter([10_000, 20_000, 24_000, 26_000, 28_000])
+
+    def answer(body):
+        if not body.get("tools"):
+            return "a summary or a title"
+        return Says("noted " * 300, usage=Usage(next(sizes, 12_000), 400))
+
+    world.upstream = LoopbackOpenAI(answer)
+    with world.upstream:
+        environ = {**world.upstream.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
+        with serve(home, environ) as world.served:
+            history = []
+            for number in range(9):
+                history.append(user(f"message {number} " + "about the shelf " * 60))
+                history.append(assistant(ask_chat(world, history, stream=True)))
+    sent = [json.dumps(body["messages"]) for body in world.upstream.bodies if body.get("tools")]
+    breaks = [place for place, (a, b) in enumerate(itertools.pairwise(sent), 1) if not b.startswith(a[:-1])]
+    assert len(sent) == 9
+    assert breaks == [5]  # the request after the one that was reported with 28,000 of 32,000 tokens
+
+
 def test_the_client_runs_its_own_tools(world):
     """Calls come with their ids; ours run on our side first; the turn goes on with the results."""
     save = ToolCall("", "memory", json.dumps({"action": "add", "target": "user", "content": "lives in Leipzig"}))
@@ -235,6 +263,8 @@ def test_chores_of_clients_leave_no_trace(world, headers, messages):
     assert done.choices[0].message.content
     assert world.sessions() == []
     assert "tools" not in world.upstream.bodies[-1]
+    used = world.served.client().get("/api/usage?by=session").json()
+    assert [(row["key"], row["calls"]) for row in used["rows"]] == [("(no session)", 1)]
 
 
 def test_incognito_and_plain(world):

@@ -17,10 +17,11 @@ from kept.agent.statements import is_correction
 from kept.agent.title import first_words
 from kept.agent.toolbox import Approve, deny
 from kept.agent.turn import SavedEntry, Turn
+from kept.context.engine import ContextEngine
 from kept.context.outcome import Outcome, Unchanged
 from kept.context.prune import prune_as_marked
 from kept.context.sections import is_summary, with_note
-from kept.context.window import Window
+from kept.context.window import LEAST_MESSAGES, Window, needs_hygiene
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, UserId
@@ -55,6 +56,11 @@ class Conversation:
     """Recently recalled texts; a review must not save them as new."""
     last_turn: Turn | None = None
     last_prompt_tokens: int = 0
+    """The size of the last request; zero after a compaction."""
+    has_hygiene: bool = False
+    """Whether to compact before a turn near the end of the window, although the threshold is higher."""
+    tidied_rows: int = 0
+    """How many messages the last such compaction left."""
     current: Turn | None = None
     skills_used: list[str] = field(default_factory=list)
     """Names of the skills that the last turn used."""
@@ -205,6 +211,7 @@ class Conversation:
         before = self.record.prompt
         outcome = compact(self.parts, self.record, self.root, rebuild=self.rebuild_prompt, request=request)
         if not isinstance(outcome, Unchanged):
+            self.last_prompt_tokens = 0
             self.lineage.add(self.record.session.id)
             self._store_frozen()
             self.fit_engine()
@@ -227,10 +234,30 @@ class Conversation:
             self.parts.providers.switch_session(self.record.session.id, "compression")
 
     async def preflight(self) -> None:
-        """Compact before a model call when the estimate exceeds the threshold."""
+        """Compact before a model call when the estimate exceeds the threshold, or when hygiene is due."""
         engine = self.parts.engine
-        if engine is not None and engine.should_compress_preflight(self.rows_sent):
+        if engine is None:
+            return
+        if engine.should_compress_preflight(self.rows_sent):
             await offload(self.compact, CompactionRequest())
+        elif self._is_hygiene_due(engine):
+            await offload(self.compact, CompactionRequest(force=True))
+            self.tidied_rows = len(self.record.rows)
+
+    def _is_hygiene_due(self, engine: ContextEngine) -> bool:
+        """Whether the first model call of a turn must compact; not again before the conversation has grown."""
+        if not self.has_hygiene or self.current is None or self.current.spent.iterations:
+            return False
+        rows = self.rows_sent
+        if len(rows) < self.tidied_rows + LEAST_MESSAGES:
+            return False
+        return needs_hygiene(
+            len(rows),
+            tokens=0 if self.last_prompt_tokens else engine.measure(rows).total,
+            context_length=engine.limits.context_length,
+            enabled=self.parts.compression.enabled,
+            reported_tokens=self.last_prompt_tokens or None,
+        )
 
     def explain_overflow(self, error: ContextOverflow) -> ContextOverflow:
         """Return the error to show when compaction cannot help."""

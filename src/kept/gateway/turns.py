@@ -281,7 +281,7 @@ class Turns:
 
 def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:
     """Open the agent of a conversation; nobody is there who could approve a tool call."""
-    return conversations.open_conversation(
+    agent = conversations.open_conversation(
         replace(caller, sink=relay),
         resume=wanted.resume,
         incognito=wanted.incognito,
@@ -290,3 +290,5 @@ def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:
         platform=wanted.platform,
         system_message=wanted.system_message,
     )
+    agent.conversation.has_hygiene = True
+    return agent

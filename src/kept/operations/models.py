@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.errors import ModelRefused, UsageError
+from kept.core.errors import ModelRefused, StorageError, UsageError
+from kept.core.ids import SessionId
 from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 
 if TYPE_CHECKING:
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.llm.models import Choice, Offer
 
+log = logging.getLogger(__name__)
+
 TEST_TOKENS = 512
 """Enough for one word after the reasoning of a model that thinks first."""
+NO_SESSION = SessionId("(no session)")
+"""Under this name the usage lists calls that belong to no session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,20 @@ def open_model(caller: Caller) -> ChatModel:
     if model is None:
         raise ModelRefused("no model is configured", "choose one with `kept model set NAME`")
     return model
+
+
+def count_call(caller: Caller, response: ChatResponse, *, task: str) -> None:
+    """Count a call that belongs to no session in the usage of the caller."""
+    from kept.llm.tokens import cost_of
+
+    caller.require(Scope.WRITE)
+    settings = caller.app.settings
+    hour_cache = settings.prompt_caching.cache_ttl == "1h"
+    cost = cost_of(response.model, response.usage, overrides=settings.model.prices, hour_cache=hour_cache)
+    try:
+        caller.space.sessions.add_usage(NO_SESSION, task=task, model=response.model, usage=response.usage, cost=cost)
+    except StorageError:
+        log.warning("a model call could not be counted", exc_info=True)  # the answer is given all the same
 
 
 @dataclass(frozen=True, slots=True)

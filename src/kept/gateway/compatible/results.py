@@ -66,7 +66,7 @@ class Form(Protocol):
 async def answer_client(turns: Turns, caller: Caller, request: ClientRequest, key: str | None, show: Show) -> Result:
     """Answer a request; without a key it is a chore of the client, which the model alone does."""
     if key is None or request.kind == "kept/plain":
-        return await _ask_model(caller, request, show)
+        return await _ask_model(caller, request, show, is_chosen=request.kind == "kept/plain")
     if request.kind == "kept/incognito":
         return await _answer_unstored(turns, caller, request, show)
     history, new = client_histories.split_input(request.messages)
@@ -142,8 +142,11 @@ def _list_told(agent: Agent, new: Sequence[Message], result: Result) -> list[Cli
     return [*told, ClientMessage(hash_message(answer), rows[-1].id)]
 
 
-async def _ask_model(caller: Caller, request: ClientRequest, show: Show) -> Result:
-    """Return the answer of the model alone: nothing is recalled, nothing is stored."""
+async def _ask_model(caller: Caller, request: ClientRequest, show: Show, *, is_chosen: bool) -> Result:
+    """Return the answer of the model alone: nothing is recalled, and nothing is stored but the use of tokens.
+
+    The client has chosen the model, or it is a chore.
+    """
     model = await offload(models.open_model, caller)
     asked = ChatRequest(
         system=request.system,
@@ -159,4 +162,5 @@ async def _ask_model(caller: Caller, request: ClientRequest, show: Show) -> Resu
             response = delta
     if response is None:
         return Result("")
+    await offload(models.count_call, caller, response, task="plain" if is_chosen else "client")
     return Result(response.message.text, response.message.tool_calls, response.usage)
