@@ -18,7 +18,7 @@ from kept.gateway.identity import deliverer
 from kept.gateway.routes.v1 import write_problem
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Awaitable, Callable, MutableMapping
     from typing import Any
 
     from starlette.responses import Response
@@ -81,11 +81,20 @@ class Rates:
 class Entrance:
     """The outermost layer of the server."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        settings: ServeSettings,
+        metrics: Metrics,
+        *,
+        drain: Callable[[], Awaitable[None]],
+    ) -> None:
         self._app = app
         self._gate = gate
         self._settings = settings
         self._metrics = metrics
+        self.drain = drain
         self._rates = Rates(per_minute=settings.requests_per_minute, at_once=settings.requests_at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PORTS_TRIED = 20
+CLIENT_SECONDS = 5
+"""How long clients may take to receive the end of their answers when the server stops."""
 REPLY_SECONDS = 3.0
 """How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
@@ -104,7 +107,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     if answer_mcp is not None:
         _add_mcp(fast, answer_mcp)
     _add_errors(fast)
-    return Entrance(fast, gate, settings, metrics)
+    return Entrance(fast, gate, settings, metrics, drain=lambda: turns.stop(settings.drain_seconds))
 
 
 def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
@@ -242,8 +245,9 @@ def serve(
     """Serve until the process is told to stop; `when_ready` is called once requests are answered."""
     refuse_open_address(app, host)
     listener, address = bind(host, port, is_exact=is_exact)
+    application = build_application(app, host=host, answer_mcp=answer_mcp)
     config = uvicorn.Config(
-        build_application(app, host=host, answer_mcp=answer_mcp),
+        application,
         http="h11",  # refuses malformed requests strictly
         ws="none",
         lifespan="on",
@@ -252,20 +256,38 @@ def serve(
         server_header=False,
         date_header=False,
         timeout_keep_alive=10,
-        timeout_graceful_shutdown=round(app.settings.serve.drain_seconds) + 5,
+        timeout_graceful_shutdown=CLIENT_SECONDS,
         h11_max_incomplete_event_size=65_536,
     )
-    server = _Server(config, lambda: when_ready(address))
+    server = _Server(config, lambda: when_ready(address), application.drain)
     with listener:
         server.run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Tells when requests are answered."""
+    """Tells when requests are answered, and stops in order."""
 
-    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, when_ready: Callable[[], None], drain: Callable[[], Awaitable[None]]
+    ) -> None:
         super().__init__(config)
         self._when_ready = when_ready
+        self._drain = drain
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGINT and SIGTERM. uvicorn raises them again, which would end the process before it is closed."""
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the running turns first: their clients are answered before connections are closed."""
+        await self._drain()
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then tell."""

@@ -9,7 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from kept import operations
-from kept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, say
+from kept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, refuse, say
+from kept.core.errors import Refused
 from kept.core.ids import OWNER
 
 
@@ -21,6 +22,10 @@ def register(program: typer.Typer) -> None:
 serve_app = typer.Typer(
     invoke_without_command=True, help="Serve this memory to programs and people (HTTP).", rich_markup_mode=None
 )
+UserUnitFlag = Annotated[
+    bool, typer.Option("--user-unit/--system-unit", help="For the services of this user, or of the whole machine.")
+]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Only print the unit.")]
 token_app = typer.Typer(no_args_is_help=True, help="Tokens of clients.", rich_markup_mode=None)
 serve_app.add_typer(token_app, name="token")
 
@@ -78,6 +83,41 @@ def serve(
         chosen = settings.port if port is None else port
         address = host or settings.host
         serve(caller.app, address, chosen, is_exact=port is not None, when_ready=tell, answer_mcp=answer_body)
+
+
+@serve_app.command("install-service")
+def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, as_json: JsonFlag = False) -> None:
+    """Write a unit of systemd that runs this server, and print the commands that start it."""
+    with open_caller() as caller:
+        made = operations.service.install_service(caller, is_system=not is_user, dry_run=dry_run)
+        env = caller.app.home.path / ".env"
+    if isinstance(made, Refused):
+        refuse(made, as_json=as_json)
+    if as_json:
+        print_json(made.as_json())
+        return
+    if dry_run:
+        say(made.unit)
+        return
+    say(f"written: {made.path}", "\nstart it with:")
+    for command in made.commands:
+        say(f"  {command}")
+    note(f"a service does not see the variables of your shell: keys belong into {env}")
+
+
+@serve_app.command("uninstall-service")
+def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -> None:
+    """Remove the unit of systemd; the commands that stop the running server are printed."""
+    with open_caller() as caller:
+        gone = operations.service.uninstall_service(caller, is_system=not is_user)
+    if isinstance(gone, Refused):
+        refuse(gone, as_json=as_json)
+    if as_json:
+        print_json(gone.as_json())
+        return
+    say(f"removed: {gone.path}", "\nstop the server with:")
+    for command in gone.commands:
+        say(f"  {command}")
 
 
 @token_app.command("create")
