@@ -4,11 +4,14 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 
-from kept.gateway.identity import read_jwt
+from kept.gateway.compatible.clients import SESSION_HEADERS
+from kept.gateway.identity import FRONT_END_HEADERS, JWT_HEADER, read_jwt
 from kept.operations import tokens, users
 from kept.operations.forget import forget, plan_forget_user
 
@@ -187,3 +190,12 @@ def test_another_address_needs_a_token(home):
     with serve(home, host="0.0.0.0") as served:
         assert served.client().get("/api/memory").status_code == 401
         assert served.client().get("/healthz").status_code == 200
+
+
+def test_the_documented_headers_are_read():
+    """Every header that the guide tells people to configure means something to the server."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "gateway.md").read_text()
+    configured = {name.lower() for name in re.findall(r"(X-(?:OpenWebUI|LibreChat)-[A-Za-z-]+)", text)}
+    known = {*FRONT_END_HEADERS, JWT_HEADER, *SESSION_HEADERS, "x-openwebui-task"}
+    assert len(configured) >= 6
+    assert configured <= known
