@@ -242,7 +242,7 @@ def test_an_undecodable_page_is_not_empty(home):
     raw = b"caf\xe9 and more"
     (home / "memories" / "MEMORY.md").write_bytes(raw)
 
-    refused(kept(home, "memory", "add", "x"), STORAGE, "not UTF-8", "kept memory repair")
+    refused(kept(home, "memory", "add", "x"), STORAGE, "not UTF-8", "memory repair --target memory`")
     assert page(home) == raw
     code, _, errors = kept(home, "memory", "repair")
     assert code == 2

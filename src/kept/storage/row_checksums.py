@@ -159,7 +159,12 @@ def check_rows(connection: apsw.Connection) -> Iterator[str]:
             if _has_damaged_text(row) or contradicts(table.name, table.name_values(row[size:])):
                 # a session is known by its id, which is not the number of its row
                 name = row[size : size + 1] if table.key == ("rowid",) else row[:size]
-                yield f"{table.name} {', '.join(str(part) for part in name)}"
+                yield f"{table.name} {describe_key(name)}"
+
+
+def describe_key(key: Values) -> str:
+    """Return the key of a row as text; bytes as hexadecimal digits."""
+    return ", ".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
 
 
 def count_missing(connection: apsw.Connection) -> int:

@@ -26,6 +26,8 @@ _SAMPLE = 8
 _MOST_CARVED = 20_000
 """Pages that are searched byte by byte; a minute at most."""
 _LEAST_CARVED_COLUMNS = 2
+_LEAST_SHARE = 0.5
+"""The share of a page's cells that must fit a table."""
 _NOTHING = (0.0, 0, "")
 
 
@@ -81,7 +83,7 @@ class Salvage:
         self.use(shapes)
 
     def use(self, shapes: Iterable[Shape], *, recognise: Callable[[str, Row], bool] | None = None) -> None:
-        """Look for these tables and indexes; `recognise` decides between tables whose records look alike."""
+        """Look for these tables and indexes; `recognise` says whether a row proves that it belongs to a table."""
         self.shapes = {shape.name: shape for shape in shapes}
         self._recognise = recognise
 
@@ -89,6 +91,11 @@ class Salvage:
     def declarations(self) -> list[Row]:
         """The rows of the schema."""
         return list(self._rows(SCHEMA, self._schema))
+
+    @property
+    def is_schema_complete(self) -> bool:
+        """Whether every page of the schema is there."""
+        return self._schema.is_complete
 
     def _is_schema(self, tree: Tree) -> bool:
         found = [self._row(SCHEMA, cell, tree.number) for cell in tree.cells]
@@ -159,19 +166,23 @@ class Salvage:
             same_kind = (shape for shape in wanted if shape.has_numbers is tree.is_table)
             ranked = sorted(((_share(one, tree), one.strictness, one.name) for one in same_kind), reverse=True)
             share, _, name = self._choose(tree, ranked)
-            if share > 0.5:
+            if share > _LEAST_SHARE:
                 found[name].orphans.append(tree.number)
                 self._owner[tree.number] = name
 
     def _choose(self, tree: Tree, ranked: Sequence[tuple[float, int, str]]) -> tuple[float, int, str]:
-        alike = [one for one in ranked if one[:2] == ranked[0][:2]]
-        if self._recognise is None or len(alike) < 2:
-            return alike[0] if alike else _NOTHING
-        for one in alike:
-            rows = [self._row(self.shapes[one[2]], cell, tree.number) for cell in tree.cells[:_SAMPLE]]
-            if any(self._recognise(one[2], row) for row in rows):
+        """Return the table with a row that proves it; else the one that most cells fit, and of those the strictest."""
+        for one in ranked:
+            shape = self.shapes[one[2]]
+            if one[0] > _LEAST_SHARE and not shape.is_index and self._is_recognised(shape, tree):
                 return one
-        return alike[-1]
+        return ranked[0] if ranked else _NOTHING
+
+    def _is_recognised(self, shape: Shape, tree: Tree) -> bool:
+        if self._recognise is None:
+            return False
+        rows = (self._row(shape, cell, tree.number) for cell in tree.cells[:_SAMPLE])
+        return any(self._recognise(shape.name, row) for row in rows)
 
     # rows
 

@@ -31,8 +31,9 @@ def find_version(salvage: Salvage, migrations: Sequence[Migration]) -> int:
     def score(version: int) -> tuple[int, bool, int]:
         known = _schema(build_reference(migrations, version))
         same = sum(known.get(name) == sql for name, sql in declared.items())
-        other = sum(name in known and known[name] != sql for name, sql in declared.items())
-        missing = sum(name not in declared for name in known) if declared else 0
+        other = sum(known.get(name) != sql and not name.startswith(_DERIVED) for name, sql in declared.items())
+        # a declaration that cannot be read says nothing about the version
+        missing = sum(name not in declared for name in known) if salvage.is_schema_complete else 0
         return same - other - missing, version == in_header, version
 
     if not declared and not 0 < in_header <= newest:

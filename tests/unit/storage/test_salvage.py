@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -9,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kept.storage.files import APPLICATION_ID
 from kept.storage.pages import PageFile
 from kept.storage.salvage import Salvage
 from kept.storage.shapes import describe_shapes
+from kept.storage.sqlite import Database, state_migrations
+from kept.storage.versions import find_version
 
 SCHEMA = """
 CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, person TEXT NOT NULL, text TEXT, weight REAL, data BLOB);
@@ -253,3 +257,44 @@ def test_a_log_longer_than_its_content_is_not_damaged(tmp_path):
     assert (file.log.is_damaged, file.log.is_cut) == (False, False)
     assert "late" in {row.values["person"] for row in salvage_of(path, connection).rows("notes")}
     connection.close()
+
+
+ALIKE = """
+CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER) WITHOUT ROWID;
+"""
+
+
+def test_a_row_that_proves_its_table_decides_between_alike_ones(tmp_path):
+    """Without the schema a number looks like a time; the table that a row recognises is right."""
+    path = tmp_path / "a.db"
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute(ALIKE)
+        connection.execute("INSERT INTO settings VALUES ('colour', 'green', 7)")
+        shapes = describe_shapes(connection)
+        page_bytes = int(str(connection.pragma("page_size")))
+    damage(path, 100, bytes(page_bytes - 100))
+    salvage = Salvage(PageFile(path))
+
+    salvage.use(shapes, recognise=lambda table, row: table == "settings" and row.values.get("checksum") == 7)
+
+    assert read(salvage, "settings") == [("colour", "green", 7)]
+    assert read(salvage, "leases") == []
+
+
+@pytest.mark.parametrize("version", [step.version for step in state_migrations()[-2:]])
+def test_the_version_is_found_although_declarations_are_lost(tmp_path, version):
+    """A lost page of the schema is no sign of an older version."""
+    path = tmp_path / "state.db"
+    steps = [step for step in state_migrations() if step.version <= version]
+    Database(path, application_id=APPLICATION_ID, migrations=steps).close()
+    with closing(apsw.Connection(str(path))) as connection:
+        leaves = pages_of(connection, "sqlite_schema", "leaf")
+        page_bytes = int(str(connection.pragma("page_size")))
+    healthy = path.read_bytes()
+
+    for kept in leaves:
+        path.write_bytes(healthy)
+        for page in set(leaves) - {kept}:
+            damage(path, (page - 1) * page_bytes, bytes(page_bytes))
+        assert find_version(Salvage(PageFile(path)), state_migrations()) == version, kept

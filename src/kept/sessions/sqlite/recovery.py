@@ -19,6 +19,7 @@ from kept.storage.connections import statements
 from kept.storage.evidence import Key, gather_evidence, insert_row, key_of
 from kept.storage.files import APPLICATION_ID
 from kept.storage.pages import PageFile, Value
+from kept.storage.row_checksums import describe_key
 from kept.storage.salvage import Row, Salvage
 from kept.storage.shapes import Shape, describe_shapes
 from kept.storage.sqlite import Connection, Database, state_migrations
@@ -186,7 +187,7 @@ class _TableCopy:
     def _describe(self, key: Key) -> str:
         known = self._evidence.columns.get(key, {})
         session = known.get("session_id")
-        named = ", ".join(str(part) for part in key) if isinstance(key, tuple) else str(key)
+        named = describe_key(key if isinstance(key, tuple) else (key,))
         if self._shape.name == "sessions" and isinstance(known.get("id"), str):
             named = str(known["id"])
         return f"{named} of session {session}" if isinstance(session, str) else named

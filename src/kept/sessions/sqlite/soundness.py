@@ -27,8 +27,9 @@ def find_fault(table: str, row: Row) -> str:
 
 
 def is_recognised(table: str, row: Row) -> bool:
-    """Whether a row proves by its hash that it belongs to a table."""
-    return table in {"blobs", "prompts"} and not find_fault(table, row)
+    """Whether a row proves by its hash or checksum that it belongs to a table."""
+    has_proof = table in {"blobs", "prompts"} or row.values.get("checksum") is not None
+    return has_proof and not find_fault(table, row)
 
 
 def _is_hash_of(digest: object, content: object) -> bool:

@@ -89,6 +89,16 @@ def test_a_changed_value_is_named(path, sql, named):
     assert all(finding.is_lost for finding in report.left)
 
 
+def test_a_key_of_bytes_is_named_in_hexadecimal(path):
+    """A flipped bit in the key itself: the row is named by the key that can be read."""
+    with closing(open_state(path)) as database, database.writing() as connection:
+        connection.execute("INSERT INTO captured_messages (key, message_id, mark) VALUES (x'82ff', 1, 5)")
+
+    damage(path, "UPDATE captured_messages SET key = x'83ff'")
+
+    assert findings(path) == ["a row of captured_messages is damaged: captured_messages 83ff"]
+
+
 def test_a_damaged_row_stays_damaged_when_it_is_used(path):
     """Counting another call must not make the wrong number a right one."""
     damage(path, "UPDATE usage SET output_tokens = 21")
