@@ -1,9 +1,11 @@
 """Real clients that talk to the gateway as if it were their vendor: one memory behind all of them."""
 
 import json
+import re
 import subprocess
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -33,13 +35,22 @@ def gateway(world):
         assert server.wait(SECONDS) is not None
 
 
+def documented(kind, url):
+    """Return the example of the guide for this kind of file, with the address of a server."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "gateway.md").read_text()
+    guide = text[text.index("## Settings for clients") :]
+    return re.search(f"```{kind}\n(.*?)```", guide, re.DOTALL)[1].replace("http://127.0.0.1:8642", url)
+
+
 def point_clients(world, url):
-    """Let the three clients use the gateway in place of their vendors."""
+    """Let the three clients use the gateway in place of their vendors, configured as the guide says."""
     world.environment["ANTHROPIC_BASE_URL"] = url
+    world.environment["KEPT_TOKEN"] = "none"
     codex = world.person / ".codex" / "config.toml"
-    codex.write_text(codex.read_text().replace(world.urls["responses"], url))
+    projects = codex.read_text()[codex.read_text().index("[projects.") :]
+    codex.write_text(documented("toml", url) + projects)
     opencode = world.person / ".config" / "opencode" / "opencode.json"
-    opencode.write_text(opencode.read_text().replace(f"{world.urls['chat']}/v1", f"{url}/v1"))
+    opencode.write_text(json.dumps({**json.loads(documented("json", url)), "autoupdate": False}))
 
 
 def user_texts(world):

@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import anyio
 import pytest
 
 from kept.app import open_app
@@ -357,6 +358,19 @@ def test_a_crash_loses_no_message_and_doubles_none(home, crash):
                 session = conversation_keys.find_session(caller, key).session_id
                 said = [row.message.text for row in caller.space.sessions.messages(session)]
                 assert said.count("the question") == 1
+
+
+def test_a_message_while_the_server_stops_is_answered_after_the_next_start(home):
+    """It was acknowledged, so it must not be answered with an error."""
+    with Mailbox() as mailbox:
+        more = f"      reply_url: {mailbox.url}\n"
+        with desk_of(home, more) as desk:
+            desk.pair()
+            anyio.run(desk.served.server.config.app.drain)
+            assert desk.say("hi").status_code == 202
+        assert mailbox.replies == []
+        with desk_of(home, more):
+            assert mailbox.wait(1)[0]["text"].startswith("answer")
 
 
 def test_texts_of_finished_messages_are_removed(desk):

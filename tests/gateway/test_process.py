@@ -121,6 +121,7 @@ def test_a_running_turn_ends_before_the_server_does(home):
     assert "the whole answer" in stored(home)
 
 
+@pytest.mark.heavy
 def test_a_turn_that_never_ends_is_interrupted_at_the_limit(home):
     """The server does not wait for ever; the question is stored."""
     release = threading.Event()
@@ -249,6 +250,7 @@ def test_installing_removing_and_refusing(home, tmp_path):
     assert (refused.returncode, "systemd" in json.loads(refused.stdout)["error"]) == (1, True)
 
 
+@pytest.mark.heavy
 def test_the_entry_point_asks_for_a_token(home, tmp_path):
     """Exit 2 without one; with one it becomes the server."""
     (tmp_path / "bin").mkdir()

@@ -14,7 +14,7 @@ from kept.agent.offload import offload
 from kept.core.errors import KeptError
 from kept.core.events import TextStreamed
 from kept.core.messages import Role
-from kept.gateway.turns import Wanted
+from kept.gateway.turns import Stopping, Wanted
 from kept.operations import conversation_keys, pairing, platform_messages
 from kept.operations.platform_messages import Entry, PlatformMessage, State
 
@@ -237,26 +237,28 @@ class Switchboard:
             if entry.state is not State.ANSWERED:
                 entry = await self._answer(platform, caller, entry)
             job.reply = Reply(entry.message, entry.answer, entry.session_id)
+        except Stopping as error:  # the message is stored, and is answered after the next start
+            job.error = error
         except KeptError as error:
             log.warning("a message of %s could not be answered", platform.name, exc_info=True)
             job.error = error
             job.reply = Reply(entry.message, error.message, entry.session_id, is_error=True)
         try:
-            await self._finish(platform, caller, entry, job)
+            if job.reply is not None:
+                await self._finish(platform, caller, entry, job.reply, is_failed=job.error is not None)
         except KeptError:
             log.warning("the reply to a message of %s could not be settled", platform.name, exc_info=True)
         finally:
             job.done.set()
             self._jobs.pop(entry.name, None)
 
-    async def _finish(self, platform: Platform, caller: Caller, entry: Entry, job: _Job) -> None:
-        assert job.reply is not None
+    async def _finish(self, platform: Platform, caller: Caller, entry: Entry, reply: Reply, *, is_failed: bool) -> None:
         if platform.sends:
             key = conversation_keys.build_key(entry.message.chat)
             async with self._turns.hold(caller, f"send:{key}"):  # the replies of a chat arrive in order
-                state = await self._deliver(platform, job.reply)
+                state = await self._deliver(platform, reply)
             await offload(platform_messages.set_state, caller, entry, state)
-        elif job.error is not None:
+        elif is_failed:
             await offload(platform_messages.remove_message, caller, entry)
         else:
             await offload(platform_messages.set_state, caller, entry, State.SENT)
