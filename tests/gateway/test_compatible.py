@@ -187,6 +187,30 @@ def test_hygiene_compacts_near_the_end_of_the_window_and_once(home):
     assert breaks == [5]  # the request after the one that was reported with 28,000 of 32,000 tokens
 
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_images_reach_the_model_and_are_stored_with_the_message(world):
+    """In all three APIs; a later request repeats it, and the conversation goes on in one session."""
+    url = f"data:image/png;base64,{PIXEL}"
+    source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+    contents = {
+        ask_chat: [{"type": "text", "text": "a cat?"}, {"type": "image_url", "image_url": {"url": url}}],
+        ask_responses: [{"type": "input_text", "text": "a dog?"}, {"type": "input_image", "image_url": url}],
+        ask_messages: [{"type": "image", "source": source}, {"type": "text", "text": "a cow?"}],
+    }
+    for count, (ask, content) in enumerate(contents.items(), 1):
+        history = [user(content)]
+        history.append(assistant(ask(world, history, stream=False)))
+        assert PIXEL in json.dumps(world.upstream.bodies[-1])
+        ask(world, [*history, user("sure?")], stream=True)
+        assert json.dumps(world.upstream.bodies[-1]).count(PIXEL) == 1
+        assert len(world.sessions()) == count
+    wrong = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}]}
+    with pytest.raises(openai.BadRequestError, match=r"messages\.0\.content\.0\.image_url\.url"):
+        ask_chat(world, [wrong], stream=False)
+
+
 def test_the_client_runs_its_own_tools(world):
     """Calls come with their ids; ours run on our side first; the turn goes on with the results."""
     save = ToolCall("", "memory", json.dumps({"action": "add", "target": "user", "content": "lives in Leipzig"}))

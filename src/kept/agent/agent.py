@@ -20,7 +20,7 @@ from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
-from kept.core.messages import Link, Message, Role, Session
+from kept.core.messages import ImagePart, Link, Message, Role, Session
 from kept.core.tools import ToolSchema
 from kept.providers.content import plain_messages
 
@@ -63,9 +63,9 @@ class Agent:
         """The current session."""
         return self.conversation.record.session
 
-    async def turn(self, text: str) -> Answer:
+    async def turn(self, text: str, images: Sequence[ImagePart] = ()) -> Answer:
         """Answer one message."""
-        return await take_turn(self.conversation, text)
+        return await take_turn(self.conversation, text, images=images)
 
     async def continue_turn(self, results: Sequence[Message]) -> Answer:
         """Go on with the last turn after the client has run its own tools."""

@@ -12,12 +12,14 @@ from kept.core.events import ModelCalled, TextStreamed
 from kept.core.messages import (
     ChatRequest,
     ChatResponse,
+    ImagePart,
     Message,
     ReasoningDelta,
     Restarted,
     Role,
     StoredMessage,
     TextDelta,
+    TextPart,
 )
 from kept.core.ports import ChatModel, EventSink
 from kept.core.text import JSON, dumps
@@ -30,6 +32,11 @@ def add_background(text: str, recalled: Sequence[str]) -> str | None:
     background = "\n\n".join(piece for piece in recalled if piece.strip())
     block = build_memory_context_block(background) if background else ""
     return f"{text}\n\n{block}" if block else None
+
+
+def build_user_message(text: str, images: Sequence[ImagePart]) -> Message:
+    """Return the user's message: plain text, or text and images."""
+    return Message(Role.USER, (TextPart(text), *images) if images else text)
 
 
 def build_request(

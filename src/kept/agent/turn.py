@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import anyio
 
 from kept.agent.compact import CompactionRequest
-from kept.agent.model_call import StreamedText, add_background, build_request, stream_answer
+from kept.agent.model_call import StreamedText, add_background, build_request, build_user_message, stream_answer
 from kept.agent.offload import offload
 from kept.agent.settings import LimitSettings
 from kept.agent.toolbox import ToolEnvironment, run_tools
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
 from kept.core.ids import LedgerId, MessageId, SessionId
-from kept.core.messages import ChatResponse, Message, NewMessage, Origin, Role, ToolCall, Usage
+from kept.core.messages import ChatResponse, ImagePart, Message, NewMessage, Origin, Role, ToolCall, Usage
 from kept.core.ports import UnitOfWork
 from kept.core.tools import ToolContext
 
@@ -124,17 +124,21 @@ class Turn:
     interrupted: bool = False
     stopped_by: str = ""
     unsaved: str = ""
+    images: tuple[ImagePart, ...] = ()
     results: tuple[Message, ...] = ()
     """Results of the client's own tools, with which an earlier turn goes on; such a turn has no message."""
     client_calls: tuple[ToolCall, ...] = ()
 
 
-async def take_turn(conversation: "Conversation", text: str, results: Sequence[Message] = ()) -> Answer:
+async def take_turn(
+    conversation: "Conversation", text: str, results: Sequence[Message] = (), images: Sequence[ImagePart] = ()
+) -> Answer:
     """Answer one message; the message and the partial answer are stored even when the turn fails.
 
     With `results` the turn that `text` began goes on after the client has run its own tools.
     """
-    turn = Turn(text, time.monotonic(), _first_row(conversation, goes_on=bool(results)), results=tuple(results))
+    first_row = _first_row(conversation, goes_on=bool(results))
+    turn = Turn(text, time.monotonic(), first_row, results=tuple(results), images=tuple(images))
     conversation.current = turn
     failure: KeptError | None = None
     with conversation.interruptible() as scope:
@@ -206,7 +210,7 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 
 
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
-    message = NewMessage(Message(Role.USER, turn.text), conversation.now(), Origin.PERSON)
+    message = NewMessage(build_user_message(turn.text, turn.images), conversation.now(), Origin.PERSON)
     with anyio.CancelScope(shield=True):
         await offload(conversation.store_message, message)
         turn.is_stored = True

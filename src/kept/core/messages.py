@@ -68,12 +68,18 @@ class Message:
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
+    def images(self) -> tuple[ImagePart, ...]:
+        """Return the images."""
+        if isinstance(self.content, str):
+            return ()
+        return tuple(part for part in self.content if isinstance(part, ImagePart))
+
+    @property
     def display_text(self) -> str:
         """Return the text as a reader sees it: images are counted, and calls stand for a message without text."""
         text = self.text
-        if not isinstance(self.content, str):
-            images = sum(isinstance(part, ImagePart) for part in self.content)
-            text = f"{text}\n[{images} image{'s' if images != 1 else ''}]".strip() if images else text
+        if images := len(self.images):
+            text = f"{text}\n[{images} image{'s' if images != 1 else ''}]".strip()
         if not text and self.tool_calls:
             return f"[called {', '.join(call.name for call in self.tool_calls)}]"
         return text

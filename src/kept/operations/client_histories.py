@@ -51,7 +51,8 @@ def hash_message(message: Message) -> bytes:
     """Return what two equal messages of a client have in common; spaces around a text do not count."""
     calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
     text = "" if message.tool_calls else message.text.strip()  # clients change the text beside a call
-    value = dumps([message.role.value, text, message.tool_call_id, calls])
+    images = [[one.media_type, hashlib.sha256(one.data.encode()).hexdigest()] for one in message.images]
+    value = dumps([message.role.value, text, message.tool_call_id, calls, *images])
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()[:_HASH_BYTES]
 
 
@@ -125,8 +126,8 @@ def _read_unrecorded(
         if row.id <= newest:
             continue
         if row.message.role is Role.USER or not seen or seen[-1][0].role is Role.USER:
-            role = Role.USER if row.message.role is Role.USER else Role.ASSISTANT
-            seen.append((Message(role, row.message.text), row.id))
+            is_person = row.message.role is Role.USER
+            seen.append((row.message if is_person else Message(Role.ASSISTANT, row.message.text), row.id))
         else:
             parts = [seen[-1][0].text, row.message.text if row.message.role is Role.ASSISTANT else ""]
             seen[-1] = (Message(Role.ASSISTANT, "\n\n".join(filter(None, parts))), row.id)
@@ -139,8 +140,8 @@ def _read_unrecorded(
 
 def _recognise(stored: Message, said: Message) -> Message:
     """Return the client's message if it is the stored one or, for an answer, its beginning; else the stored one."""
-    text = said.display_text.strip()
-    if stored.role is not said.role or said.tool_calls:
+    text = (said.text or said.display_text).strip()
+    if stored.role is not said.role or said.tool_calls or stored.images != said.images:
         return stored
     is_same = stored.text.startswith(text) if stored.role is Role.ASSISTANT else stored.text.strip() == text
     return said if is_same else stored

@@ -8,7 +8,7 @@ from typing import Any
 
 from kept.core.errors import KeptError
 from kept.core.ids import random_hex
-from kept.core.messages import ImagePart, Message, Part, Role, TextPart, ToolCall
+from kept.core.messages import Message, Part, Role, TextPart, ToolCall
 from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
 from kept.gateway.compatible.clients import (
@@ -18,6 +18,7 @@ from kept.gateway.compatible.clients import (
     make_content,
     take_bool,
     take_count,
+    take_image,
     take_list,
     take_object,
     take_text,
@@ -93,7 +94,8 @@ def _read_part(block: Mapping[str, Any], field: str) -> Part:
         case "image":
             source = take_object(block.get("source"), f"{field}.source")
             if source.get("type") == "base64":
-                return ImagePart(take_text(source.get("media_type"), field), take_text(source.get("data"), field))
+                kind, data = (take_text(source.get(name), f"{field}.source.{name}") for name in ("media_type", "data"))
+                return take_image(kind, data, f"{field}.source.data")
             return TextPart("[image]")
         case kind:
             return TextPart(f"[{kind[:50]}]")

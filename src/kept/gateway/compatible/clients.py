@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -148,12 +149,23 @@ def take_tool(name: object, description: object, parameters: object, field: str)
     return ToolSchema(take_text(name, f"{field}.name"), text, schema, "mcp")
 
 
-def read_image(url: str) -> Part:
+def read_image(url: str, field: str) -> Part:
     """Return an image that is given inline; one that would have to be fetched is named only."""
     head, _, data = url.partition(",")
-    if url.startswith("data:image/") and ";base64" in head and data:
-        return ImagePart(head.removeprefix("data:").partition(";")[0], data)
+    if url.startswith("data:image/") and ";base64" in head:
+        return take_image(head.removeprefix("data:").partition(";")[0], data, field)
     return TextPart("[image]")
+
+
+def take_image(media_type: str, data: str, field: str) -> ImagePart:
+    """Return an inline image; raises InvalidRequest for data that is not base64."""
+    try:
+        found = base64.b64decode(data, validate=True)
+    except ValueError:
+        found = b""
+    if not found or not media_type.startswith("image/"):
+        raise InvalidRequest(field, "must be an image, encoded as base64")
+    return ImagePart(media_type, data)
 
 
 def make_content(parts: Sequence[Part]) -> str | tuple[Part, ...]:

@@ -92,8 +92,9 @@ def _read_content(value: object, field: str) -> str | tuple[Part, ...]:
                     TextPart(take_text(part.get("text") or part.get("refusal") or "", f"{field}.{place}.text"))
                 )
             case "image_url":
-                image = take_object(part.get("image_url"), f"{field}.{place}.image_url")
-                parts.append(read_image(take_text(image.get("url"), f"{field}.{place}.image_url.url")))
+                inner = f"{field}.{place}.image_url"
+                image = take_object(part.get("image_url"), inner)
+                parts.append(read_image(take_text(image.get("url"), f"{inner}.url"), f"{inner}.url"))
             case kind:
                 parts.append(TextPart(f"[{kind[:50]}]"))
     return make_content(parts)

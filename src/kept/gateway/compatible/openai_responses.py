@@ -103,7 +103,7 @@ def _read_content(value: object, field: str) -> str | tuple[Part, ...]:
     for place, raw in enumerate(take_list(value, field)):
         part = take_object(raw, f"{field}.{place}")
         if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
-            parts.append(read_image(part["image_url"]))
+            parts.append(read_image(part["image_url"], f"{field}.{place}.image_url"))
         else:
             parts.append(TextPart(take_text(part.get("text") or part.get("refusal") or "", f"{field}.{place}.text")))
     return make_content(parts)

@@ -109,7 +109,7 @@ async def _run_turn(
     async def run(agent: Agent) -> Answer:
         if new[0].role is Role.TOOL:
             return await agent.continue_turn(new)
-        return await agent.turn(new[0].display_text)
+        return await agent.turn(new[0].text or new[0].display_text, new[0].images)
 
     shown: list[str] = []
     is_apart = False
