@@ -165,7 +165,7 @@ def test_every_field_of_every_body(fuzzed):
                 tried += 1
         for value in choose(VALUES, tried):
             check(ask(fuzzed, method, url, value, query), (method, path, value))
-    assert tried > 70
+    assert tried > 40  # the document describes the bodies
 
 
 def test_every_parameter_of_every_route(fuzzed):
