@@ -16,6 +16,7 @@ from kept.gateway.platforms import read_command
 from kept.gateway.webhook import check_signature, load_platforms, sign
 from kept.operations import conversation_keys, pairing, platform_messages, users
 from kept.operations.conversation_keys import Chat
+from kept.operations.forget import forget, plan_forget_user
 from kept.operations.platform_messages import PlatformMessage, State
 from kept.testing.loopback import Status
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -206,6 +207,19 @@ def test_people_have_memories_of_their_own(desk):
     other = desk.say("hi", user="bob").json()["session_id"]
     assert other not in str(desk.served.client().get("/api/sessions").json())
     assert [one.id for one in users.list_users(desk.served.owner)] == ["owner", "desk:bob"]
+
+
+def test_a_forgotten_user_leaves_neither_messages_nor_a_pairing(desk):
+    """Also not a message that was never answered."""
+    made = desk.pair()
+    caller = desk.served.app.caller(made.user)
+    platform_messages.accept_message(caller, PlatformMessage("9", "the okapi", Chat("desk", "dm", user="ann")))
+    admin = desk.served.owner.for_user(made.user)
+
+    forget(admin, plan_forget_user(admin))
+
+    assert pairing.list_pairings(desk.served.owner).people == ()
+    assert platform_messages.find_entry(caller, "desk", "9") is None
 
 
 def test_few_strangers_can_wait(desk, monkeypatch):

@@ -9,6 +9,7 @@ from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, STATE_COLUMNS, OnForge
 from kept.memory.edits import Author, Change, Target, steps_between
 from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from kept.operations.forget_providers import find_at_providers, forget_at_providers
+from kept.operations.platform_messages import remove_user_rows
 from kept.providers.base import ForgetRequest
 from kept.skills.editor import SkillEditor
 from kept.skills.forgetting import SkillPassages, find_passages, forget_passages
@@ -229,6 +230,7 @@ class Forgetter:
         other = scrub(self._caller.app.database, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # also those that no session was given
+            other += remove_user_rows(self._caller)
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:

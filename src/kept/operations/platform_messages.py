@@ -122,6 +122,18 @@ def remove_message(caller: Caller, entry: Entry) -> None:
         unit.execute(sql, (*entry.name, caller.user))
 
 
+def remove_user_rows(caller: Caller) -> int:
+    """Remove every message of the caller's user and their pairings; return how many rows."""
+    caller.require(Scope.WRITE)
+    with caller.app.database.writing() as unit:
+        gone = 0
+        for table in ("platform_messages", "platform_people"):
+            where = f"FROM {table} WHERE user_id = ?"
+            gone += int(str(next(iter(unit.execute(f"SELECT COUNT(*) {where}", (caller.user,))))[0]))
+            unit.execute(f"DELETE {where}", (caller.user,))
+    return gone
+
+
 def list_unfinished(caller: Caller) -> list[Entry]:
     """Return the messages of all users that are not answered or whose answer was not sent, the oldest first."""
     caller.require(Scope.ADMIN)
