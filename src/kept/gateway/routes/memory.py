@@ -147,10 +147,10 @@ def replace_entry(caller: Writer, target: Target, body: Change, if_match: IfMatc
 def remove_entry(
     caller: Writer,
     target: Target,
-    needle: Annotated[str, Query(min_length=1, max_length=100_000)],
+    needle: Annotated[str, Query(min_length=1, max_length=5_000)],
     if_match: IfMatch = None,
 ) -> Response:
-    """Remove the one entry that contains the needle."""
+    """Remove the one entry that contains the needle; an address holds at most 64 KB."""
     return _edit(caller, target, Remove(needle), if_match)
 
 
