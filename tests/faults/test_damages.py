@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -38,6 +38,8 @@ from kept.storage.sqlite import open_state
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("nder", "lock", "stem", "rive")]
 MORE_ROWS = (
+    "INSERT INTO state_meta (key, value) VALUES ('remark' || :n, 'value ' || :n)",
+    "INSERT INTO carried (session_id, position, message_id) VALUES ('session07', :n, :n + 61)",
     (
         "INSERT INTO outbox (provider, session_id, hook, payload, idempotency_key, created, last_error) "
         "VALUES ('mem0', 'session01', 'sync_turn', '{\"said\": \"mark' || :n || '\"}', 'key' || :n, 1.5, 'no answer ' || :n)"
@@ -82,6 +84,18 @@ MORE_ROWS = (
     (
         "INSERT INTO imported_items (user_id, source, kind, name, part, mark, state, place, import_number) "
         "VALUES ('owner', 'codex', 'entry', 'item' || :n, :n, hex(:bytes), 'added', 'user', :n)"
+    ),
+    (
+        "INSERT INTO platform_people (platform, person, user_id, name, paired) "
+        "VALUES ('webhook', 'person' || :n, 'alice', 'Alice ' || :n, 1.5)"
+    ),
+    (
+        "INSERT INTO pairing_codes (platform, person, name, code, created, told) "
+        "VALUES ('webhook', 'person' || :n, 'Bob ' || :n, 'CODE' || :n, 1.5, 2.5)"
+    ),
+    (
+        "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
+        "VALUES ('webhook', 'delivery' || :n, 'alice', 'answered', 1.5, '{\"text\": \"mark' || :n || '\"}', 'yes', 'session06')"
     ),
 )
 """Rows of the tables that conversations do not fill; they may be damaged as well."""
@@ -413,6 +427,16 @@ def test_a_few_random_damages(tmp_path):
     bad = judge_many(tmp_path, range(1_000, 1_000 + LIGHT), tell=told.append)
 
     assert bad == [], "\n".join(told)
+
+
+def test_the_store_has_rows_in_every_table(tmp_path):
+    """A table without rows could lose them unnoticed."""
+    path = tmp_path / "state.db"
+    build(path)
+
+    tables = {table for table, _ in contents(path)}
+    with closing(open_state(path)) as database:
+        assert set(canonical(database.connection)) - tables == set()
 
 
 def test_every_row_is_found_without_any_declaration(tmp_path):
