@@ -163,6 +163,8 @@ TABLE = [
     Operation("user create", ("user", "create", "ann"), (("user", "list", "--json"),), prepare=(("memory", "add", "a first fact"),), refuses_twice=True),
     Operation("run", ("run", "Remember that the heron stands on port 5433."), (PAGES, MESSAGES), ignored=r'"title": "[^"]*", ', adds=True, is_between_allowed=True, warns=True,
          prepare=(("memory", "add", "a first fact"), ("run", "Hello there."))),
+    Operation("first conversation", ("run", "Hello there."), (PAGES, MESSAGES), adds=True, is_between_allowed=True, warns=True,
+         prepare=(("memory", "add", "a first fact"), ("config", "set", "memory.overflow", "archive"))),
     Operation("sessions import", IMPORT, (MESSAGES, ("sessions", "list", "--json")), prepare=(write_conversations, ("run", "Hello there.")),
          constants=CONSTANTS, is_between_allowed=True),
     Operation("sessions import at once", IMPORT, (MESSAGES, ("sessions", "list", "--json")), prepare=(write_conversations, ("run", "Hello there."))),

@@ -102,3 +102,19 @@ def test_a_rollback_that_was_killed_is_not_taken_back_by_the_same_command(labora
     assert again.code == 0
     assert "alpha, beta, gamma" in again.out
     assert laboratory.view(survey.operation) == survey.new
+
+
+def test_a_kill_while_the_database_is_created_alarms_nobody(laboratory):
+    """A home with settings and a page is in use; its first conversation is not lost when it was never stored."""
+    survey = laboratory.survey(OPERATIONS["first conversation"])
+    calls = [number for number, (*_, path) in enumerate(survey.calls, start=1) if "state.db" in path]
+
+    # the file has its first page, or no name yet, after each of these calls
+    for point in calls[:8]:
+        laboratory.put_back()
+        assert laboratory.perform(survey.operation, mode=Mode.KILL, point=point).code == -9
+        doctor = laboratory.kept("doctor", "--offline")
+        listed = laboratory.kept("sessions", "list")
+        assert (doctor.code, listed.code) == (0, 0), (survey.calls[point - 1], doctor, listed)
+        assert "set aside" not in listed.err, (survey.calls[point - 1], listed)
+        assert list(laboratory.home.glob("state.db.damaged-*")) == []

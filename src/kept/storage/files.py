@@ -119,7 +119,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(target.stat().st_mode)
         try:
-            _write_durably(temp, data, mode=mode)
+            write_durably(temp, data, mode=mode)
             _replace(temp, target, data)
         except BaseException:
             with suppress(OSError):  # the first error says more
@@ -141,7 +141,8 @@ def resolve_link(path: Path) -> Path:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
 
 
-def _write_durably(path: Path, data: bytes, *, mode: int) -> None:
+def write_durably(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file in place; after a return its bytes survive power loss."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), mode)
     with os.fdopen(descriptor, "wb") as file:
         with suppress(OSError):

@@ -1,7 +1,6 @@
 """A SQLite database: one connection per thread, short immediate write transactions, migrations on open."""
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +31,6 @@ from kept.storage.files import (
     APPLICATION_ID,
     check_regular,
     explain_errors,
-    make_folder,
     open_regular,
     resolve_link,
     steady_folder,
@@ -203,16 +201,16 @@ class Database:
 
     def _find_or_create(self) -> bool:
         """Return whether the file is empty; create it if it is missing."""
-        if not self._read_only:
-            make_folder(self.path.parent)
-        elif not self.path.exists():
+        if self._read_only and not self.path.exists():
             raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
         with explain_errors("open", self.path):
             is_new = is_without_content(self.path)
             if self.path.exists():
                 check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written
-            if is_new and not self._read_only:
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # journals get the same mode
+            else:
+                from kept.storage.swap import create
+
+                create(resolve_link(self.path), page_bytes=PAGE_BYTES, application_id=self._application_id)
         return is_new
 
     def _connect(self, *, is_new: bool = False) -> Connection:

@@ -18,18 +18,57 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
+
 from kept.core.errors import Busy, StorageError
-from kept.storage.files import POLL_SECONDS, explain_errors, is_alive, steady_folder, sync_folder, write_atomically
+from kept.storage.files import (
+    POLL_SECONDS,
+    explain_errors,
+    is_alive,
+    make_folder,
+    steady_folder,
+    sync_folder,
+    temporary_name,
+    write_atomically,
+    write_durably,
+)
 
 if sys.platform != "win32":
     import fcntl
 
 _COPYING, _SWAPPING = "copying", "swapping"
 _COMPANIONS = ("-wal", "-shm", "-journal")
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+"""How file systems say that a file cannot have a second name."""
+
+
+def create(path: Path, *, page_bytes: int, application_id: int) -> None:
+    """Create a database without tables, unless another process does so at the same time.
+
+    It gets its name when it is complete: a file without a byte means that a database was lost, so a kill must not
+    leave one.
+    """
+    with closing(apsw.Connection(":memory:")) as connection:
+        connection.pragma("page_size", page_bytes)
+        connection.pragma("application_id", application_id)
+        data = connection.serialize("main")
+    make_folder(path.parent)
+    temp = temporary_name(path)
+    try:
+        write_durably(temp, data, mode=0o600)  # journals get the same mode
+        with suppress(FileExistsError):
+            os.link(temp, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    finally:
+        with suppress(OSError):  # the next write in the folder removes it
+            temp.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
