@@ -31,6 +31,8 @@ HOOKS = [
     "shutdown",
 ]
 MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+PATIENT = {"prefetch_timeout_seconds": 60, "start_timeout_seconds": 60, "switch_wait_seconds": 60}
+"""For faults that end at once: a busy machine must not look like a provider that hangs."""
 QUICK = {
     "prefetch_timeout_seconds": 0.3,
     "start_timeout_seconds": 0.3,
@@ -55,11 +57,11 @@ def leave_the_program():
     raise SystemExit(3)
 
 
-def a_whole_life(bench, provider, healthy):
+def a_whole_life(bench, provider, healthy, settings):
     """Run every boundary once, as the agent does; return what was recalled and answered."""
     ledger = ListedLedger()
     context = bench.context(several=True, ledger=ledger)
-    manager = bench.manager(provider, healthy, context=context, **QUICK)
+    manager = bench.manager(provider, healthy, context=context, **settings)
     manager.system_prompt_block()
     recalled = manager.recall("q", session_id="s1", turn=1)
     answers = [tool.call({"query": "q"}, ToolContext(session_id="s1")) for tool in manager.tools()]
@@ -83,7 +85,7 @@ def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
         RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
     )
     broken.faults[hook] = fault
-    manager, recalled, answers = a_whole_life(bench, broken, healthy)
+    manager, recalled, answers = a_whole_life(bench, broken, healthy, PATIENT)
 
     status = {each.name: each for each in manager.status()}
     assert recalled == "known"
@@ -107,7 +109,7 @@ def test_a_hang_in_any_hook_delays_by_its_time_out_at_most(bench, released, hook
     hanging.faults[hook] = lambda: released.wait(90) and None
 
     begun = time.monotonic()
-    _, recalled, _ = a_whole_life(bench, hanging, healthy)
+    _, recalled, _ = a_whole_life(bench, hanging, healthy, QUICK)
 
     assert recalled == "known"
     assert healthy.calls_of("sync_turn")
@@ -156,7 +158,7 @@ def test_garbage_answers_break_nothing(bench, hook, garbage):
         RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
     )
     broken.faults[hook] = lambda: garbage
-    _, recalled, answers = a_whole_life(bench, broken, healthy)
+    _, recalled, answers = a_whole_life(bench, broken, healthy, PATIENT)
 
     assert recalled == "known"
     assert all(isinstance(answer, dict) for answer in answers)
