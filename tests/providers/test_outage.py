@@ -61,6 +61,14 @@ class Conversation:
         (one,) = operations.providers.report_status(self.app.caller()).as_json()["active"]
         return one
 
+    def wait_until_blocked(self, seconds=120.0):
+        """Return the status once a delivery has failed, which a busy machine may take a while to notice."""
+        deadline = time.monotonic() + seconds
+        while not (seen := self.status())["blocked"]:
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.05)
+        return seen
+
     def wait_until_delivered(self, count, seconds=120.0):
         deadline = time.monotonic() + seconds
         while (seen := self.status())["delivered"] < count or seen["waiting"]:
@@ -78,7 +86,7 @@ def run_outage(backend, *, turns, timeout=TIMEOUT):
         healthy = talk.status()
         backend.kill()
         talk.say(range(third, 2 * third))
-        away = talk.status()
+        away = talk.wait_until_blocked()
         backend.revive()
         talk.say(range(2 * third, turns))
         talk.wait_until_delivered(turns)

@@ -300,7 +300,7 @@ class _Reading:
             make_folder(target.parent)
         place = Path(os.devnull) if target is None else target
         with explain_errors("write", place), place.open("wb") as out:
-            while data := file.read(_CHUNK_BYTES):
+            while data := _read_chunk(file):
                 sha256.update(data)
                 out.write(data)
                 self._read += len(data)
@@ -319,6 +319,15 @@ class _Reading:
         wrong = sorted(path for path in {*expected, *found} if expected.get(path) != found.get(path))
         if wrong:
             raise Unreadable(f"the backup is damaged: {', '.join(wrong[:10])} differ from their checksums", _DAMAGED)
+
+
+def _read_chunk(file: Any) -> bytes:
+    """Return the next bytes of a member; damage is an error of the archive, not one of the disk, as gzip has it."""
+    try:
+        data: bytes = file.read(_CHUNK_BYTES)
+    except gzip.BadGzipFile as error:
+        raise tarfile.ReadError(str(error)) from error
+    return data
 
 
 def _drain(file: gzip.GzipFile) -> Exception | None:

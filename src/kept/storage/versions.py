@@ -64,6 +64,13 @@ def is_schema_whole(connection: apsw.Connection, migrations: Sequence[Migration]
     return all(declared.get(name) == sql for name, sql in known.items())
 
 
+def holds_later_tables(connection: apsw.Connection, migrations: Sequence[Migration], version: int) -> bool:
+    """Whether a database declares what only a later version than the one in its header makes."""
+    later = set(_schema(build_reference(migrations, migrations[-1].version)))
+    later -= set(_schema(build_reference(migrations, version)))
+    return any(name in later for name in _schema(connection))
+
+
 def _declarations(rows: Iterable[Row]) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in rows:

@@ -19,7 +19,7 @@ from kept.storage.files import find_header_fault, read_bytes
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import companion, is_unfinished
-from kept.storage.versions import is_schema_whole
+from kept.storage.versions import holds_later_tables, is_schema_whole
 from kept.storage.write_ahead import Log, read_log
 
 SQL = statements("kept.sessions.sqlite", "check.sql")
@@ -59,7 +59,8 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
     version = int(str(connection.pragma("user_version")))
     steps = [step for step in state_migrations() if step.version <= version]
     is_new = not steps and connection.execute(SQL.tables).fetchone() is None  # killed before the first migration
-    if is_new or (steps and is_schema_whole(connection, steps)):
+    is_older = steps and is_schema_whole(connection, steps)
+    if is_new or (is_older and not holds_later_tables(connection, state_migrations(), version)):
         return file_findings(connection, path)
     return [Finding("the file is damaged: its tables are not those of its version", REPAIR)]
 

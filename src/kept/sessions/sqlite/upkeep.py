@@ -137,6 +137,7 @@ class SqliteUpkeep:
     def reindex(self) -> int:
         """Rebuild both indexes while others read and write; return the number of messages."""
         count = index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
+        index.drain(self._database, seconds=_UNTIL_DONE)  # rows of removed messages, which the new index does not hold
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
         return count
 
