@@ -35,12 +35,12 @@ def test_a_package_is_imported_with_its_parts(tmp_path: Path) -> None:
 
 def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     """The next attempt begins anew."""
-    place = package(tmp_path / "broken", "raise SystemExit('no')")
+    place = package(tmp_path / "leaves_at_import", "raise SystemExit('no')")
 
     with pytest.raises(SystemExit):
         import_package(place)
 
-    assert not [name for name in sys.modules if name.startswith("kept_plugins.") and "broken" in name]
+    assert not [name for name in sys.modules if name.startswith("kept_plugins.") and "leaves_at_import" in name]
 
 
 def test_a_group_that_nobody_offers_is_empty() -> None:
