@@ -22,6 +22,7 @@ BROAD_CATCHES = {
     "mcp_server/tools.py",
     # background task
     "mcp_server/server.py",
+    "gateway/streams.py",
     "agent/review.py",
     "providers/delivery.py",
     "sessions/embedding/backfill.py",

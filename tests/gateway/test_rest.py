@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 
 import pytest
@@ -166,3 +167,20 @@ def test_answers_are_not_cached_and_not_framed(served):
         assert headers["x-frame-options"] == "DENY"
         assert headers["x-content-type-options"] == "nosniff"
         assert "no-store" in headers.get("cache-control", "")
+
+
+def test_work_that_fails_in_the_background_does_not_end_the_server(home, monkeypatch):
+    """An error that nobody foresaw is logged; requests are answered as before."""
+    failed = threading.Event()
+
+    def fail(_caller):
+        failed.set()
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr("kept.gateway.server.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("kept.operations.upkeep.run_idle_work", fail)
+    with serve(home) as served:
+        assert failed.wait(60)
+        failed.clear()
+        assert failed.wait(60)  # it is tried again
+        assert served.client().get("/api/memory").is_success

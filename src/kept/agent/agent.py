@@ -218,7 +218,7 @@ class Agent:
         if self.parts.sessions is not None and record.exists:
             self.parts.sessions.end(record.session.id, reason)
         if self.parts.providers is not None and record.rows and not conversation.incognito:
-            messages = plain_messages(record.finished_messages())
+            messages = plain_messages(record.list_whole_turns())
             self.parts.providers.writes.queue_session_end(record.session.id, messages)
         if self.parts.engine is not None:
             self.parts.engine.on_session_end(conversation.root, record.rows)

@@ -88,7 +88,7 @@ def _compress(parts: Parts, record: Record, request: CompactionRequest) -> Outco
     if parts.providers is not None and parts.engine.writes_summary(
         rows, current_tokens=request.current_tokens, force=request.force
     ):
-        ask_providers = partial(parts.providers.pre_compress, plain_messages(record.finished_messages()))
+        ask_providers = partial(parts.providers.pre_compress, plain_messages(record.list_whole_turns()))
         provider_text = run_abandonable(ask_providers)
     return parts.engine.compress(
         rows,
@@ -105,7 +105,7 @@ def _apply(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[],
     placed = done.into_session(timestamp=now.timestamp(), child=child)
     old = record.session
     if parts.providers is not None and child is not None:
-        parts.providers.writes.queue_session_end(old.id, plain_messages(record.finished_messages()))
+        parts.providers.writes.queue_session_end(old.id, plain_messages(record.list_whole_turns()))
     prompt = with_note(rebuild())
     try:
         record.apply_compaction(placed)

@@ -115,7 +115,7 @@ class Conversation:
         self.begin_engine()
 
     @property
-    def offered_tools(self) -> tuple[ToolSchema, ...]:
+    def all_tools(self) -> tuple[ToolSchema, ...]:
         """The tools that the model may call; where two have one name, the client's is left out."""
         own = self.parts.toolbox
         return (*own.schemas, *(schema for schema in self.client_tools if schema.name not in own.tools))
@@ -137,7 +137,7 @@ class Conversation:
         """Set the context engine to the window that the prompt and the tools leave free."""
         if self.parts.engine is None or self.parts.model is None:
             return
-        overhead = text_tokens(self.prompt) + tool_tokens(self.offered_tools)
+        overhead = text_tokens(self.prompt) + tool_tokens(self.all_tools)
         window = Window(self.parts.model.context_length, self.parts.gauge.calibration.apply(overhead))
         self.parts.engine.update_model(window)
 

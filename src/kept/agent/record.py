@@ -42,7 +42,7 @@ class Record:
         """Return the ids of the messages in the context."""
         return tuple(row.id for row in self.rows if row.id > 0)
 
-    def finished_messages(self) -> list[Message]:
+    def list_whole_turns(self) -> list[Message]:
         """Return the messages of the context without the turns that were interrupted or have no answer."""
         turns: list[list[StoredMessage]] = [[]]
         for row in self.rows:

@@ -288,7 +288,7 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
         request = build_request(
             conversation.prompt,
             conversation.record.rows,
-            tools=conversation.offered_tools,
+            tools=conversation.all_tools,
             pruning=conversation.record.pruning,
             conversation_id=conversation.root,
         )

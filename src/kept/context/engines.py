@@ -19,7 +19,7 @@ from kept.context.window import Window
 from kept.core.errors import GivenUp
 from kept.core.ids import SessionId
 from kept.core.messages import Message, StoredMessage, Usage
-from kept.core.plugins import declared_name, entry_points, import_package, newer_port, packages
+from kept.core.plugins import entry_points, import_package, newer_port, packages, read_name
 from kept.core.ports import Completes
 from kept.core.text import JSON
 from kept.core.threads import start_job
@@ -276,7 +276,7 @@ def _fall_back(why: str, home: Path | None) -> Choice:
 
 def _loader(name: str, home: Path | None) -> Callable[[], object] | None:
     folders = _plugin_folders(home)
-    named = [path for path in folders if path.name == name] or [path for path in folders if declared_name(path) == name]
+    named = [path for path in folders if path.name == name] or [path for path in folders if read_name(path) == name]
     for path in named:
         return partial(_import_engine, path)
     for point in entry_points(ENTRY_POINTS):

@@ -67,7 +67,7 @@ def read_source(path: Path) -> str:
         return ""
 
 
-def declared_name(package: Path) -> str | None:
+def read_name(package: Path) -> str | None:
     """Return the name that a plugin gives itself in its manifest or its source; None if the text does not show it."""
     found = _MANIFEST_NAME.search(read_source(package / "plugin.yaml"))
     if found is not None:

@@ -6,6 +6,7 @@ import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -14,6 +15,7 @@ from kept.agent.offload import offload
 from kept.core.errors import KeptError
 from kept.core.events import TextStreamed
 from kept.core.messages import Role
+from kept.gateway.streams import run_guarded
 from kept.gateway.turns import Stopping, Wanted
 from kept.operations import conversation_keys, pairing, platform_messages
 from kept.operations.platform_messages import Entry, PlatformMessage, State
@@ -161,10 +163,8 @@ class Switchboard:
 
     async def _clean(self) -> None:
         while True:
-            try:
-                await offload(platform_messages.remove_finished, self._app.caller())
-            except KeptError:
-                log.warning("old messages of platforms could not be removed", exc_info=True)
+            remove = partial(offload, platform_messages.remove_finished, self._app.caller())
+            await run_guarded("removing old messages of platforms", remove)
             await anyio.sleep(_CLEAN_SECONDS)
 
     async def receive(self, platform: Platform, message: PlatformMessage) -> Reply | None:
@@ -228,9 +228,17 @@ class Switchboard:
 
     def _start(self, work: Callable[..., Coroutine[None, None, None]], *arguments: object) -> None:
         assert self._group is not None, "messages are taken inside `serve` only"
-        self._group.start_soon(work, *arguments)
+        self._group.start_soon(run_guarded, "the work on a message of a platform", partial(work, *arguments))
 
     async def _work(self, platform: Platform, entry: Entry, job: _Job) -> None:
+        """Work on a message, and tell whoever waits for it, also when it fails."""
+        try:
+            await self._answer_and_send(platform, entry, job)
+        finally:
+            job.done.set()
+            self._jobs.pop(entry.name, None)
+
+    async def _answer_and_send(self, platform: Platform, entry: Entry, job: _Job) -> None:
         """Answer a message and send the reply; an answer that was stored before a crash is only sent."""
         caller = self._app.caller(entry.user)
         try:
@@ -248,9 +256,6 @@ class Switchboard:
                 await self._finish(platform, caller, entry, job.reply, is_failed=job.error is not None)
         except KeptError:
             log.warning("the reply to a message of %s could not be settled", platform.name, exc_info=True)
-        finally:
-            job.done.set()
-            self._jobs.pop(entry.name, None)
 
     async def _finish(self, platform: Platform, caller: Caller, entry: Entry, reply: Reply, *, is_failed: bool) -> None:
         if platform.sends:

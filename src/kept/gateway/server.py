@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -29,6 +30,7 @@ from kept.gateway.metrics import MEDIA_TYPE, Metrics
 from kept.gateway.platforms import Switchboard
 from kept.gateway.requests import Admin, Reader
 from kept.gateway.routes import chat, conversations, home, memory, skills, v1
+from kept.gateway.streams import run_guarded
 from kept.gateway.turns import Turns
 from kept.gateway.webhook import load_platforms
 from kept.gateway.webhook import router as hooks
@@ -195,13 +197,9 @@ async def _work_while_idle(app: App, turns: Turns) -> None:
     """Close idle conversations, and do upkeep of the home when nobody has talked for a while."""
     while True:
         await anyio.sleep(IDLE_SECONDS)
-        await turns.close_idle()
-        if turns.running or time.monotonic() - turns.last_turn < IDLE_SECONDS:
-            continue
-        try:
-            await offload(upkeep.run_idle_work, app.caller(), abandon=True)
-        except KeptError:
-            log.warning("idle work failed", exc_info=True)
+        await run_guarded("closing idle conversations", turns.close_idle)
+        if not turns.running and time.monotonic() - turns.last_turn >= IDLE_SECONDS:
+            await run_guarded("idle work", partial(offload, upkeep.run_idle_work, app.caller(), abandon=True))
 
 
 # listening

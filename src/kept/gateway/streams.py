@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Write = Callable[[str], Awaitable[None]]
@@ -114,6 +117,14 @@ async def _run_while_connected(receive: Receive, work: Callable[[Callable[[], No
     if failure is not None:
         raise failure
     return results[0] if results else None
+
+
+async def run_guarded(what: str, work: Callable[[], Awaitable[object]]) -> None:
+    """Run work in the background; a failure is logged, because it would end the server otherwise."""
+    try:
+        await work()
+    except Exception:  # background task: nobody waits for it
+        log.exception("%s failed", what)
 
 
 def sse(name: str | None, value: JSON) -> str:

@@ -14,7 +14,7 @@ import anyio
 from kept.agent.offload import offload
 from kept.agent.toolbox import deny
 from kept.core.errors import KeptError, StorageError
-from kept.gateway.streams import EventQueue
+from kept.gateway.streams import EventQueue, run_guarded
 from kept.operations import conversations
 
 if TYPE_CHECKING:
@@ -270,13 +270,7 @@ class Turns:
         if self._background is None or not (any(agent.review_due()) or agent.title_due()):
             return
 
-        async def finish() -> None:
-            try:
-                await agent.after_turn()
-            except KeptError:
-                log.warning("the work after a turn failed", exc_info=True)
-
-        self._background.start_soon(finish)
+        self._background.start_soon(run_guarded, "the work after a turn", agent.after_turn)
 
 
 def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:

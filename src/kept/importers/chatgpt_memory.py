@@ -70,11 +70,11 @@ def _instructions(message: Mapping[str, Any], content: Mapping[str, Any]) -> tup
     old = metadata.get("user_context_message_data") if isinstance(metadata, dict) else None
     if isinstance(old, dict):
         found += [old.get("about_user_message"), old.get("about_model_message")]
-    typed = (_typed_text(text) for text in found if isinstance(text, str))
+    typed = (_take_out_of_fence(text) for text in found if isinstance(text, str))
     return tuple(text for text in typed if text)
 
 
-def _typed_text(text: str) -> str:
+def _take_out_of_fence(text: str) -> str:
     fenced = _FENCED.search(text)
     return (fenced[1] if fenced else text).strip()[:_MOST_CHARS]
 

@@ -112,7 +112,7 @@ class SqliteLedger:
                     "origin": origin,
                     "undoes": change.undoes[number] if change.undoes else None,
                 }
-                row = LedgerRow(**(of_write | of_step)).sealed()
+                row = LedgerRow(**(of_write | of_step)).with_checksum()
                 connection.execute(SQL.insert, row._asdict())
                 ids.append(LedgerId(row.id))
         return ids
@@ -123,9 +123,9 @@ class SqliteLedger:
             for values in connection.execute(SQL.one, (number,)).fetchall():
                 row = LedgerRow._make(values)
                 if not row.is_malformed:
-                    connection.execute(SQL.set_checksum, (row.sealed().checksum, number))
+                    connection.execute(SQL.set_checksum, (row.with_checksum().checksum, number))
                 elif row.checksum is not None:  # it was damaged before it was blanked
-                    connection.execute(SQL.set_row, row.marked().sealed()._asdict())
+                    connection.execute(SQL.set_row, row.as_damage_report().with_checksum()._asdict())
 
     def void(self, write_id: int) -> None:
         """Remove a write that never reached its page."""
@@ -236,7 +236,7 @@ class SqliteLedger:
                 if row.is_damaged:
                     ((before, after),) = connection.execute(SQL.raw_texts, (row.id,))
                     again = rebuild(row, (before, after), list(known))
-                    connection.execute(SQL.set_row, (again or row.marked().sealed())._asdict())
+                    connection.execute(SQL.set_row, (again or row.as_damage_report().with_checksum())._asdict())
                     (marked if again is None else rebuilt).append(LedgerId(row.id))
         return LedgerRepair(tuple(rebuilt), tuple(marked))
 
@@ -291,7 +291,7 @@ class LedgerRow(NamedTuple):
     page_stamp: int | None
     checksum: int | None = None
 
-    def sealed(self) -> "LedgerRow":
+    def with_checksum(self) -> "LedgerRow":
         """Return the row with the checksum of its values."""
         return self._replace(checksum=checksum(self[:-1]))
 
@@ -318,7 +318,7 @@ class LedgerRow(NamedTuple):
 
     def record(self) -> EditRecord:
         """Return the edit; a damaged one changes nothing, allows nothing, and holds what can be read."""
-        row = self.marked() if self.is_damaged else self
+        row = self.as_damage_report() if self.is_damaged else self
         return EditRecord(
             id=LedgerId(row.id),
             write_id=row.write_id,
@@ -339,7 +339,7 @@ class LedgerRow(NamedTuple):
             project=row.target.removeprefix(PROJECT_PREFIX) if row.target.startswith(PROJECT_PREFIX) else None,
         )
 
-    def marked(self) -> "LedgerRow":
+    def as_damage_report(self) -> "LedgerRow":
         """Return a damaged row in the form of an archived text that says so, with every column in its type."""
         texts = [_text(text) for text in (self.before, self.after) if text is not None]
         return LedgerRow(

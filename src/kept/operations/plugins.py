@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kept.app.caller import Scope
 from kept.core.errors import NotFound, Reason, Refused
-from kept.core.plugins import declared_name, folders, is_package, newer_port, read_source
+from kept.core.plugins import folders, is_package, newer_port, read_name, read_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,7 +218,7 @@ def _list_engines(caller: Caller) -> Iterator[Plugin]:
     for one in list_engines(app.home.path):
         origin = {"built-in": "bundled", "plugin": "folder"}.get(one.source, one.source)
         folder = parent / one.name if origin == "folder" else None
-        own = (declared_name(folder) or "") if folder is not None else ""
+        own = (read_name(folder) or "") if folder is not None else ""
         state, note = _judge(caller, one.name, folder, used, own)
         about = "" if origin == "folder" else one.description
         yield Plugin(one.name, "context engine", origin, str(folder or ""), state, note, about, own_name=own)

@@ -103,7 +103,7 @@ def uninstall_service(caller: Caller, *, is_system: bool = False) -> Service | R
         return Refused(Reason.NO_MATCH, f"there is no unit {path}", "`kept serve install-service` writes one")
     try:
         path.unlink()
-        (path.parent / f"{_wanted_by(is_system)}.wants" / path.name).unlink(missing_ok=True)
+        (path.parent / f"{_find_target(is_system)}.wants" / path.name).unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be removed: {error.strerror}", "run it as root") from error
     control = _control(is_system)
@@ -158,7 +158,7 @@ def _write_unit(app: App, *, is_system: bool) -> str:
             *hardening,
             "",
             "[Install]",
-            f"WantedBy={_wanted_by(is_system)}",
+            f"WantedBy={_find_target(is_system)}",
             "",
         ]
     )
@@ -192,7 +192,7 @@ def _quote(word: str) -> str:
     )
 
 
-def _wanted_by(is_system: bool) -> str:
+def _find_target(is_system: bool) -> str:
     return "multi-user.target" if is_system else "default.target"
 
 

@@ -120,7 +120,7 @@ class HttpClient:
         if self._client is None:
             import httpx2
 
-            self._client = httpx2.Client(headers=self._headers, follow_redirects=False, verify=_trusted())
+            self._client = httpx2.Client(headers=self._headers, follow_redirects=False, verify=_load_certificates())
         return self._client
 
     def _redirect(self, response: httpx2.Response) -> str:
@@ -206,7 +206,7 @@ def check_url(provider: str, url: str) -> str:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _load_certificates() -> ssl.SSLContext:
     """Return what TLS is checked against; reading the certificates takes 50 ms, so all clients share it."""
     import httpx2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from kept.core.errors import KeptError, ProviderError
-from kept.core.plugins import declared_name, entry_points, packages, read_source
+from kept.core.plugins import entry_points, packages, read_name, read_source
 from kept.core.text import resource_path
 from kept.core.threads import start_job
 from kept.providers.base import BUILTIN, CommandAnswer, MemoryProvider, ProviderCommand, StartContext
@@ -83,7 +83,7 @@ def _entry_points() -> Iterator[Found]:
 def _folders(plugins: Path) -> Iterator[Found]:
     for folder in packages(plugins):
         if _FOLDER_NAME.match(folder.name) and _MARKS.search(read_source(folder / "__init__.py")):
-            own = declared_name(folder)
+            own = read_name(folder)
             yield Found(folder.name, "folder", str(folder), own if own and own != folder.name else "")
 
 

@@ -180,7 +180,7 @@ def test_the_checksum_of_a_row_is_recorded():
         1, 1, "g", 1.7e9, "memory", "add", None, "ünï", 0, "user", None, "owner", None, None, None, "a", "b", 5
     )
 
-    assert row.sealed().checksum == 3_742_348_914
+    assert row.with_checksum().checksum == 3_742_348_914
 
 
 def test_random_damage_never_raises_a_bug(folder):

@@ -127,7 +127,7 @@ def replace_page(caller: Writer, target: Target, body: WholePage, if_match: IfMa
     """Replace the whole page; with If-Match only if nobody changed it meanwhile."""
     before = pages.read_page(caller, target)
     if not matches_etag(if_match, make_etag(before.text)):
-        return _changed(before.text)
+        return _refuse_stale(before.text)
     return answer(pages.replace_page(caller, target, body.text, before=before))
 
 
@@ -158,14 +158,14 @@ def _edit(caller: Writer, target: Target, edit: Edit, if_match: str | None, *, s
     if if_match is not None:
         text = pages.read_page(caller, target).text
         if not matches_etag(if_match, make_etag(text)):
-            return _changed(text)
+            return _refuse_stale(text)
     result = pages.edit_entry(caller, edit, target)
     if isinstance(result, Refused) and result.reason is Reason.NO_MATCH:
         return problem(404, result.error, result.remedy, more={"reason": result.reason.value})
     return answer(result, status=status)
 
 
-def _changed(text: str) -> Response:
+def _refuse_stale(text: str) -> Response:
     return problem(
         412, "the page has changed since you read it", "read it again, then repeat the change", more={"current": text},
         headers={"ETag": make_etag(text)},

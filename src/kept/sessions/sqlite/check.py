@@ -160,13 +160,13 @@ def _index_findings(connection: Connection, path: Path, damaged: Collection[int]
     ((waiting,),) = connection.execute(SQL.waiting).fetchall()
     if waiting or not index.is_current(connection):
         return []  # the next search indexes what other programs wrote, the next start renews an old index
-    found = index_check.find_faults(connection, most_chars=_compared_chars(path), without=damaged)
+    found = index_check.find_faults(connection, most_chars=_limit_comparison(path), without=damaged)
     if not found and not damaged:
         found = _unfound(connection)
     return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in found]
 
 
-def _compared_chars(path: Path) -> int:
+def _limit_comparison(path: Path) -> int:
     """Return how much text is compared with the index; none in a large file, whose index takes too long to read."""
     return index_check.QUICK_CHARS if path.stat().st_size <= _WHOLE_CHECK_BYTES else 0
 
@@ -189,5 +189,5 @@ def describe_limits(path: Path) -> list[str]:
         ((missing,),) = connection.execute(SQL.messages_without_checksum).fetchall()
         missing = int(str(missing)) + row_checksums.count_missing(connection)
         said = f"{missing:,} rows have no checksum yet, because an older version or another program wrote them"
-        sample = index_check.describe_sample(connection, most_chars=_compared_chars(path))
+        sample = index_check.describe_sample(connection, most_chars=_limit_comparison(path))
         return [one for one in (said if missing else "", sample) if one]
