@@ -184,3 +184,16 @@ def test_work_that_fails_in_the_background_does_not_end_the_server(home, monkeyp
         failed.clear()
         assert failed.wait(60)  # it is tried again
         assert served.client().get("/api/memory").is_success
+
+
+def test_a_backup_that_is_due_is_taken_while_the_server_is_idle(home, monkeypatch):
+    """The schedule holds also where only the server runs."""
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text("backup:\n  every: 1d\n")
+    monkeypatch.setattr("kept.gateway.server.IDLE_SECONDS", 0.01)
+    with serve(home):
+        deadline = time.monotonic() + 60
+        while not list((home / "backups").glob("*.kept*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    assert list((home / "backups").glob("*.kept*"))

@@ -80,7 +80,7 @@ def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: flo
     try:
         with _limit_wait(caller, deadline):
             capture = open_capture(caller, client)
-            is_complete = _capture_files(capture, reader, path, deadline)
+            is_complete = capture_files(capture, reader, path, deadline)
     except Unusable as error:
         return Refused(Reason.INVALID, error.message, error.remedy)
     except StorageError as error:
@@ -102,7 +102,7 @@ def _prune(caller: Caller) -> None:
         log.warning("cannot prune captured conversations: %s", error)
 
 
-def _capture_files(capture: Capture, reader: Source, path: Path, deadline: float | None) -> bool:
+def capture_files(capture: Capture, reader: Source, path: Path, deadline: float | None) -> bool:
     """Capture a transcript and those of its sub-agents; return whether all of it was read."""
     from kept.importers.port import Unusable
 

@@ -95,13 +95,15 @@ def sweep_trash(caller: Caller) -> None:
 
 
 def run_idle_work(caller: Caller) -> None:
-    """Do what waits for an idle moment: store captured turns, empty the trash, archive unused skills."""
+    """Do what waits for an idle moment: captured turns, the trash, unused skills, a backup that is due."""
+    from kept.operations.backup import take_scheduled_backup
     from kept.operations.capture import drain_spool
     from kept.operations.conversations import run_due_curator
 
     drain_spool(caller)
     sweep_trash(caller)
     run_due_curator(caller)
+    take_scheduled_backup(caller)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +155,24 @@ def test_a_watch_follows_a_growing_transcript(home, person):
     assert [added for _, _, added in first + second] == [1, 6]
     assert rotated == watch.step() == []
     app.close()
+
+
+def test_the_watching_command_follows_until_it_is_stopped(run, home, person):
+    """As a process: a line per change, seconds after it was written; Ctrl-C ends it without an error."""
+    (rollout,) = (person / ".codex").rglob("*.jsonl")
+    whole = rollout.read_bytes().splitlines(keepends=True)
+    rollout.write_bytes(b"".join(whole[:9]))
+    command = [sys.executable, "-m", "kept", "--home", str(home), "import", "codex", "--watch", "--no-backup"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as watch:
+        try:
+            told = [next(line for line in watch.stdout if "watching codex" in line)]
+            rollout.write_bytes(b"".join(whole))
+            told.append(next(line for line in watch.stdout if "messages from" in line))
+            watch.send_signal(signal.SIGINT)
+            code = watch.wait(60)
+        finally:
+            watch.kill()
+
+    assert told[1].startswith("codex: 6 messages")
+    assert code == 130
+    assert len(json.loads(run("import", "list", "--json").out)) == 2

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kept import operations
 from kept.core.errors import Refused
 from kept.importers.port import SOURCES, START, Request, Said, Unusable, find_source
-from kept.operations.imports import ImportChoices
+from kept.operations.import_sources import ImportChoices
 
 WORDS = [
     "the",
@@ -271,7 +271,7 @@ def test_a_history_is_read_once(name, caller, tmp_path):
     MAKERS[name](root, 20, 60)
 
     def run():
-        found = operations.imports.find_sources(caller, name, root)
+        found = operations.import_sources.find_sources(caller, name, root)
         assert not isinstance(found, Refused), found
         report = operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
         assert not isinstance(report, Refused), report
@@ -341,7 +341,8 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 from kept.app import open_app
-from kept.operations.imports import ImportChoices, find_sources, run_import
+from kept.operations.import_sources import ImportChoices, find_sources
+from kept.operations.imports import run_import
 
 name, root, home = sys.argv[1:]
 app = open_app(home, None)

@@ -251,7 +251,7 @@ def test_a_long_export_needs_little_memory(tmp_path):
 
 def test_an_import_of_which_nothing_could_be_read_is_refused(caller, tmp_path):
     """The report says so, and the command ends with 1."""
-    found = operations.imports.find_sources(caller, "chatgpt", put(tmp_path / "export.zip", b"hello"))
+    found = operations.import_sources.find_sources(caller, "chatgpt", put(tmp_path / "export.zip", b"hello"))
     report = operations.imports.run_import(caller, found.sources[0])
 
     assert report.is_refused

@@ -510,7 +510,7 @@ def write_history(folder, sessions, turns):
 def test_a_hundred_thousand_messages_take_a_minute(caller, tmp_path):
     """The target of the specification."""
     write_history(tmp_path / "history", sessions=100, turns=250)
-    found = operations.imports.find_sources(caller, "claude-code", tmp_path / "history").sources[0]
+    found = operations.import_sources.find_sources(caller, "claude-code", tmp_path / "history").sources[0]
     start = time.monotonic()
     report = operations.imports.run_import(caller, found)
     seconds = time.monotonic() - start

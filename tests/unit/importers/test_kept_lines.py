@@ -102,7 +102,7 @@ def test_an_undo_leaves_what_was_there_before(caller, write):
     with write(*LINES).open("rb") as file:
         import_sessions(caller, file, source="import:jsonl")
     more = {"session_id": "s1", "role": "user", "content": "Thanks", "timestamp": 1_780_000_009}
-    found = operations.imports.find_sources(caller, "jsonl", write(*LINES, more, name="newer.jsonl"))
+    found = operations.import_sources.find_sources(caller, "jsonl", write(*LINES, more, name="newer.jsonl"))
     report = operations.imports.run_import(caller, found.sources[0])
     undone = operations.import_undo.undo_import(caller, report.import_id)
 

@@ -14,7 +14,7 @@ from kept.core.errors import Refused
 from kept.core.ids import UserId
 from kept.importers.assets import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder
 from kept.memory.edits import Add, Remove, Replace, Target
-from kept.operations.imports import FoundSource, ImportChoices
+from kept.operations.import_sources import FoundSource, ImportChoices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "importers"))
 from conftest import Rows
@@ -297,7 +297,7 @@ def rows(tmp_path):
 
 
 def run_claude(caller, tmp_path, **choices):
-    found = operations.imports.find_sources(caller, "claude-code", tmp_path / "claude")
+    found = operations.import_sources.find_sources(caller, "claude-code", tmp_path / "claude")
     assert not isinstance(found, Refused), found
     report = operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False, **choices))
     assert not isinstance(report, Refused), report
@@ -394,14 +394,14 @@ def test_a_backup_is_taken_before(caller, rows, tmp_path):
     """When there is something to lose and something new to store."""
     folder = caller.space.home.backups
     rows.user("One")
-    found = operations.imports.find_sources(caller, "claude-code", tmp_path / "claude")
+    found = operations.import_sources.find_sources(caller, "claude-code", tmp_path / "claude")
     operations.imports.run_import(caller, found.sources[0])
     fresh = list(folder.glob("*")) if folder.exists() else []
     rows.user("Two")
-    found = operations.imports.find_sources(caller, "claude-code", tmp_path / "claude")
+    found = operations.import_sources.find_sources(caller, "claude-code", tmp_path / "claude")
     operations.imports.run_import(caller, found.sources[0])
     taken = list(folder.glob("*import-claude-code*"))
-    found = operations.imports.find_sources(caller, "claude-code", tmp_path / "claude")
+    found = operations.import_sources.find_sources(caller, "claude-code", tmp_path / "claude")
     operations.imports.run_import(caller, found.sources[0])
 
     assert fresh == []
@@ -428,3 +428,32 @@ def test_watch_follows_a_growing_and_a_rotated_transcript(caller, rows, tmp_path
     assert [added for _, _, added in grown] == [added for _, _, added in replaced] == [1]
     assert texts(caller) == ["One", "Two", "Three, after the rotation"]
     assert lasted < 20
+
+
+def test_what_a_watch_stored_is_one_import_and_can_be_undone(caller, rows, tmp_path):
+    """Several steps belong to one import; after its undo the watch goes on with another one."""
+    rows.user("One")
+    watch = operations.imports.Watch(caller, ["claude-code"], tmp_path / "claude")
+    watch.step()
+    rows.user("Two")
+    watch.step()
+    (run,) = operations.import_undo.list_imports(caller).runs
+    undone = operations.import_undo.undo_import(caller, run.id)
+    after_undo = texts(caller)
+    rows.user("Three")
+    watch.step()
+
+    assert run.counts["sessions"]["new"] == 1
+    assert run.counts["messages"]["user"] == 2
+    assert (undone.sessions, undone.messages, after_undo) == (1, 2, [])
+    assert texts(caller) == ["One", "Two", "Three"]
+    assert len(operations.import_undo.list_imports(caller).runs) == 2
+
+
+def test_a_watch_that_stores_nothing_leaves_no_import(caller, rows, tmp_path):
+    """Known transcripts are read once and noted nowhere."""
+    rows.user("One")
+    operations.imports.Watch(caller, ["claude-code"], tmp_path / "claude").step()
+    operations.imports.Watch(caller, ["claude-code"], tmp_path / "claude").step()
+
+    assert len(operations.import_undo.list_imports(caller).runs) == 1

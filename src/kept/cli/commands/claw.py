@@ -61,7 +61,7 @@ def migrate(
     as_json: JsonFlag = False,
 ) -> None:
     """Bring everything over from OpenClaw: the same as `kept import openclaw`."""
-    from kept.operations.imports import ImportChoices
+    from kept.operations.import_sources import ImportChoices
 
     options = {"preset": preset}
     if workspace_target is not None:

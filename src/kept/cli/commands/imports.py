@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from kept.app import Caller
     from kept.importers.journal import ImportRun
     from kept.operations.import_report import ImportReport
+    from kept.operations.import_sources import FoundSource, ImportChoices
     from kept.operations.import_undo import UndoneImport
-    from kept.operations.imports import FoundSource, ImportChoices
 
 _WATCH_SECONDS = 1.0
 _SHOWN = 10
@@ -48,7 +48,7 @@ def register(program: typer.Typer) -> None:
 def _complete(incomplete: str) -> list[str]:
     from kept.importers.port import SOURCES
 
-    return [name for name in (*SOURCES, operations.imports.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
+    return [name for name in (*SOURCES, operations.import_sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
 
 
 def import_(  # the options of a command
@@ -89,7 +89,7 @@ def import_(  # the options of a command
     reminders, hooks, injected memory and everything else that nobody said, and `<private>…</private>`.
     `kept import undo ID` takes an import back.
     """
-    from kept.operations.imports import ImportChoices
+    from kept.operations.import_sources import ImportChoices
 
     given = {
         "preset": preset,
@@ -130,13 +130,13 @@ class Wanted:
 
 def import_sources(caller: "Caller", wanted: Wanted) -> None:
     """Find, preview, ask, import and report; without a source, list what was found."""
-    everything = operations.imports.ALL
+    everything = operations.import_sources.ALL
     if wanted.source is None and wanted.place is not None:
         unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
         refuse(unnamed, as_json=wanted.as_json, code=2)
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
-    found = operations.imports.find_sources(
+    found = operations.import_sources.find_sources(
         caller, name, wanted.place, since=start, options=wanted.options, choices=wanted.choices
     )
     if isinstance(found, Refused):

@@ -15,7 +15,7 @@ from kept.operations import (
     conversations,
     doctor,
     forget_confirmation,
-    imports,
+    import_sources,
     models,
     pairing,
     profiles,
@@ -168,7 +168,7 @@ def read_connections(caller: Admin) -> Response:
 @router.get("/imports")
 def find_sources(caller: Admin) -> Response:
     """Return the histories of other programs on this machine."""
-    return answer(imports.find_sources(caller))
+    return answer(import_sources.find_sources(caller))
 
 
 @router.get("/users")

@@ -100,7 +100,7 @@ def run(caller):
     from kept import operations
 
     def run(place, name="hermes"):
-        found = operations.imports.find_sources(caller, name, place)
+        found = operations.import_sources.find_sources(caller, name, place)
         return operations.imports.run_import(caller, found.sources[0])
 
     return run

@@ -164,7 +164,7 @@ def run(caller, openclaw):
     from kept import operations
 
     def run(place=None):
-        found = operations.imports.find_sources(caller, "openclaw", place or openclaw.path)
+        found = operations.import_sources.find_sources(caller, "openclaw", place or openclaw.path)
         return operations.imports.run_import(caller, found.sources[0])
 
     return run
