@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-clients test-migrations test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-recall bench-scale mutants clean
+.PHONY: help chat test test-clients test-migrations test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench: $(DEV_STAMP) ## Measure memory, scanner and start-up
 
 bench-scale: $(DEV_STAMP) ## Measure search by scale (minutes)
 	$(BIN)/python benchmarks/scale.py
+
+bench-peer: $(DEV_STAMP) ## Measure kept and Hermes Agent in turns, and print the ratios (30 minutes; installs the peer in its own environment)
+	$(BIN)/python benchmarks/peer.py
 
 bench-recall: $(DEV_STAMP) ## Measure recall; give DATA=path/to/locomo.json
 	$(BIN)/python benchmarks/recall.py $(DATA)
