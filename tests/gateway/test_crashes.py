@@ -249,3 +249,49 @@ def test_many_chats_at_once():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 errors" in done.stdout
+
+
+PLUGIN = """
+import time
+from pathlib import Path
+from kept.providers.base import MemoryProvider
+class Slow(MemoryProvider):
+    name = "slow"
+    def is_available(self): return True
+    def initialize(self, session_id, **context): self.file = Path(context["hermes_home"]) / "delivered.txt"
+    def get_tool_schemas(self): return []
+    def handle_tool_call(self, name, args, **context): return "{}"
+    def sync_turn(self, user, assistant, *, session_id="", messages=()):
+        time.sleep(SECONDS)
+        with self.file.open("a") as lines:
+            lines.write(user + "\\n")
+"""
+
+
+def put_slow_provider(home, seconds):
+    """Write a provider whose back end takes this long for a turn, and use it."""
+    folder = home / "plugins" / "slow"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(PLUGIN.replace("SECONDS", str(seconds)))
+    (home / "config.yaml").write_text("memory:\n  provider: slow\nserve:\n  drain_seconds: 3\n")
+
+
+@pytest.mark.parametrize(("seconds", "delivered"), [(0.3, ["one", "two"]), (300, [])])
+def test_a_stop_delivers_the_outbox_within_its_limit(home, model, seconds, delivered):
+    """What a back end does not take in time waits for the next start."""
+    put_slow_provider(home, seconds)
+    with run_server(home, model.environ) as (process, client):
+        ask(client, [user("one")])
+        ask(client, [user("two")])
+        process.terminate()
+        start = time.monotonic()
+        code = process.wait(60)
+        lasted = time.monotonic() - start
+    file = home / "delivered.txt"
+    command = [sys.executable, "-m", "kept", "--home", str(home), "providers", "outbox", "--json"]
+    waiting = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert code == 0
+    assert lasted < 30
+    assert (file.read_text().split() if file.exists() else []) == delivered
+    assert len(waiting["items"]) == 2 - len(delivered)
