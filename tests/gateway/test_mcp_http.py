@@ -53,6 +53,25 @@ def test_each_token_has_its_own_memory(served):
     assert run(served, reader, write) is True
 
 
+def test_a_reading_token_changes_nothing_by_any_tool(served):
+    """Every tool that is not marked as reading is refused, whatever it is asked to do."""
+    calls = {
+        "memory": {"action": "add", "target": "user", "content": "x"},
+        "skill_manage": {"action": "create", "name": "x", "content": "---\nname: x\ndescription: y\n---\nz\n"},
+        "remember_turn": {"session": "s", "user": "hello", "assistant": "hello"},
+        "forget": {"query": "hello", "confirm": "the-token-of-a-plan"},
+    }
+    reader = served.token("bob", "read")
+
+    async def call_all(client):
+        changing = {tool.name for tool in (await client.list_tools()).tools if not tool.annotations.read_only_hint}
+        return changing, {name: str(await client.call_tool(name, calls[name])) for name in changing}
+
+    changing, refused = run(served, reader, call_all)
+    assert changing == set(calls)
+    assert {name: text for name, text in refused.items() if "write" not in text} == {}
+
+
 def test_strangers_and_garbage(served):
     """No token: 401. Not JSON-RPC: an error of the protocol. A notification has no answer."""
     client = served.client()
