@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import StorageError
@@ -34,6 +36,8 @@ class WaitingTranscript:
 
     client: str
     path: str
+    since: float = field(default=0.0, compare=False)
+    """When it began to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class WaitingTurn:
     prompt: str
     answer: str
     said_at: float
+
+    @property
+    def since(self) -> float:
+        """Return when it began to wait."""
+        return self.said_at
 
 
 Waiting: TypeAlias = WaitingTranscript | WaitingTurn
@@ -63,11 +72,16 @@ class Spool:
         value = asdict(waiting)
         if isinstance(waiting, WaitingTurn):
             value |= {"prompt": redact(waiting.prompt), "answer": redact(waiting.answer)}
-        text = dumps(value)
-        name = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        name = hashlib.blake2b(dumps(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        path = self._folder / f"{name}.json"
         try:
+            if path.exists():
+                os.utime(path)  # last in the queue, so that a large transcript does not hold up the others
+                return True
             make_folder(self._folder)
-            write_atomically(self._folder / f"{name}.json", text.encode("utf-8", "replace"))
+            if isinstance(waiting, WaitingTranscript):
+                value |= {"since": time.time()}
+            write_atomically(path, dumps(value).encode("utf-8", "replace"))
         except (StorageError, OSError) as error:
             log.warning("cannot spool what waits: %s", error)
             return False

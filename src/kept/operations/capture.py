@@ -87,6 +87,7 @@ def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: flo
         return _spool_refused(caller, waiting, error)
     if not is_complete:
         _spool(caller).add(waiting)
+        log.warning("%s: %d bytes did not fit the time limit and wait", path, capture.tally.waiting_bytes)
     elif capture.tally.grown and deadline is None:
         _prune(caller)
     return replace(summarise(capture.tally), is_complete=is_complete)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.importers.connect.clients import Client, Machine, Presence
+    from kept.operations.capture_limits import ClientCaptures
+
+_MANY_BYTES = 5_000_000
+"""More than an event stores within its deadline; less needs no word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,28 @@ def read_status(caller: Caller) -> ConnectStatus:
     """Return the state of every client."""
     machine = this_machine(caller)
     record = load_record(caller.space.home.connections)
-    waiting = _waiting_seconds(caller)
+    lags = _read_lags(caller)
     stored, note = _read_captures(caller)
     found = []
     for client in CLIENTS.values():
         status = _status(caller, find_client(client, machine), record, machine)
-        last = max(filter(None, (status.last_captured, stored.get(client.name))), default=None)
-        found.append(replace(status, last_captured=last, lag_seconds=round(waiting.get(client.name, 0.0), 1)))
+        if client.name in stored:
+            last = max(status.last_captured or 0.0, stored[client.name].last_captured)
+            status = replace(status, last_captured=last)
+        if client.name in lags:
+            waiting = stored[client.name].waiting_bytes if client.name in stored else 0
+            status = _tell_lag(status, lags[client.name], waiting)
+        found.append(status)
     return ConnectStatus(tuple(found), record.is_paused, note)
+
+
+def _tell_lag(status: ClientStatus, seconds: float, waiting_bytes: int) -> ClientStatus:
+    """Return the state of a client whose transcripts are not stored completely."""
+    told = replace(status, lag_seconds=round(seconds, 1))
+    if waiting_bytes < _MANY_BYTES:
+        return told  # the next event stores it
+    behind = f"{waiting_bytes / 1e6:,.0f} MB of its transcripts are not stored yet"
+    return replace(told, errors=(*status.errors, behind), next_step=status.next_step or f"kept import {status.client}")
 
 
 def _status(caller: Caller, presence: Presence, record: Record, machine: Machine) -> ClientStatus:
@@ -157,8 +176,8 @@ def _trust_text(settings: Path) -> str:
     return "\n".join(name for name, row in state.items() if isinstance(row, dict) and row.get("trusted_hash"))
 
 
-def _read_captures(caller: Caller) -> tuple[dict[str, float], str]:
-    """Return when something of each client was last stored, and what the limits have removed; best effort."""
+def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
+    """Return what was stored of each client, and what the limits have removed; best effort."""
     from kept.core.errors import StorageError
     from kept.operations.capture_limits import report_captures
 
@@ -168,20 +187,16 @@ def _read_captures(caller: Caller) -> tuple[dict[str, float], str]:
         report = report_captures(caller)
     except StorageError as error:
         return {}, error.message
-    return {one.client: one.last_captured for one in report.clients}, report.note or ""
+    return {one.client: one for one in report.clients}, report.note or ""
 
 
-def _waiting_seconds(caller: Caller) -> dict[str, float]:
-    """Return for each client how long its oldest turn in the spool has waited."""
-    import time
-    from contextlib import suppress
-
+def _read_lags(caller: Caller) -> dict[str, float]:
+    """Return for each client with something in the spool how many seconds the oldest has waited."""
     from kept.importers.spool import Spool
 
-    found: dict[str, float] = {}
-    for path, waiting in Spool(caller.space.home.spool).entries():
-        with suppress(OSError):
-            found[waiting.client] = max(found.get(waiting.client, 0.0), time.time() - path.stat().st_mtime)
+    now, found = time.time(), dict[str, float]()
+    for _path, waiting in Spool(caller.space.home.spool).entries():
+        found[waiting.client] = max(found.get(waiting.client, 0.0), now - waiting.since if waiting.since else 0.0)
     return found
 
 

@@ -19,6 +19,7 @@ from kept.core.messages import Session
 from kept.core.search import SearchRequest
 from kept.operations.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
 from kept.operations.capture_limits import prune_captures, report_captures
+from kept.operations.connect_status import read_status
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4
 
@@ -313,6 +314,26 @@ def test_another_user_has_their_own(caller, rows):
 
     assert done.added == 1
     assert caller.space.sessions.session(done.session_id) is None
+
+
+def test_the_status_tells_how_much_of_a_large_transcript_waits(caller, rows):
+    """Since when, how much, and what stores it now; a later event that is no more complete changes nothing of that."""
+    for number in range(400):
+        rows.user(f"Question {number} " + "with a long text " * 1_000)
+    capture_transcript(caller, "claude-code", rows.path, deadline=time.monotonic())
+    (waiting,) = caller.space.home.spool.iterdir()
+    since = json.loads(waiting.read_text())["since"]
+    waiting.write_text(json.dumps({**json.loads(waiting.read_text()), "since": since - 100}))
+    capture_transcript(caller, "claude-code", rows.path, deadline=time.monotonic())
+    (told,) = (one for one in read_status(caller).clients if one.client == "claude-code")
+    capture_transcript(caller, "claude-code", rows.path)
+    drain_spool(caller)
+    (done,) = (one for one in read_status(caller).clients if one.client == "claude-code")
+
+    assert told.lag_seconds >= 100
+    assert [text for text in told.errors if "MB of its transcripts are not stored yet" in text]
+    assert "import claude-code" in told.next_step
+    assert (done.lag_seconds, done.errors) == (0.0, ())
 
 
 def test_a_deadline_leaves_the_rest_in_the_spool(caller, rows):

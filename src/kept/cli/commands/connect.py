@@ -256,7 +256,7 @@ def _show_status(caller: Caller, *, as_json: bool) -> None:
 def _describe(one: "ClientStatus") -> str:
     shown = one.as_json()
     if not one.connected:
-        return f"installed {one.version or ''}, not connected" if one.installed else "not found"
+        return f"installed {one.version or ''}, not connected".replace(" ,", ",") if one.installed else "not found"
     trust = {True: ", trusted", False: ", not trusted yet", None: ""}[one.trusted]
     lag = f", {one.lag_seconds:g} s behind" if one.lag_seconds else ""
     seen = f", last event {shown['last_event']}" if one.last_event else ""
