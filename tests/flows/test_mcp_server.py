@@ -23,6 +23,16 @@ HANDSHAKE = [
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 ]  # fmt: skip
 
+DEAF = """
+import sys
+from kept.cli.main import main
+from kept.mcp_server import server
+server._leave = lambda number, frame: None  # as if Python had not come to call it
+server.LEAVE_SECONDS = 0.5
+sys.argv = ["kept", "mcp"]
+main()
+"""
+
 
 def lines(*messages):
     return b"".join(json.dumps(one).encode() + b"\n" for one in messages)
@@ -167,6 +177,21 @@ def test_a_signal_ends_it_cleanly(work, home, number):
         stream.close()
 
     assert code == 0
+    assert b"Traceback" not in err
+
+
+def test_a_signal_that_the_main_thread_does_not_notice_ends_it_too(work, home):
+    """A signal just before a blocking read is not handled until the next line; the process ends all the same."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdin.write(lines(*HANDSHAKE))
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["id"] == 1
+    process.send_signal(signal.SIGTERM)
+    _out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0
     assert b"Traceback" not in err
 
 

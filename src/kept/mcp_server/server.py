@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cache
 from queue import SimpleQueue
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from kept import __version__
@@ -34,6 +34,8 @@ QUIET_SECONDS, IDLE_SECONDS = 2.0, 30.0
 DRAIN_SECONDS = 20.0
 END_SECONDS = 5.0
 """How long running calls may go on after the client has closed the pipe."""
+LEAVE_SECONDS = END_SECONDS + 2
+"""How long an end by a signal may take."""
 
 OpenCaller = Callable[[], AbstractContextManager["Caller"]]
 
@@ -220,6 +222,7 @@ def serve(open_caller: OpenCaller) -> None:
     _replace_standard_streams()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
+    _end_after_signal()
     with suppress(SystemExit):
         Server(open_caller, source, target).run()  # type: ignore[arg-type] # binary by their modes
 
@@ -231,6 +234,24 @@ def _replace_standard_streams() -> None:
     os.close(nothing)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+
+
+def _end_after_signal() -> None:
+    """End the process some seconds after a signal, whatever the main thread does.
+
+    Python runs `_leave` between two instructions of the main thread: a signal just before a blocking read is noticed
+    when the next line comes, and an exception inside a finaliser is swallowed.
+    """
+    noticed, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told)
+
+    def wait() -> None:
+        os.read(noticed, 1)
+        sleep(LEAVE_SECONDS)
+        os._exit(0)
+
+    start_thread(wait, name="kept-mcp-signals")
 
 
 def _leave(_signal: int, _frame: Any) -> NoReturn:

@@ -1,6 +1,7 @@
 """The registered providers of one agent: each with its guard, tools and delivery worker, all called at once."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,9 @@ class RegisteredProvider:
         """Why it is not in use."""
         self._is_asked = False
         self._is_available = False
+        self._start_lock = threading.Lock()
+        self._is_starting = False
+        """Whether a start that took longer than its limit may still end."""
         self.is_stopped = False
         """Whether it was shut down; a start that ends later changes nothing."""
         self._turn = 0
@@ -110,9 +114,16 @@ class RegisteredProvider:
         self._turn = 0
 
     def _initialize(self) -> bool:
-        """Initialise the provider unless that was done; return whether it is ready."""
-        if self.guard.ready or not self._is_usable():
+        """Initialise the provider unless that was done; return whether it is ready.
+
+        The conversation and the delivery of queued writes both ask for it, from different threads.
+        """
+        with self._start_lock:
+            if not self.guard.ready and not self._is_starting and self._is_usable():
+                self._begin_start()
             return self.guard.ready
+
+    def _begin_start(self) -> None:
         seconds = self._settings.start_timeout_seconds
         keywords: dict[str, Any] = self._context.keywords()
         pending = self.guard.begin("initialize", self.session_id, session_id=self.session_id, **keywords)
@@ -121,8 +132,8 @@ class RegisteredProvider:
                 self._adopt()
             case Failed(error, attempted):
                 self.problem = error if attempted or self.problem is None else self.problem
+                self._is_starting = attempted
                 pending.when_done(self._adopt_late)
-        return self.guard.ready
 
     def _adopt(self) -> None:
         """Use the provider from now on; its tools are asked for here, because they may depend on its start."""
@@ -135,6 +146,7 @@ class RegisteredProvider:
             log.info("provider %s started after its limit; it is used from now on", self.name)
             self._adopt()
             self.worker.wake()
+        self._is_starting = False
 
     def _fetch_tools(self) -> list[Tool]:
         match self._declare_call("get_tool_schemas"):
