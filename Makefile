@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test test-clients test-migrations test-heavy test-chaos test-providers test-speed check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
+.PHONY: help chat web test test-clients test-migrations test-heavy test-chaos test-providers test-speed test-web check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,14 @@ $(DEV_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 
 chat: $(STAMP) ## Set up what is missing and talk with an agent that remembers
 	@$(BIN)/kept chat
+
+WEB_STAMP := $(VENV)/.installed-web
+$(WEB_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gateway]' >&2
+	@touch $@
+
+web: $(WEB_STAMP) ## Set up what is missing and look around the web app, in an invented history
+	@$(BIN)/kept serve --demo
 
 test: $(DEV_STAMP) ## Set up what is missing and run the tests
 	$(BIN)/pytest -n 3

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+COOKIE = "kept_session"
+"""The cookie that holds the token of a browser; programs send a header instead."""
 USER_HEADER = "x-kept-user"
 FRONT_END_HEADERS = (USER_HEADER, "x-openwebui-user-id", "x-librechat-user-id")
 """Headers in which a front end names its user; they count with the scope `act-as` only."""
@@ -74,9 +76,14 @@ class Gate:
         self._is_loopback = is_loopback
         self._hosts = hosts
 
-    def identify(self, headers: Mapping[str, str]) -> Principal:
-        """Return who calls; raises Unauthorized or Forbidden. Reads the database."""
+    def identify(self, headers: Mapping[str, str], *, allows_cookie: bool = False) -> Principal:
+        """Return who calls; raises Unauthorized or Forbidden. Reads the database.
+
+        With `allows_cookie` the token of a browser counts too: for pages, whose forms carry a token of their own.
+        """
         secret = _read_secret(headers)
+        if secret is None and allows_cookie:
+            secret = read_cookie(headers)
         is_token = secret is not None and tokens.is_token(secret)
         # clients want some key: on this machine any that is no token of ours will do, as long as there are none
         if not is_token and self._is_loopback and not tokens.has_tokens(self._app):
@@ -148,6 +155,12 @@ def _read_secret(headers: Mapping[str, str]) -> str | None:
     if kind.lower() == "bearer" and value.strip():
         return value.strip()
     return headers.get("x-api-key", "").strip() or None
+
+
+def read_cookie(headers: Mapping[str, str]) -> str | None:
+    """Return the token that a browser got when somebody signed in."""
+    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+    return next((value.strip('"') for name, _, value in pairs if name == COOKIE and value), None)
 
 
 def read_host(host: str) -> str | None:

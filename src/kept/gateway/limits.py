@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 
 from kept.agent.offload import offload
 from kept.core.errors import KeptError
 from kept.gateway.answers import failure, problem
 from kept.gateway.identity import deliverer
 from kept.gateway.routes.v1 import write_problem
+from kept.gateway.web.frame import SIGN_IN, is_screen, show_plain_problem, wants_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -32,6 +37,8 @@ log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/api/hello"})
 """Paths that need no token: they tell only that the server runs."""
+STATIC = "/static/"
+"""Style and script of the pages; nothing of anybody."""
 HOOKS = "/hooks/"
 """Below this path requests are signed and need no token."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -106,18 +113,19 @@ class Entrance:
         secure = _add_headers(send, self._metrics)
         refused = self._refuse(scope, headers)
         if refused is not None:
-            await write_problem(scope["path"], refused)(scope, receive, secure)
+            await _tell(scope, headers, refused)(scope, receive, secure)
             return
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS or scope["path"].startswith(STATIC):
             await self._app(scope, receive, secure)
             return
-        if scope["path"].startswith(HOOKS):
+        if scope["path"].startswith(HOOKS) or scope["path"] == SIGN_IN:
             await self._run(scope, receive, secure, deliverer(scope.get("client")))
             return
         try:
-            principal = await offload(self._gate.identify, headers)
+            identify = partial(self._gate.identify, headers, allows_cookie=is_screen(scope["path"]))
+            principal = await offload(identify)
         except KeptError as error:
-            await write_problem(scope["path"], failure(error))(scope, receive, secure)
+            await _tell(scope, headers, failure(error))(scope, receive, secure)
             return
         await self._run(scope, receive, secure, principal)
 
@@ -150,7 +158,7 @@ class Entrance:
         if wait is not None:
             headers = {"Retry-After": str(max(1, round(wait)))}
             answer = problem(429, "too many requests at once or per minute", "wait and try again", headers=headers)
-            await write_problem(scope["path"], answer)(scope, receive, send)
+            await _tell(scope, Headers(scope=scope), answer)(scope, receive, send)
             return
         state: MutableMapping[str, Any] = scope.setdefault("state", {})
         state["principal"] = principal
@@ -160,6 +168,18 @@ class Entrance:
             await self._app(scope, body.receive, send)
         finally:
             self._rates.release(principal.name)
+
+
+def _tell(scope: Scope, headers: Headers, problem: Response) -> Response:
+    """Return a problem in the form that its client reads: a browser is led to the page where it can sign in."""
+    if not is_screen(scope["path"]) or not wants_page(headers):
+        return write_problem(scope["path"], problem)
+    if problem.status_code == 401:
+        query = scope["query_string"].decode("latin-1")
+        back = quote(scope["path"] + (f"?{query}" if query else ""), safe="")
+        to = f"?to={back}" if scope["method"] == "GET" and scope["path"] != "/" else ""
+        return RedirectResponse(f"{SIGN_IN}{to}", 303, headers={"Cache-Control": "no-store"})
+    return show_plain_problem(json.loads(bytes(problem.body)), problem.status_code, problem.headers.get("retry-after"))
 
 
 class BodyLimit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import socket
@@ -32,6 +33,8 @@ from kept.gateway.requests import Admin, Reader
 from kept.gateway.routes import chat, conversations, home, memory, skills, v1
 from kept.gateway.streams import run_guarded
 from kept.gateway.turns import Turns
+from kept.gateway.web import frame
+from kept.gateway.web.screens import SCREENS
 from kept.gateway.webhook import load_platforms
 from kept.gateway.webhook import router as hooks
 from kept.operations import platform_messages, providers, tokens, upkeep
@@ -48,7 +51,7 @@ REPLY_SECONDS = 3.0
 """How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
 """How often idle work is looked for; it runs when no turn ended within this time."""
-_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router, v1.router, hooks)
+_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router, v1.router, hooks, *SCREENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ AnswerMcp = Callable[["Caller", bytes], bytes | None]
 """Answers one message of an MCP client; None where there is no answer. The MCP server is another surface."""
 
 
-def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = None) -> Entrance:
+def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = None, is_demo: bool = False) -> Entrance:
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
     gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
@@ -102,6 +105,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     fast.state.turns = turns
     fast.state.switchboard = switchboard
     fast.state.app = app
+    fast.state.is_demo = is_demo
     for router in _ROUTERS:
         fast.include_router(router)
     _add_health(fast, app, turns)
@@ -161,24 +165,31 @@ def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
         return Response(frame, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
+def _tell(request: Request, told: Response) -> Response:
+    """Return a problem in the form that its client reads."""
+    if frame.is_screen(request.url.path) and frame.wants_page(request.headers):
+        return frame.show_problem(request, json.loads(bytes(told.body)), told.status_code)
+    return v1.write_problem(request.url.path, told)
+
+
 def _add_errors(fast: FastAPI) -> None:
     async def on_kept(request: Request, error: Exception) -> Response:
         assert isinstance(error, KeptError)
-        return v1.write_problem(request.url.path, answers.failure(error))
+        return _tell(request, answers.failure(error))
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return v1.write_problem(request.url.path, answers.invalid_request(error))
+        return _tell(request, answers.invalid_request(error))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         told = answers.problem(error.status_code, str(error.detail), headers=error.headers)
-        return v1.write_problem(request.url.path, told)
+        return _tell(request, told)
 
     async def on_bug(request: Request, error: Exception) -> Response:
         log.error("a request failed unexpectedly", exc_info=error)
         told = answers.problem(500, "this is a bug in kept", "see the log of the server")
-        return v1.write_problem(request.url.path, told)
+        return _tell(request, told)
 
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
         KeptError: on_kept,
@@ -231,7 +242,7 @@ def refuse_open_address(app: App, host: str) -> None:
         )
 
 
-def serve(
+def serve(  # noqa: PLR0913 - how the server is started
     app: App,
     host: str,
     port: int,
@@ -239,11 +250,12 @@ def serve(
     is_exact: bool,
     when_ready: Callable[[Address], None],
     answer_mcp: AnswerMcp | None = None,
+    is_demo: bool = False,
 ) -> None:
     """Serve until the process is told to stop; `when_ready` is called once requests are answered."""
     refuse_open_address(app, host)
     listener, address = bind(host, port, is_exact=is_exact)
-    application = build_application(app, host=host, answer_mcp=answer_mcp)
+    application = build_application(app, host=host, answer_mcp=answer_mcp, is_demo=is_demo)
     config = uvicorn.Config(
         application,
         http="h11",  # refuses malformed requests strictly

@@ -115,6 +115,11 @@ class Turns:
         """Return how many conversations are open."""
         return len(self._slots)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the server is about to stop; streams that wait for news end then."""
+        return self._is_stopping
+
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
         """Hold the background work of all turns: titles, reviews, closing of idle conversations."""

@@ -10,7 +10,7 @@ from kept.core.ids import new_group_id
 from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, LedgerRepair, Step, Target, steps_between
 from kept.memory.history import PageEntries, targets
-from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse, preview
+from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, parse, preview, refuse_over_budget
 from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
@@ -48,6 +48,36 @@ def edit_page(
         if not live.fits(entries) and entries != live.entries:
             return Refused(Reason.OVER_BUDGET, f"That is longer than {live.limit:,} characters.", "shorten it")
         return Change(entries, steps_between(live.entries, entries), "Page edited.")
+
+    return store.write(target, decide, author)
+
+
+def replace_exactly(
+    store: MemoryStore, target: Target, before: str, after: str | None, author: Author
+) -> Outcome | Refused:
+    """Replace, or with None remove, the entry that says exactly `before`; refused once no entry says that."""
+    refused = None if after is None else store.check(target, (Add(after),), author)
+    entry = None if after is None else clean(after)
+    if refused is not None or isinstance(entry, Refused):
+        return refused or entry  # type: ignore[return-value] # one of them is a refusal
+
+    def decide(live: Page) -> Change | Refused:
+        if before not in live.entries:
+            return Refused(
+                Reason.MOVED_ON, "This entry was changed meanwhile.", "compare both versions, then edit again"
+            )
+        place = live.entries.index(before)
+        if entry is None or (entry != before and entry in live.entries):
+            step = Step("remove", before, None, place)
+        elif entry == before:
+            return Change(live.entries, (), "The entry already says that; nothing was changed.")
+        else:
+            step = Step("replace", before, entry, place)
+        entries = step.apply(live.entries)
+        assert entries is not None
+        if not live.fits(entries):
+            return refuse_over_budget(live, entries)
+        return Change(entries, (step,), "Entry removed." if step.action == "remove" else "Entry replaced.")
 
     return store.write(target, decide, author)
 

@@ -27,6 +27,11 @@ _SECRET_BYTES = 32
 _DAY = 86_400.0
 _SELECT = "SELECT id, user_id, name, scopes, created, expires, last_used, hash FROM tokens"
 _SELECT_ONE = f"{_SELECT} WHERE id = ?"
+BROWSER = "web app"
+"""The name of tokens that browsers get when somebody signs in."""
+BROWSER_DAYS = 30.0
+_FORM_KEY = "form_key"
+_READ_KEY = "SELECT value FROM state_meta WHERE key = ?"
 _USED_EVERY_SECONDS = 60.0
 """How often the last use is written: not with every request."""
 
@@ -123,6 +128,39 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
             raise NotFound(f"there is no token {short!r}", "`kept serve token list` shows their ids")
         unit.execute("DELETE FROM tokens WHERE id = ?", (short,))
     return _read_row(rows[0])
+
+
+def sign_in(app: App, secret: str) -> NewToken | None:
+    """Return a token for a browser in exchange for any valid token; None if it is not valid.
+
+    The browser gets a token of its own, so that it can be signed out alone; it allows no more than the first one.
+    """
+    known = find_token(app, secret.strip())
+    if known is None or Scope.READ not in known.scopes:
+        return None
+    scopes = [scope.value for scope in known.scopes - {Scope.ACT_AS}]
+    days = BROWSER_DAYS
+    if known.expires is not None:
+        days = min(days, (known.expires - app.clock.now().timestamp()) / _DAY)
+    return create_token(app.caller(), known.user, name=BROWSER, scopes=scopes, days=days)
+
+
+def sign_out(app: App, secret: str) -> None:
+    """Revoke the token of a browser; any other token stays, because programs may use it."""
+    known = find_token(app, secret)
+    if known is not None and known.name == BROWSER:
+        revoke_token(app.caller(), known.id)
+
+
+def read_form_key(app: App) -> bytes:
+    """Return the key that signs the forms of the web app; it outlives a restart, so that an open page stays usable."""
+    with app.database.reading() as unit:
+        rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
+    if not rows:
+        with app.database.writing() as unit:  # another process may have been quicker: the first key counts
+            unit.execute("INSERT OR IGNORE INTO state_meta (key, value) VALUES (?, ?)", (_FORM_KEY, random_hex(32)))
+            rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
+    return bytes.fromhex(str(rows[0][0]))
 
 
 def is_token(secret: str) -> bool:

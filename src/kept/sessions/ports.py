@@ -82,7 +82,23 @@ class Readable(Protocol):
 
 
 class Upkeep(Protocol):
-    """Archive, trash and prune conversations; measure, check and optimise the file."""
+    """Browse, archive, trash and prune conversations; measure, check and optimise the file."""
+
+    def browse(
+        self,
+        *,
+        limit: int,
+        offset: int = 0,
+        source: str | None = None,
+        archived: bool = False,
+        between: tuple[float, float] | None = None,
+    ) -> list[Session]:
+        """Return one page of the list of sessions, newest first; `between` bounds when they were last active."""
+        ...
+
+    def activity(self, since: float) -> list[tuple[str, str, int, int]]:
+        """Return for each local day and source how many sessions and messages were last active on it."""
+        ...
 
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
         """Hide a conversation from lists, or show it again; search finds it either way."""

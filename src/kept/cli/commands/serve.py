@@ -1,9 +1,11 @@
 """`kept serve`: this memory as a server, the tokens of its clients, and the people of chat platforms."""
 
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +14,9 @@ from kept import operations
 from kept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, refuse, say
 from kept.core.errors import Refused
 from kept.core.ids import OWNER
+
+if TYPE_CHECKING:
+    from kept.app import Caller
 
 
 def register(program: typer.Typer) -> None:
@@ -55,17 +60,20 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65_535, help="The port; 0 chooses a free one.")
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Serve an invented history in a folder of its own, to look around.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve until stopped: an agent with memory for every client, and every operation as REST.
+    """Serve until stopped: the web app, an agent with memory for every client, and every operation as REST.
 
     Without --port the next free one is used when 8642 is taken. On an address that other machines reach, clients
     need a token: kept serve token create.
     """
     if context.invoked_subcommand is not None:
         return
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        fail("the server needs two more packages", "run: pip install 'kept[gateway]'", code=2)
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "jinja2", "python_multipart")):
+        fail("the server needs more packages", "run: pip install 'kept[gateway]'", code=2)
     from kept.gateway.server import Address, serve
     from kept.mcp_server.server import answer_body
 
@@ -77,12 +85,35 @@ def serve(
         if port is None and address.port != caller.app.settings.serve.port:
             note(f"port {caller.app.settings.serve.port} is taken; choose one with --port")
 
-    with open_caller() as caller:
+    with open_demo() if demo else open_caller() as caller:
         settings = caller.app.settings.serve
         caller.app.folder = Path("/")  # clients say where they work; the folder of this process is nobody's project
         chosen = settings.port if port is None else port
         address = host or settings.host
-        serve(caller.app, address, chosen, is_exact=port is not None, when_ready=tell, answer_mcp=answer_body)
+        serve(
+            caller.app, address, chosen, is_exact=port is not None, is_demo=demo, when_ready=tell,
+            answer_mcp=answer_body,
+        )  # fmt: skip
+
+
+@contextmanager
+def open_demo() -> Iterator["Caller"]:
+    """Yield the owner of a home with an invented history; it is removed at the end."""
+    from datetime import UTC, datetime
+    from tempfile import TemporaryDirectory
+
+    from kept.app import open_app
+    from kept.core.clock import FixedClock
+
+    note("inventing six weeks of three agents …")
+    with TemporaryDirectory(prefix="kept-demo-") as folder:
+        environ = {"HOME": folder, "PATH": os.environ.get("PATH", "")}
+        home = str(Path(folder) / "home")
+        clock = FixedClock(datetime.now(UTC))
+        with closing(open_app(home, environ=environ, clock=clock)) as app:
+            operations.demo.fill_home(app.caller(), clock)
+        with closing(open_app(home, environ=environ)) as app:
+            yield app.caller()
 
 
 @serve_app.command("install-service")

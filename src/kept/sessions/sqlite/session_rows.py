@@ -86,7 +86,7 @@ def read_users(connection: Connection) -> list[UserId]:
     return [UserId(name) for (name,) in connection.execute(SQL.users)]
 
 
-def read_recent(
+def read_recent(  # noqa: PLR0913 - the conditions of the query
     connection: Connection,
     *,
     user: UserId,
@@ -94,10 +94,20 @@ def read_recent(
     source: str | None,
     project: str | None,
     archived: bool,
+    offset: int = 0,
+    between: tuple[float, float] | None = None,
 ) -> list[Session]:
     """Return sessions by last activity, newest first; hidden sources only where `source` names them."""
-    bindings = {"limit": limit, "source": source, "project": project, "archived": int(archived), "user": user}
+    since, until = between or (None, None)
+    bindings: dict[str, object] = {"limit": limit, "source": source, "project": project, "archived": int(archived)}
+    bindings |= {"user": user, "offset": offset, "since": since, "until": until}
     return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
+
+
+def read_activity(connection: Connection, *, user: UserId, since: float) -> list[tuple[str, str, int, int]]:
+    """Return for each local day and source how many sessions and messages were last active on it."""
+    rows = connection.execute(SQL.activity, (user, since))
+    return [(str(day), str(source), int(count), int(messages or 0)) for day, source, count, messages in rows]
 
 
 def read_totals(connection: Connection, *, user: UserId) -> tuple[int, int]:

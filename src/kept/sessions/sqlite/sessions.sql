@@ -27,7 +27,13 @@ FROM sessions
 WHERE user_id = :user AND trashed IS NULL AND archived <= :archived
   AND (:source IS NULL AND source NOT IN ('subagent', 'tool', 'review') OR source = :source)
   AND (:project IS NULL OR project = :project)
-ORDER BY last_active DESC LIMIT :limit;
+  AND (:since IS NULL OR last_active >= :since) AND (:until IS NULL OR last_active < :until)
+ORDER BY last_active DESC, id DESC LIMIT :limit OFFSET :offset;
+
+-- name: activity
+SELECT date(last_active, 'unixepoch', 'localtime') AS day, source, count(*), sum(message_count) FROM sessions
+WHERE user_id = ? AND trashed IS NULL AND last_active >= ? AND source NOT IN ('subagent', 'tool', 'review')
+GROUP BY day, source ORDER BY day;
 
 -- name: totals
 SELECT count(*), coalesce(sum(message_count), 0) FROM sessions WHERE user_id = ? AND trashed IS NULL;

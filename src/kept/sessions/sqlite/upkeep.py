@@ -28,6 +28,27 @@ class SqliteUpkeep:
         self._user = store.user
         self._database = store.database
 
+    def browse(
+        self,
+        *,
+        limit: int,
+        offset: int = 0,
+        source: str | None = None,
+        archived: bool = False,
+        between: tuple[float, float] | None = None,
+    ) -> list[Session]:
+        """Return one page of the list of sessions, newest first; `between` bounds when they were last active."""
+        with self._file.database.reading() as connection:
+            return session_rows.read_recent(
+                connection, user=self._user, limit=limit, source=source, project=None, archived=archived,
+                offset=offset, between=between,
+            )  # fmt: skip
+
+    def activity(self, since: float) -> list[tuple[str, str, int, int]]:
+        """Return for each local day and source how many sessions and messages were last active on it."""
+        with self._file.database.reading() as connection:
+            return session_rows.read_activity(connection, user=self._user, since=since)
+
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
         """Hide a conversation from lists, or show it again; search finds it either way."""
         with self._file.writing() as connection:

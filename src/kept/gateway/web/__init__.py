@@ -1,0 +1,1 @@
+"""The web app: pages that are rendered here, one module per screen."""
