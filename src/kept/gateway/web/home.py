@@ -18,14 +18,14 @@ from kept.core.text import one_line
 from kept.gateway.requests import Reader, Writer, get_turns
 from kept.gateway.streams import StreamedAnswer, Write, sse
 from kept.gateway.web.frame import Checked, Toast, go, refuse, show
-from kept.operations import changes, connect_status, imports, pages, reading, receipts
+from kept.operations import changes, connect_status, import_sources, pages, reading, receipts
 
 if TYPE_CHECKING:
     from kept.app import Caller
     from kept.gateway.turns import Turns
     from kept.operations.changes import Pulse
     from kept.operations.connect_status import ClientStatus
-    from kept.operations.imports import FoundSource
+    from kept.operations.import_sources import FoundSource
     from kept.sessions.receipts import Receipt
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def show_home(request: Request, caller: Reader) -> Response:
 
 
 def _find_sources(caller: Caller) -> tuple[FoundSource, ...]:
-    found = imports.find_sources(caller)
+    found = import_sources.find_sources(caller)
     return () if isinstance(found, Refused) else found.sources
 
 
