@@ -15,6 +15,8 @@ from .conftest import serve
 IS_HEAVY = bool(os.environ.get("KEPT_HEAVY"))
 VALUES = [None, True, -1, 2**63, 1e308, "", "\ud800\x00x", [], [[]], {}, {"type": []}]
 TEXTS = ["", "-1", str(2**63), "1e400", "nan", "\x00", "%", "..", "\"'*:^("]
+PROGRAM = os.environ.get("KEPT_SCHEMATHESIS") or shutil.which("schemathesis")
+"""Read here, because a test has no variables of kept."""
 QUIET = {"KEPT_SERVE__REQUESTS_PER_MINUTE": "1000000"}
 CONVERSATION = [
     {"role": "system", "content": "be brief"},
@@ -242,13 +244,12 @@ def test_random_values_in_random_places(fuzzed, data):
 @pytest.mark.timeout(1_800)
 def test_schemathesis_finds_no_internal_error(home):
     """Over the whole document. The program is named by KEPT_SCHEMATHESIS, or found on the path."""
-    program = os.environ.get("KEPT_SCHEMATHESIS") or shutil.which("schemathesis")
-    if program is None:
+    if PROGRAM is None:
         pytest.skip("schemathesis is not installed: pip install schemathesis, in an environment of its own")
     with serve(home, QUIET) as served:
         token = served.token("owner", "read", "write", "admin")
         command = [
-            program, "run", f"{served.url}/api/openapi.json", "-H", f"Authorization: Bearer {token}",
+            PROGRAM, "run", f"{served.url}/api/openapi.json", "-H", f"Authorization: Bearer {token}",
             "--checks", "not_a_server_error", "--phases", "examples,coverage,fuzzing", "--max-examples", "20",
             "--request-timeout", "60", "--suppress-health-check", "all", "--seed", "1",
         ]  # fmt: skip
