@@ -353,9 +353,26 @@ class Judgement:
             self.faults.append(f"{key} was whole and is {now!r:.200}")
         elif not is_intact and not self._is_named(key, report) and not self._is_renamed(key, rows):
             self.faults.append(f"{key} was damaged and is not named: {now!r:.300}")
+        if key[0] in {"blobs", "blob_uses"} and self._is_known_by_messages(key, now, rows):
+            self.faults.append(f"{key} has another hash than its messages say: {now!r:.200}")
+
+    def _users_of(self, key):
+        """Return the messages that use a blob, by what the healthy store listed."""
+        values = self.healthy[key]
+        digest = values[0] if key[0] == "blobs" else key[1][1]
+        return [name[0] for table, name in self.healthy if table == "blob_uses" and name[1] == digest]
+
+    def _is_known_by_messages(self, key, now, rows):
+        """Whether a whole message names the blob, so that its hash can be told although the stored one is damaged."""
+        if key[0] == "blobs" and (now == "gone" or now[1] != self.healthy[key][1]):
+            return False  # its content is damaged
+        users = self._users_of(key) if key[0] == "blobs" else [key[1][0]]
+        return any(rows.get(("messages", one)) == self.healthy["messages", one] for one in users)
 
     def _is_renamed(self, key, rows):
         """Whether the row has another key now; each row under a new key stands for one that is gone."""
+        if key[0] in {"blobs", "blob_uses"}:
+            return False  # the messages say what they are called
         new = next((one for one in self.renamed if one[0] == key[0] and key not in rows), None)
         if new is not None:
             self.renamed.remove(new)
@@ -369,8 +386,10 @@ class Judgement:
             text = self.healthy[key][0]
         if f"message {name} " in found or f"{table} {text}" in found or f"(in {table}" in found:
             return True
-        if table == "blobs" and "its image or encoded data" in found:
-            return True  # named by the messages that use it
+        if table == "blobs" and key in self.healthy:  # named by the messages that use it
+            named = [f"message {one} of " for one in self._users_of(key)]
+            if "its image or encoded data" in found and any(text in found for text in named):
+                return True
         if report.salvaged is None:
             return False
         names = [*report.salvaged.damaged.get(table, []), *report.salvaged.lost.get(table, [])]

@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[Any, ...]
 COVERED = 15
 """How many columns of a row the checksum covers: the id and everything up to `interrupted`."""
 _TEXT_OR_NONE = (5, 6, 7, 8, 9, 10, 12, 13)
-_SESSION, _ROLE, _CONTENT, _TIME, _ORIGIN, _CALLS, _CALL, _REASONING, _PARTS, _TOKENS, _SENT = (
+_SESSION, _ROLE, _CONTENT, _TIME, _ORIGIN, _CALLS, _CALL, _REASONING, PARTS, _TOKENS, _SENT = (
     1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12,
 )  # fmt: skip
 _INTERRUPTED, _STATE = 14, 15
@@ -43,7 +43,7 @@ def _is_well_formed(values: Row) -> bool:
         and values[_ORIGIN] in _ORIGINS
         and values[_STATE] in _STATES
         and (not values[_CALLS] or are_calls(parse(values[_CALLS])))
-        and (values[_PARTS] is None or is_shape(parse(values[_PARTS])))
+        and (values[PARTS] is None or is_shape(parse(values[PARTS])))
     )
 
 
@@ -60,8 +60,8 @@ def readable(values: Row) -> Row:
     if row[_CALLS] and not are_calls(parse(row[_CALLS])):
         row[_CONTENT] = f"{row[_CONTENT]}\n{row[_CALLS]}".lstrip()
         row[_CALLS] = None
-    if row[_PARTS] is not None and not is_shape(parse(row[_PARTS])):
-        row[_PARTS] = None
+    if row[PARTS] is not None and not is_shape(parse(row[PARTS])):
+        row[PARTS] = None
     if str(row[_REASONING]).startswith("["):
         row[_REASONING] = None  # an endpoint refuses signed blocks that were changed
     row[_ROLE] = values[_ROLE] if values[_ROLE] in _ROLES else _guess_role(row)

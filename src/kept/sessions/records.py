@@ -65,8 +65,17 @@ def _encode(data: bytes) -> str:
 
 def blob_text(digest: str, data: object) -> str | None:
     """Return the original text of a blob; None if it is not the text of that hash."""
-    text = _encode(data) if isinstance(data, bytes) else str(data)
+    text = _blob_text(data)
     return text if _hash(text) == digest else None
+
+
+def hash_blob(data: object) -> str:
+    """Return the hash under which a blob with this content is stored."""
+    return _hash(_blob_text(data))
+
+
+def _blob_text(data: object) -> str:
+    return _encode(data) if isinstance(data, bytes) else str(data)
 
 
 def cut_blobs(text: str) -> tuple[str, list[Blob]]:
@@ -293,6 +302,12 @@ def _content(content: str, parts: str, load: LoadBlob) -> tuple[str | tuple[Part
         at += piece["chars"] + 1
         restored.append(TextPart(join_blobs(text, piece["blobs"], find)))
     return tuple(restored), not missing
+
+
+def list_blobs(parts: str | None) -> set[str]:
+    """Return the hashes of the blobs that the stored structure of a message names."""
+    shape: Sequence[Mapping[str, Any]] = json.loads(parts) if parts else ()
+    return {digest for piece in shape for digest in ([piece["blob"]] if piece["type"] == "image" else piece["blobs"])}
 
 
 def session_row(session: Session) -> SessionRow:

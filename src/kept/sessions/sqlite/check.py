@@ -137,6 +137,12 @@ def _row_findings(connection: Connection) -> list[Finding]:
         found += [
             Finding(f"session {name} has {there} messages and counts {told}", REPAIR) for name, told, there in wrong
         ]
+    found += [
+        Finding(f"the images of message {number} are listed wrong (in blob_uses)", REPAIR)
+        for number in checksums.find_wrong_uses(connection)
+    ]
+    if checksums.find_wrong_hashes(connection):
+        found.append(Finding("an image or encoded data is stored under a wrong hash (in blobs)", REPAIR))
     found += [Finding(what, LOST, is_lost=True) for what in _find_damaged_rows(connection)]
     ((sessions, messages),) = connection.execute(SQL.quarantined).fetchall()
     if sessions:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kept.core.ids import MessageId, SessionId
-from kept.sessions.damage import Row, checksum, is_damaged
-from kept.sessions.records import blob_text
+from kept.sessions.damage import PARTS, Row, checksum, is_damaged
+from kept.sessions.records import blob_text, hash_blob, list_blobs
 from kept.storage import row_checksums
 from kept.storage.connections import DamagedText, statements
 from kept.storage.sqlite import Connection, Database
@@ -32,7 +32,7 @@ class DamagedMessage:
 
 
 def check_rows(connection: Connection) -> Iterator[DamagedMessage]:
-    """Yield every damaged message in order, then messages with damaged blobs.
+    """Yield every damaged message in order, then messages with damaged or lost blobs.
 
     Reads all rows. Rows without a checksum are checked by their form only.
     """
@@ -57,6 +57,55 @@ def _check_blobs(connection: Connection) -> Iterator[DamagedMessage]:
             for number, session_id in connection.execute(SQL.blob_users, (digest,)):
                 why = "its image or encoded data does not match its hash"
                 yield DamagedMessage(MessageId(number), SessionId(session_id), why)
+    for number, session_id in connection.execute(SQL.without_blob):
+        yield DamagedMessage(MessageId(number), SessionId(session_id), "its image or encoded data is lost")
+
+
+def find_wrong_uses(connection: Connection) -> dict[int, set[str]]:
+    """Return the whole messages whose rows in `blob_uses` differ from what they name, with the right hashes.
+
+    A missing row lets a removal of another message take the blob; one too many keeps a blob that was forgotten.
+    """
+    listed: dict[int, set[str]] = {}
+    for number, digest in connection.execute(SQL.uses):
+        listed.setdefault(number, set()).add(digest)
+    wrong: dict[int, set[str]] = {}
+    last = _BEFORE_ALL
+    while batch := connection.execute(SQL.parts_after, (last, _BATCH)).fetchall():
+        last = int(str(batch[-1][0]))
+        for row in batch:
+            named = list_blobs(row[PARTS]) if not is_damaged(row) else None
+            if named is not None and named != listed.get(row[0], set()):
+                wrong[row[0]] = named
+    return wrong
+
+
+def find_wrong_hashes(connection: Connection) -> dict[int, str]:
+    """Return the blobs whose own hash is damaged, by the number of the row, with the hash that they should have.
+
+    A blob whose content has the hash that a message names, and no blob has, is the one that the message means.
+    """
+    missing = {digest for (digest,) in connection.execute(SQL.missing_blobs)}
+    found: dict[int, str] = {}
+    last = 0
+    while missing and (row := connection.execute(SQL.blobs_after, (last,)).fetchone()) is not None:
+        last, _, data = row
+        right = hash_blob(data)
+        if right in missing:
+            found[last] = right
+            missing.remove(right)
+    return found
+
+
+def correct_blobs(connection: Connection) -> int:
+    """Let `blob_uses` say what the messages name, correct damaged hashes of blobs, and return how many rows changed."""
+    uses = find_wrong_uses(connection)
+    for number, named in uses.items():
+        connection.execute(SQL.remove_uses, (number,))
+        connection.executemany(SQL.add_use, [(number, digest) for digest in sorted(named)])
+    hashes = find_wrong_hashes(connection)
+    connection.executemany(SQL.rename_blob, [(digest, number) for number, digest in hashes.items()])
+    return len(uses) + len(hashes)
 
 
 def update(connection: Connection, message_ids: Sequence[int]) -> None:

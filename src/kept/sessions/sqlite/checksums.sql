@@ -36,3 +36,27 @@ SELECT 1 FROM state_meta WHERE key = 'row_checksums_missing';
 
 -- name: forget_rows_missing
 DELETE FROM state_meta WHERE key = 'row_checksums_missing';
+
+-- name: without_blob
+SELECT DISTINCT m.id, m.session_id FROM blob_uses AS u JOIN messages AS m ON m.id = u.message_id
+WHERE u.hash NOT IN (SELECT hash FROM blobs) ORDER BY m.id;
+
+-- name: uses
+SELECT message_id, hash FROM blob_uses;
+
+-- name: parts_after
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+FROM messages WHERE id > ? AND (parts IS NOT NULL OR id IN (SELECT message_id FROM blob_uses)) ORDER BY id LIMIT ?;
+
+-- name: remove_uses
+DELETE FROM blob_uses WHERE message_id = ?;
+
+-- name: add_use
+INSERT INTO blob_uses (message_id, hash) VALUES (?, ?);
+
+-- name: missing_blobs
+SELECT DISTINCT hash FROM blob_uses WHERE hash NOT IN (SELECT hash FROM blobs);
+
+-- name: rename_blob
+UPDATE blobs SET hash = ? WHERE rowid = ?;

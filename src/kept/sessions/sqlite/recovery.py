@@ -11,15 +11,16 @@ from pathlib import Path
 from kept.core.errors import ForeignDatabase
 from kept.core.events import Progressed
 from kept.core.ports import EventSink
+from kept.sessions.damage import checksum, is_damaged
+from kept.sessions.records import MessageRow, hash_blob
 from kept.sessions.reports import Salvaged
-from kept.sessions.sqlite import index, vectors
+from kept.sessions.sqlite import checksums, index, vectors
 from kept.sessions.sqlite.lost_sessions import LostSessions
-from kept.sessions.sqlite.soundness import find_fault, find_number, is_recognised
 from kept.storage.connections import statements
 from kept.storage.evidence import Key, gather_evidence, insert_row, key_of
 from kept.storage.files import APPLICATION_ID
 from kept.storage.pages import PageFile, Value
-from kept.storage.row_checksums import describe_key
+from kept.storage.row_checksums import contradicts, describe_key
 from kept.storage.salvage import Row, Salvage
 from kept.storage.shapes import Shape, describe_shapes
 from kept.storage.sqlite import Connection, Database, state_migrations
@@ -33,6 +34,7 @@ DERIVED = ("sqlite_", "message_", "next_", "index_queue", "leases", "vector_stat
 _COMPANIONS = {"messages": ("message_words_docsize", "message_substrings_docsize")}
 _MOST_UNUSED = 1_000_000
 """Numbers that may have been given to rows that were deleted since; a larger distance is damage."""
+_MESSAGE = ("id", *MessageRow._fields, "checksum")
 
 
 class Recovery:
@@ -74,6 +76,7 @@ class Recovery:
             LostSessions(self._salvage, self.result, version=self._version).restore(connection)
             connection.execute(SQL.recount)
             connection.execute(SQL.drop_lost_carried)
+            checksums.correct_blobs(connection)
 
     def _set_sequences(self, connection: Connection) -> None:
         """Keep the last number of each table, so that no number is given twice; a wild one is ignored."""
@@ -85,6 +88,34 @@ class Recovery:
             if int(str(highest)) < last <= int(str(highest)) + _MOST_UNUSED:
                 connection.execute(SQL.forget_sequence, (name,))
                 connection.execute(SQL.set_sequence, (name, last))
+
+
+def find_fault(table: str, row: Row) -> str:
+    """Return what is wrong with a row; empty if nothing contradicts it."""
+    if row.damage:
+        return row.damage
+    match table:
+        case "messages" if is_damaged(tuple(row.values.get(name) for name in _MESSAGE)):
+            return "it does not match its checksum"
+        case "blobs" if hash_blob(row.values.get("data")) != row.values.get("hash"):
+            return "its content does not match its hash"
+        case "prompts" if hash_blob(str(row.values.get("text"))) != row.values.get("hash"):
+            return "its text does not match its hash"
+    return "it does not match its checksum" if contradicts(table, row.values) else ""
+
+
+def is_recognised(table: str, row: Row) -> bool:
+    """Whether a row proves by its hash or checksum that it belongs to a table."""
+    has_proof = table in {"blobs", "prompts"} or row.values.get("checksum") is not None
+    return has_proof and not find_fault(table, row)
+
+
+def find_number(table: str, row: Row, missing: Iterable[int]) -> int | None:
+    """Return the number of a row whose own number was damaged: the one with which its checksum is right."""
+    if table != "messages" or row.values.get("checksum") is None:
+        return None
+    rest = tuple(row.values.get(name) for name in _MESSAGE[1:])
+    return next((number for number in missing if checksum((number, *rest)) == row.values["checksum"]), None)
 
 
 def read_table(path: Path, table: str, declaration: str) -> Iterator[Row]:

@@ -33,6 +33,7 @@ INDEX_DONE = "the search index was damaged; it was rebuilt from the stored messa
 VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` computes the others"
 ROWS_INDEX_DONE = "an index of the rows was damaged; it was rebuilt"
 COUNTS_DONE = "the number of messages of a session was wrong; it was counted again"
+BLOBS_DONE = "the list of the images of messages was wrong; it was made again from the messages"
 PAGES_DONE = "unused pages were released"
 QUEUE_DONE = "the queue of messages to index was damaged; it was recreated"
 _TREE = re.compile(r"Tree (\d+) ")
@@ -100,6 +101,8 @@ def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
         connection.execute(index.SQL.recount_all)
         if connection.changes():
             done.append(COUNTS_DONE)
+        if checksums.correct_blobs(connection):
+            done.append(BLOBS_DONE)
     if not done and check_integrity(database.connection, database.path):
         vacuum(database.connection, database.path)  # pages that an earlier repair could not release
         done.append(PAGES_DONE)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kept.sessions.reports import UsageRow
 
 SQL = statements("kept.sessions.sqlite", "sessions.sql")
+NOBODY = UserId("")
+"""Owns the sessions in quarantine, of which a repair could not tell whose they are. No user can have this id."""
 
 
 def no_session(session_id: str) -> NotFound:
@@ -288,3 +290,16 @@ def read_nodes(connection: Connection, session_id: SessionId) -> list[tuple[int,
         for number, depth, text, json_text in found
         if isinstance(children := parse(json_text), list)  # damage can make anything of it
     ]
+
+
+def list_quarantine(connection: Connection) -> list[Session]:
+    """Return the sessions in quarantine, in order of their ids; no list and no search shows them."""
+    return [session_from(row) for row in connection.execute(SQL.quarantine, (NOBODY,))]
+
+
+def give(connection: Connection, session_ids: Sequence[SessionId], *, user: UserId) -> None:
+    """Give sessions in quarantine to a user; raise NotFound for any other session."""
+    for session_id in session_ids:
+        connection.execute(SQL.give, (user, session_id, NOBODY))
+        if not connection.changes():
+            raise no_session(session_id)

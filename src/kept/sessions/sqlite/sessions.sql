@@ -137,3 +137,11 @@ INSERT INTO nodes (session_id, depth, text, children, created) VALUES (?, ?, ?, 
 
 -- name: nodes
 SELECT id, depth, text, children FROM nodes WHERE session_id = ? ORDER BY id;
+
+-- name: quarantine
+SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
+  archived, last_active, message_count, metadata
+FROM sessions WHERE user_id = ? ORDER BY id;
+
+-- name: give
+UPDATE sessions SET user_id = ? WHERE id = ? AND user_id = ?;

@@ -7,7 +7,7 @@ from kept.core.messages import Session
 from kept.core.text import JSON
 from kept.sessions.records import session_from
 from kept.sessions.reports import Coverage, Finding, Pruned, Removed
-from kept.sessions.sqlite import checksums, file, index, message_rows, quarantine, removal, session_rows, vectors
+from kept.sessions.sqlite import checksums, file, index, message_rows, removal, session_rows, vectors
 from kept.sessions.sqlite.check import check_store
 from kept.sessions.sqlite.session_rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -148,12 +148,12 @@ class SqliteUpkeep:
     def quarantine(self) -> list[Session]:
         """Return the sessions that a repair found without an owner."""
         with self._database.reading() as connection:
-            return quarantine.read(connection)
+            return session_rows.list_quarantine(connection)
 
     def give(self, session_ids: Sequence[SessionId], *, user: UserId) -> None:
         """Give sessions in quarantine to a user."""
         with self._file.writing() as connection:
-            quarantine.give(connection, session_ids, user=user)
+            session_rows.give(connection, session_ids, user=user)
 
     def reindex(self) -> int:
         """Rebuild both indexes while others read and write; return the number of messages."""

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from kept.context.outcome import Compaction
+from kept.core.clock import SystemClock
 from kept.core.ids import SessionId
 from kept.core.messages import (
     ImagePart,
@@ -23,7 +24,9 @@ from kept.core.messages import (
 )
 from kept.core.search import SearchRequest
 from kept.sessions.damage import checksum
+from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import checksums
+from kept.sessions.sqlite.repair import BLOBS_DONE, Repair
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database, open_state, state_migrations
@@ -313,3 +316,68 @@ def test_repair_names_a_damaged_message_and_leaves_the_file(path):
     ]
     assert report.put_aside is None
     assert open_state(path).connection.execute("SELECT count(*) FROM messages").fetchone() == (6,)
+
+
+def _change(path, *statements):
+    """Change the file as damage does: without triggers, checksums and checks."""
+    connection = apsw.Connection(str(path))
+    for sql in statements:
+        connection.execute(sql)
+    connection.close()
+
+
+def _findings(path):
+    with closing(SqliteSessionStore(path)) as store:
+        return [finding.what for finding in store.upkeep.check()]
+
+
+def _repair(path):
+    return Repair(path, SessionSettings(), clock=SystemClock(), sink=lambda event: None).run()
+
+
+def _image_of(path):
+    with closing(SqliteSessionStore(path)) as store:
+        message = next(one for one in store.messages(SESSION) if isinstance(one.message.content, tuple))
+        return next((part.data for part in message.message.content if isinstance(part, ImagePart)), None)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE blobs SET hash = 'f' || substr(hash, 2)",
+        "UPDATE blob_uses SET hash = 'f' || substr(hash, 2)",
+        "DELETE FROM blob_uses",
+        "INSERT INTO blob_uses SELECT 1, hash FROM blobs",
+    ],
+)
+def test_a_repair_gives_an_image_back_to_the_message_that_names_it(path, damage):
+    """The message names the hash of its image, and the content of the image has that hash: both can be set right."""
+    _change(path, damage)
+    assert _findings(path) != []
+
+    report = _repair(path)
+
+    assert report.done == [BLOBS_DONE]
+    assert (_findings(path), _image_of(path)) == ([], IMAGE)
+
+
+def test_an_image_that_a_repair_named_anew_is_forgotten_with_its_message(path):
+    """With a damaged list of uses the image would stay in the file for ever."""
+    _change(path, "UPDATE blob_uses SET hash = 'f' || substr(hash, 2)")
+    _repair(path)
+
+    with closing(SqliteSessionStore(path)) as store:
+        store.forgetting.carry_out(store.forgetting.plan_sessions([SESSION]))
+
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM blobs").fetchall() == [(0,)]
+
+
+def test_a_lost_image_is_named_with_its_message(path):
+    """Nothing can bring it back, so the repair leaves everything as it is."""
+    _change(path, "DELETE FROM blobs")
+
+    report = _repair(path)
+
+    told = [f"message 4 of session {SESSION} is damaged: its image or encoded data is lost"]
+    assert ([one.what for one in report.found], [one.what for one in report.left], report.done) == (told, told, [])
