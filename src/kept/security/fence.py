@@ -107,10 +107,7 @@ def _without_blocks(text: str) -> str:
         if tag.kind == "open":
             opened.append(tag)
         elif tag.kind == "close" and opened:
-            start = opened.pop().start
-            while cuts and cuts[-1][0] > start:
-                cuts.pop()
-            cuts.append((start, tag.end))
+            cuts.append((opened.pop().start, tag.end))
         else:
             cuts.append((tag.start, tag.end))
     cuts.extend((tag.start, _after_note(text, tag)) for tag in opened)

@@ -139,7 +139,7 @@ def shapes(text: str, vocabulary: str | None = None) -> tuple[tuple[str, bool], 
     """
     lowered = _lower(text)
     found: dict[str, bool] = {}
-    for shape in _possible(text, lowered, lowered if vocabulary is None else vocabulary):
+    for shape in _possible(text, lowered, vocabulary):
         for match in _find(text, lowered, shape):
             found[shape.rule] = found.get(shape.rule, False) or not shape.vague or match.lastgroup in _DOUBTLESS
             if found[shape.rule]:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kept.core.text import JSON
 from kept.security.secrets import redact, redact_json, shapes
 
 BODY = "Zk3vQ9sLw2Xp7Rt5Ym1Bc8Nd4Hf6Jg0AaEeTtUu"
@@ -75,6 +76,95 @@ def test_an_assigned_value_is_removed_and_its_name_stays(text: str, kept: str) -
 def test_prose_and_code_are_left_alone(text: str) -> None:
     """A word that talks about secrets is not a secret."""
     assert redact(text) == text
+
+
+HEX = "a8f5f167f44f4964e6c998dee827110c"
+PASSWORD, ASSIGNED, GIVEN = "[redacted:password_assignment]", "[redacted:credential_assignment]", "[redacted:command_password]"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("password: abc12c", f"password: {PASSWORD}"),
+        ("password: ab12c.", "password: ab12c."),  # five characters and the end of the sentence
+        ("password: 123456789", "password: 123456789"),
+        ("password: abcdefghi", "password: abcdefghi"),
+        ("the password is Abcdef1", f"the password is {PASSWORD}"),
+        ("the password is abc-ef1", f"the password is {PASSWORD}"),
+        ("the password is abcdef1.", "the password is abcdef1."),  # a word with a number, such as `version2`
+        ("password=correcthorse", f"password={PASSWORD}"),
+        ("password=123456", "password=123456"),
+        ("password=hunter2hunter!?", f"password={PASSWORD}!?"),
+        ("api_key = a1b2c3d4e5f6g7h8", f"api_key = {ASSIGNED}"),
+        ("api_key = a1b2c3d4e5f6g7h", "api_key = a1b2c3d4e5f6g7h"),
+        ("api_key = a1a1a1a1a1a1a1a1a1a1", "api_key = a1a1a1a1a1a1a1a1a1a1"),
+        ("api_key = aabbccdd11223344", f"api_key = {ASSIGNED}"),
+        ("api_key = 12345678901234567890", "api_key = 12345678901234567890"),
+        (f"token: {HEX}", f"token: {ASSIGNED}"),
+        (f"the secret is {HEX}", f"the secret is {ASSIGNED}"),
+        (f"key: {HEX}", f"key: {HEX}"),  # of a dictionary, a hash, a primary key
+        (f"mytoken: {HEX}", f"mytoken: {HEX}"),
+        ("curl -u admin:correcthorse x", f"curl -u admin:{GIVEN} x"),
+        ("curl -u admin:12345 x", "curl -u admin:12345 x"),
+        (f"curl {'a' * 280} -u me:zanzibar9", f"curl {'a' * 280} -u me:{GIVEN}"),
+        (f"curl {'a' * 310} -u me:zanzibar9", f"curl {'a' * 310} -u me:zanzibar9"),  # another command by now
+        ("sudo -u me:zanzibar9 x", "sudo -u me:zanzibar9 x"),
+    ],
+)
+def test_a_value_must_look_like_a_credential(text: str, kept: str) -> None:
+    """Long enough, mixed enough, and named by what stands before it; a form that leaves no doubt needs letters only."""
+    assert redact(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"the key is API_KEY={HEX}", f"the key is API_KEY={ASSIGNED}"),
+        ("password: a1b2c3\npassword: d4e5f6", f"password: {PASSWORD}\npassword: {PASSWORD}"),
+        ("pwd=correcthorse pwd=trombonist", f"pwd={PASSWORD} pwd={PASSWORD}"),
+        (
+            f"my key: yes, API_KEY={HEX} and X-Api-Key: {HEX}",
+            f"my key: yes, API_KEY={ASSIGNED} and X-Api-Key: {ASSIGNED}",
+        ),
+        (f"Bearer {CREDENTIALS['openai_key']}!", "Bearer [redacted:bearer_token]!"),
+        ("ẞİ password: hunter2", f"ẞİ password: {PASSWORD}"),  # letters that grow in lower case
+        ("x" * 30 + f" {CREDENTIALS['npm_token']} {CREDENTIALS['npm_token']}", "x" * 30 + " [redacted:npm_token]" * 2),
+    ],
+)
+def test_every_credential_of_a_text_is_removed_once(text: str, kept: str) -> None:
+    """One that was turned down hides no later one, and two shapes of the same credential are one."""
+    assert redact(text) == kept
+
+
+@pytest.mark.parametrize("name", ["password", "note"])
+def test_the_words_of_a_text_rule_out_no_shape_that_it_holds(name: str) -> None:
+    """The scanner gives the words that it has split already; they change the speed and not the answer."""
+    text = f"DB_PASSWORD=Zx81!kkQ9w and {CREDENTIALS['github_token']} for the {name}"
+
+    assert shapes(text, text.lower()) == shapes(text) == (("password_assignment", True), ("github_token", True))
+    assert shapes(text, "words of another text") == (("github_token", True),)
+
+
+def test_a_proof_counts_wherever_it_stands() -> None:
+    """Of several credentials of one rule, one that leaves no doubt is enough."""
+    assert shapes("password: hunter2") == (("password_assignment", False),)
+    assert shapes("password: hunter2 and password=correcthorse") == (("password_assignment", True),)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({CREDENTIALS["github_token"]: "x"}, {"[redacted:github_token]": "x"}),
+        ({"password": "first line\nhunter2 line"}, {"password": "first line\nhunter2 line"}),  # a text, not a password
+        ({"password": ["hunter2"]}, {"password": ["hunter2"]}),
+        ({"api_key": "use " + CREDENTIALS["npm_token"]}, {"api_key": "use [redacted:npm_token]"}),
+        ({"my password is": "Tr0ub4dor&3"}, {"my password is": PASSWORD}),
+        ({"n": 1.5, "list": (CREDENTIALS["npm_token"],)}, {"n": 1.5, "list": ["[redacted:npm_token]"]}),
+    ],
+)
+def test_json_is_redacted_by_the_same_rules(value: JSON, kept: JSON) -> None:
+    """Keys, lists and tuples too; a text of several lines is not the value of a field named password."""
+    assert redact_json(value) == kept
 
 
 def test_a_private_key_goes_whole() -> None:
