@@ -36,6 +36,8 @@ class Record:
     exists: bool = False
     trouble: str = ""
     _waiting: list[NewMessage] = field(default_factory=list)
+    _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
+    """Writes that commit with the waiting messages, each with how many of those come before it."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -57,14 +59,16 @@ class Record:
         *,
         in_transaction: InTransaction | None = None,
     ) -> None:
-        """Add messages; `in_transaction` writes what must commit together with them."""
+        """Add messages; `in_transaction` writes what must commit together with them, whenever that is."""
         for new in messages:
             self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))
         if self.store is None:
             return
         self._waiting.extend(messages)
+        if in_transaction is not None:
+            self._attached.append((len(self._waiting), in_transaction))
         try:
-            ids = self._store(in_transaction)
+            ids = self._store()
         except StorageError as error:
             self._warn(error)
             return
@@ -90,7 +94,7 @@ class Record:
         if self._waiting:
             self.add(())
 
-    def _store(self, in_transaction: InTransaction | None) -> list[MessageId]:
+    def _store(self) -> list[MessageId]:
         assert self.store is not None
         if not self.exists:
             self.store.create(self.session, system_prompt=self.prompt)
@@ -98,9 +102,10 @@ class Record:
         with self.store.unit() as unit:
             self._follow_tip()
             ids = self.store.append(self.session.id, self._waiting, unit=unit)
-            if in_transaction is not None:
-                in_transaction(unit, ids)
+            for end, write in self._attached:
+                write(unit, ids[:end])
         self._waiting.clear()
+        self._attached.clear()
         return ids
 
     def _follow_tip(self) -> None:

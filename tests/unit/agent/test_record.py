@@ -80,6 +80,30 @@ def test_what_waits_at_the_end_is_tried_once_more(tmp_path):
     database.close()
 
 
+def test_what_commits_with_messages_waits_with_them(tmp_path):
+    """The outbox row of a turn that could not be stored is queued when the turn is, with the id of its last message."""
+    database = open_state(tmp_path / "state.db")
+    disk, queued = FullDisk(SqliteSessionStore(database)), []
+
+    def queue(turn):
+        return lambda unit, ids: queued.append((turn, ids[-1]))
+
+    record = Record(SESSION, disk, lambda event: None)
+    record.add([said("one")], in_transaction=queue("first"))
+    disk.full = True
+    record.add([said("two"), said("three", Role.ASSISTANT)], in_transaction=queue("second"))
+    record.add([said("four"), said("five", Role.ASSISTANT)], in_transaction=queue("third"))
+    assert queued == [("first", 1)]
+    disk.full = False
+
+    record.retry()
+    record.add([said("six")])
+
+    assert queued == [("first", 1), ("second", 3), ("third", 5)]
+    assert [row.id for row in disk.messages(SESSION.id)] == [1, 2, 3, 4, 5, 6]
+    database.close()
+
+
 def test_secrets_stay_in_memory_and_never_reach_the_store(tmp_path):
     """The running process keeps the original; the store has it redacted."""
     database = open_state(tmp_path / "state.db")
