@@ -150,13 +150,15 @@ class Laboratory:
         for path in (self.files, self.person):
             path.mkdir(parents=True)
         self._server = server
+        self.words = {"{files}": str(self.files), "{home}": str(self.home)}
+        """What stands for what in the words of a command; a preparation may add to it."""
 
     def kept(
         self, *words: str, mode: Mode = Mode.COUNT, point: int = 0, given: str = "", constants=None, with_calls=False
     ) -> Answer:
-        """Run a command in the home; `{files}` and `{home}` in its words are replaced."""
+        """Run a command in the home, with `self.words` replaced in its words."""
         task = {
-            "argv": [word.replace("{files}", str(self.files)).replace("{home}", str(self.home)) for word in words],
+            "argv": [self._fill_in(word) for word in words],
             "root": str(self.home),
             "env": {
                 "KEPT_HOME": str(self.home),
@@ -171,6 +173,11 @@ class Laboratory:
             "with_calls": with_calls,
         }
         return self._server.run(task)
+
+    def _fill_in(self, word: str) -> str:
+        for name, value in self.words.items():
+            word = word.replace(name, value)
+        return word
 
     def perform(self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False) -> Answer:
         return self.kept(

@@ -2,8 +2,11 @@
 
 import json
 import shutil
+from pathlib import Path
 
 from chaos_laboratory import Operation
+
+TRANSCRIPTS = Path(__file__).parent.parent / "corpora" / "transcripts"
 
 SKILL = "# {0}\n\n## Steps\n\n1. Do {0} carefully, and look at what it shows.\n"
 MESSAGES = ("sessions", "export")
@@ -105,6 +108,20 @@ def write_package(laboratory):
     (folder / "references" / "notes.md").write_text("Notes on delta.\n")
 
 
+def write_client_home(laboratory):
+    """Write what Claude Code keeps: conversations, a memory file and a skill."""
+    home = laboratory.files / "claude"
+    shutil.copytree(TRANSCRIPTS / "claude-code", home, dirs_exist_ok=True)
+    (home / "CLAUDE.md").write_text("# Ann\n\n- Ann has a heron.\n- Ann likes owls.\n")
+    write_package(laboratory)
+    shutil.copytree(laboratory.files / "package", home / "skills", dirs_exist_ok=True)
+
+
+def note_import(laboratory):
+    """Remember the id of the newest import, so that it can be taken back."""
+    laboratory.words["{import}"] = json.loads(laboratory.kept("import", "list", "--json").out)[0]["import_id"]
+
+
 def keep_backup_name(laboratory):
     """Change every skill after the backup, so that a rollback has several things to restore."""
     for name in ("alpha", "beta", "gamma"):
@@ -140,6 +157,8 @@ CONSTANTS = {"kept.sessions.sqlite.transfer.BATCH": 3, "kept.sessions.sqlite.ind
 IMPORTED = (write_conversations, IMPORT)
 RESTORE = ("restore", "{files}/home.tar.gz", "--yes", "--no-backup")
 RESTORED = (PAGES, EDITS, ("--as", "ann", *PAGES), MESSAGES, SKILLS, ("skills", "log", "alpha", "--json"))
+IMPORT_CLIENT = ("import", "claude-code", "--source", "{files}/claude", "--no-backup", "--yes")
+IMPORTED_VIEWS = (MESSAGES, ("sessions", "list", "--json"), PAGES, SKILLS)
 KEEP = "{home}/backups/home.kept.tar.gz"
 
 TABLE = [
@@ -199,6 +218,9 @@ TABLE = [
     Operation("backup", ("backup", KEEP, "--overwrite"), (("restore", KEEP, "--verify"),), prepare=(("memory", "add", "a first fact"), *IMPORTED, make_backups_folder)),
     Operation("restore into an empty home", RESTORE, RESTORED, prepare=(make_backup,)),
     Operation("restore into a living home", RESTORE, RESTORED, prepare=(make_backup, ("memory", "add", "a first fact"), ("run", "Hello there."), CREATE[2], CREATE[1])),
+    Operation("import", IMPORT_CLIENT, IMPORTED_VIEWS, prepare=(write_client_home, ("memory", "add", "a first fact")), is_between_allowed=True),
+    Operation("import undo", ("import", "undo", "{import}", "--yes"), IMPORTED_VIEWS, refuses_twice=True, is_between_allowed=True,
+         prepare=(write_client_home, ("memory", "add", "a first fact"), IMPORT_CLIENT, note_import)),
     Operation("config set", ("config", "set", "memory.overflow", "archive"), (("config", "show", "memory.overflow"),),
          prepare=(("config", "set", "memory.user_profile_enabled", "true"),)),
 ]  # fmt: skip
