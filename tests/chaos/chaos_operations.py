@@ -159,6 +159,8 @@ RESTORE = ("restore", "{files}/home.tar.gz", "--yes", "--no-backup")
 RESTORED = (PAGES, EDITS, ("--as", "ann", *PAGES), MESSAGES, SKILLS, ("skills", "log", "alpha", "--json"))
 IMPORT_CLIENT = ("import", "claude-code", "--source", "{files}/claude", "--no-backup", "--yes")
 IMPORTED_VIEWS = (MESSAGES, ("sessions", "list", "--json"), PAGES, SKILLS)
+BEST_EFFORT = r'"title": "[^"]*", |, "nudges": \{[^{}]*\}'
+"""The title of a session, and the count until the next review: a disk that refuses once may cost them."""
 KEEP = "{home}/backups/home.kept.tar.gz"
 
 TABLE = [
@@ -180,9 +182,9 @@ TABLE = [
     Operation("provider delivery", ("run", "Remember that the owl sleeps at noon."), (PAGES,), adds=True, is_between_allowed=True, warns=True, eventually=(FACTS, "the owl sleeps at noon"),
          prepare=(("config", "set", "memory.provider", "holographic"), ("memory", "add", "a first fact"), ("run", "Hello there."))),
     Operation("user create", ("user", "create", "ann"), (("user", "list", "--json"),), prepare=(("memory", "add", "a first fact"),), refuses_twice=True),
-    Operation("run", ("run", "Remember that the heron stands on port 5433."), (PAGES, MESSAGES), ignored=r'"title": "[^"]*", ', adds=True, is_between_allowed=True, warns=True,
+    Operation("run", ("run", "Remember that the heron stands on port 5433."), (PAGES, MESSAGES), ignored=BEST_EFFORT, adds=True, is_between_allowed=True, warns=True,
          prepare=(("memory", "add", "a first fact"), ("run", "Hello there."))),
-    Operation("first conversation", ("run", "Hello there."), (PAGES, MESSAGES), adds=True, is_between_allowed=True, warns=True,
+    Operation("first conversation", ("run", "Hello there."), (PAGES, MESSAGES), ignored=BEST_EFFORT, adds=True, is_between_allowed=True, warns=True,
          prepare=(("memory", "add", "a first fact"), ("config", "set", "memory.overflow", "archive"))),
     Operation("sessions import", IMPORT, (MESSAGES, ("sessions", "list", "--json")), prepare=(write_conversations, ("run", "Hello there.")),
          constants=CONSTANTS, is_between_allowed=True),
