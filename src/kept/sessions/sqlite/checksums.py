@@ -74,9 +74,10 @@ def find_wrong_uses(connection: Connection) -> dict[int, set[str]]:
     while batch := connection.execute(SQL.parts_after, (last, _BATCH)).fetchall():
         last = int(str(batch[-1][0]))
         for row in batch:
-            named = list_blobs(row[PARTS]) if not is_damaged(row) else None
-            if named is not None and named != listed.get(row[0], set()):
-                wrong[row[0]] = named
+            number, parts = int(str(row[0])), row[PARTS]
+            named = None if is_damaged(row) else list_blobs(None if parts is None else str(parts))
+            if named is not None and named != listed.get(number, set()):
+                wrong[number] = named
     return wrong
 
 
