@@ -195,6 +195,7 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("transcripts", "state", Part.WORDS, _USER),
     TextColumn("platform_messages", "message", Part.ROW, _USER),
     TextColumn("platform_messages", "answer", Part.ROW, _USER),
+    TextColumn("injections", "text", Part.ROW, _USER),
 )
 """The texts in `state.db`; forget removes them from the rows of one user."""
 
@@ -218,8 +219,8 @@ ROWS_OF_USER: dict[str, str] = {
     **dict.fromkeys(
         (
             "captured_sessions", "captured_turns", "client_messages", "conversation_keys", "imported_items", "imports",
-            "outbox", "outbox_lanes", "platform_messages", "platform_people", "provider_calls", "provider_health",
-            "receipt_marks", "receipts", "transcripts", "usage",
+            "injections", "outbox", "outbox_lanes", "platform_messages", "platform_people", "provider_calls",
+            "provider_health", "receipt_marks", "receipts", "transcripts", "usage",
         ),
         _USER,
     ),
@@ -271,6 +272,7 @@ WITHOUT_TEXT = frozenset(
         "imported_items.source", "imported_items.state", "imported_items.user_id",
         "platform_messages.delivery", "platform_messages.platform", "platform_messages.session_id",
         "platform_messages.state", "platform_messages.user_id",
+        "injections.key", "injections.place", "injections.session_id", "injections.user_id",
         # removed with the last fact that names them
         "entities.key", "entities.name",
     }

@@ -16,6 +16,24 @@ from kept.skills.settings import CuratorSettings, SkillSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """The proxy between clients and their own models."""
+
+    enabled: bool = False
+    """Whether `kept serve` forwards requests below `/proxy`, as with `--proxy`."""
+    upstreams: dict[str, str] = field(default_factory=dict)
+    """Endpoints by the name in the path, besides `anthropic` and `openai`; these two can be given other addresses."""
+    recall: Literal["start", "sure", "off"] = "sure"
+    """What requests are given: the pages; also passages that fit a message; or nothing."""
+    capture: bool = True
+    """Whether conversations are stored."""
+    wait_milliseconds: Annotated[int, Between(10, 10_000)] = 300
+    """How long a request waits for memory; then it goes on unchanged."""
+    max_body_bytes: Annotated[int, Between(1_000)] = 40_000_000
+    """The largest body of a request; the endpoints have limits of their own near this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """The server for other clients."""
 
@@ -45,6 +63,8 @@ class ServeSettings:
     """The hour of the day, in the local zone, at which chats begin a new session."""
     platforms: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Chat platforms by name: `kind` (webhook), `secret_env`, `reply_url`, `shares_groups`, `draft_seconds`."""
+    proxy: ProxySettings = field(default_factory=ProxySettings)
+    """Requests of clients to their own models, with memory added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

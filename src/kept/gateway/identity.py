@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import json
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ log = logging.getLogger(__name__)
 
 COOKIE = "kept_session"
 """The cookie that holds the token of a browser; programs send a header instead."""
+TOKEN_HEADER = "x-kept-token"  # noqa: S105 - the name of a header
+"""Our token in a request to the proxy: the other headers hold the key of the endpoint."""
+REMEMBERED_SECONDS = 3_600.0
+"""How long the proxy knows who called while the database cannot be read."""
+_MOST_REMEMBERED = 1_000
 USER_HEADER = "x-kept-user"
 FRONT_END_HEADERS = (USER_HEADER, "x-openwebui-user-id", "x-librechat-user-id")
 """Headers in which a front end names its user; they count with the scope `act-as` only."""
@@ -75,6 +81,7 @@ class Gate:
         self._app = app
         self._is_loopback = is_loopback
         self._hosts = hosts
+        self._proxied: dict[bytes, tuple[float, Principal]] = {}
 
     def identify(self, headers: Mapping[str, str], *, allows_cookie: bool = False) -> Principal:
         """Return who calls; raises Unauthorized or Forbidden. Reads the database.
@@ -84,16 +91,32 @@ class Gate:
         secret = _read_secret(headers)
         if secret is None and allows_cookie:
             secret = read_cookie(headers)
+        return self._act_as(self._identify(secret), headers)
+
+    def identify_proxied(self, headers: Mapping[str, str]) -> Principal:
+        """Return who calls the proxy. A token in the place of the endpoint's key is refused, so that it stays here."""
+        if tokens.is_token(_read_secret(headers) or ""):
+            raise Unauthorized("a token of kept does not belong there", f"send it in the header {TOKEN_HEADER}")
+        found = self._act_as(self._identify(headers.get(TOKEN_HEADER, "").strip() or None, TOKEN_HEADER), headers)
+        if len(self._proxied) >= _MOST_REMEMBERED:
+            self._proxied.clear()
+        self._proxied[_mark_of(headers)] = (time.monotonic(), found)
+        return found
+
+    def remember_proxied(self, headers: Mapping[str, str]) -> Principal | None:
+        """Return who called the proxy with these headers before; None if that is too long ago. Reads no database."""
+        when, found = self._proxied.get(_mark_of(headers), (0.0, None))
+        return found if time.monotonic() - when < REMEMBERED_SECONDS else None
+
+    def _identify(self, secret: str | None, place: str = "Authorization: Bearer …") -> Principal:
         is_token = secret is not None and tokens.is_token(secret)
         # clients want some key: on this machine any that is no token of ours will do, as long as there are none
         if not is_token and self._is_loopback and not tokens.has_tokens(self._app):
-            base = Principal(OWNER, frozenset(Scope) - {Scope.ACT_AS})
-        else:
-            token = tokens.find_token(self._app, secret) if secret else None
-            if token is None or not self._exists(token.user):
-                raise Unauthorized("a valid token is needed", "send it as `Authorization: Bearer …`")
-            base = Principal(token.user, token.scopes, token.id)
-        return self._act_as(base, headers)
+            return Principal(OWNER, frozenset(Scope) - {Scope.ACT_AS})
+        token = tokens.find_token(self._app, secret) if secret else None
+        if token is None or not self._exists(token.user):
+            raise Unauthorized("a valid token is needed", f"send it as `{place}`")
+        return Principal(token.user, token.scopes, token.id)
 
     def _exists(self, user: UserId) -> bool:
         try:
@@ -147,6 +170,12 @@ class Gate:
         except ValueError:
             return False
         return found.scheme in {"http", "https"} and found.netloc.lower() == host.lower()
+
+
+def _mark_of(headers: Mapping[str, str]) -> bytes:
+    """Return what tells callers of the proxy apart, without keeping their tokens."""
+    named = "\0".join(headers.get(name, "") for name in (TOKEN_HEADER, JWT_HEADER, *FRONT_END_HEADERS))
+    return hashlib.sha256(named.encode("utf-8", "replace")).digest()
 
 
 def _read_secret(headers: Mapping[str, str]) -> str | None:

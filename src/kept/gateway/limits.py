@@ -6,7 +6,6 @@ import json
 import logging
 import time
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -16,10 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
 from kept.agent.offload import offload
-from kept.core.errors import KeptError
+from kept.core.errors import KeptError, StorageError
 from kept.gateway.answers import failure, problem
 from kept.gateway.identity import deliverer
-from kept.gateway.routes.v1 import write_problem
+from kept.gateway.routes.v1 import PROXY, write_problem
 from kept.gateway.web.frame import SIGN_IN, is_screen, show_plain_problem, wants_page
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ STATIC = "/static/"
 """Style and script of the pages; nothing of anybody."""
 HOOKS = "/hooks/"
 """Below this path requests are signed and need no token."""
+_PROXY_SECONDS = 0.1
+"""How long the proxy waits for the database to say who calls, if it knows that from earlier."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_HEADERS = 100
 _MOST_HEADER_BYTES = 32_768
@@ -122,12 +123,30 @@ class Entrance:
             await self._run(scope, receive, secure, deliverer(scope.get("client")))
             return
         try:
-            identify = partial(self._gate.identify, headers, allows_cookie=is_screen(scope["path"]))
-            principal = await offload(identify)
+            principal = await self._identify(scope, headers)
         except KeptError as error:
             await _tell(scope, headers, failure(error))(scope, receive, secure)
             return
         await self._run(scope, receive, secure, principal)
+
+    async def _identify(self, scope: Scope, headers: Headers) -> Principal:
+        """Return who calls. A request of the proxy does not wait for a database that is locked, broken or slow."""
+        if not scope["path"].startswith(PROXY):
+            return await offload(self._gate.identify, headers, allows_cookie=is_screen(scope["path"]))
+        try:
+            with anyio.fail_after(_PROXY_SECONDS):
+                return await offload(self._gate.identify_proxied, headers, abandon=True)
+        except (TimeoutError, StorageError) as error:
+            known = self._gate.remember_proxied(headers)
+            if known is not None:
+                return known
+            if isinstance(error, StorageError):
+                raise
+        return await offload(self._gate.identify_proxied, headers)  # nobody known: it takes the time that it takes
+
+    def _limit_of(self, path: str) -> int:
+        """Return how many bytes a body may have."""
+        return self._settings.proxy.max_body_bytes if path.startswith(PROXY) else self._settings.max_body_bytes
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the problem of a request that no token makes right."""
@@ -142,8 +161,8 @@ class Entrance:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return problem(400, "Content-Length is not a number")
-        if int(length) > self._settings.max_body_bytes:
-            return problem(413, f"a body may have at most {self._settings.max_body_bytes:,} bytes")
+        if int(length) > self._limit_of(scope["path"]):
+            return problem(413, f"a body may have at most {self._limit_of(scope['path']):,} bytes")
         return None
 
     def _is_own_page(self, headers: Headers, host: str) -> bool:
@@ -163,7 +182,7 @@ class Entrance:
         state: MutableMapping[str, Any] = scope.setdefault("state", {})
         state["principal"] = principal
         state["caller"] = self._gate.caller(principal)
-        body = BodyLimit(receive, most=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
+        body = BodyLimit(receive, most=self._limit_of(scope["path"]), seconds=self._settings.body_seconds)
         try:
             await self._app(scope, body.receive, send)
         finally:

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,8 +29,9 @@ from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
 from kept.gateway.metrics import MEDIA_TYPE, Metrics
 from kept.gateway.platforms import Switchboard
+from kept.gateway.proxy.proxy import Proxy
 from kept.gateway.requests import Admin, Reader
-from kept.gateway.routes import chat, conversations, home, memory, skills, v1
+from kept.gateway.routes import chat, conversations, home, memory, proxy, skills, v1
 from kept.gateway.streams import run_guarded
 from kept.gateway.turns import Turns
 from kept.gateway.web import frame
@@ -51,7 +52,17 @@ REPLY_SECONDS = 3.0
 """How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
 """How often idle work is looked for; it runs when no turn ended within this time."""
-_ROUTERS = (memory.router, conversations.router, skills.router, home.router, chat.router, v1.router, hooks, *SCREENS)
+_ROUTERS = (
+    memory.router,
+    conversations.router,
+    skills.router,
+    home.router,
+    chat.router,
+    v1.router,
+    proxy.router,
+    hooks,
+    *SCREENS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +90,18 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     metrics = Metrics()
     turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
     switchboard = Switchboard(app, turns, load_platforms(app))
+    forwarder = Proxy(app, turns) if settings.proxy.enabled else None
+
+    async def drain() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(turns.stop, settings.drain_seconds)
+            if forwarder is not None:
+                group.start_soon(forwarder.stop, settings.drain_seconds)
 
     @asynccontextmanager
     async def live(_fast: FastAPI) -> AsyncIterator[None]:
-        async with turns.serve(), switchboard.serve(), anyio.create_task_group() as group:
+        forwarding = forwarder.serve() if forwarder is not None else nullcontext()
+        async with turns.serve(), switchboard.serve(), forwarding, anyio.create_task_group() as group:
             group.start_soon(_work_while_idle, app, turns)
             group.start_soon(metrics.monitor)
             try:
@@ -90,7 +109,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
             finally:
                 group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
-                    await turns.stop(settings.drain_seconds)
+                    await drain()
                     await switchboard.stop(REPLY_SECONDS)
 
     fast = FastAPI(
@@ -106,6 +125,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     fast.state.switchboard = switchboard
     fast.state.app = app
     fast.state.is_demo = is_demo
+    fast.state.proxy = forwarder
     for router in _ROUTERS:
         fast.include_router(router)
     _add_health(fast, app, turns)
@@ -113,7 +133,7 @@ def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = Non
     if answer_mcp is not None:
         _add_mcp(fast, answer_mcp)
     _add_errors(fast)
-    return Entrance(fast, gate, settings, metrics, drain=lambda: turns.stop(settings.drain_seconds))
+    return Entrance(fast, gate, settings, metrics, drain=drain)
 
 
 def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:

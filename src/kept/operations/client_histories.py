@@ -19,7 +19,7 @@ from kept.core.text import dumps
 from kept.operations.conversation_keys import find_session, set_session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kept.app.caller import Caller
 
@@ -33,6 +33,25 @@ class ClientMessage:
 
     hash: bytes
     message_id: MessageId
+
+
+def _keep_all(messages: Sequence[Message]) -> list[Message | None]:
+    return list(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How the conversation of a client is stored."""
+
+    source: str = "api"
+    """The source of a new session."""
+    model: str | None = None
+    session_id: SessionId | None = None
+    """The id of a new session, if one was promised; one that is taken is not used."""
+    clean: Callable[[Sequence[Message]], list[Message | None]] = _keep_all
+    """Returns what is stored of each message of a conversation, None where that is nothing."""
+    keeps_later: bool = False
+    """Whether a shorter history branches, instead of taking back what people said later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +88,14 @@ def split_input(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequenc
 
 
 def prepare_conversation(
-    caller: Caller, key: str, history: Sequence[Message], new: Sequence[Message], *, source: str = "api"
+    caller: Caller, key: str, history: Sequence[Message], new: Sequence[Message], keeping: Keeping | None = None
 ) -> Prepared:
     """Bring the stored conversation of a key to the state that the client shows, ready for its new message."""
     caller.require(Scope.WRITE)
+    keeping = keeping or Keeping()
     found = find_session(caller, key)
     if found is None:
-        return _import_history(caller, key, history, source=source)
+        return _import_history(caller, key, history, keeping)
     recorded = _read_history(caller, key)
     stored = [*recorded, *_read_unrecorded(caller, found.session_id, recorded, [*history, *new])]
     hashes = [hash_message(message) for message in history]
@@ -83,16 +103,18 @@ def prepare_conversation(
     while common < min(len(stored), len(hashes)) and stored[common].hash == hashes[common]:
         common += 1
     if common == 0 and stored and hashes:
-        return _import_history(caller, key, history, source=source)
+        return _import_history(caller, key, history, keeping)
     known, session_id, has_changed = tuple(stored[:common]), found.session_id, common > len(recorded)
     if common < len(stored):
         is_repeated = common == len(hashes) and [hash_message(one) for one in new] == [
             one.hash for one in stored[common : common + len(new)]
         ]
-        session_id = _go_back(caller, session_id, stored, common, in_place=is_repeated)
+        later = stored[common + len(new) :] if keeping.keeps_later else ()
+        in_place = is_repeated and not _holds_person(caller, later)
+        session_id = _go_back(caller, session_id, stored, common, in_place=in_place)
         has_changed = True
     if history[common:]:
-        known += _append(caller, session_id, history[common:])
+        known += _append(caller, session_id, history[common:], keeping.clean(history)[common:], after=known)
         has_changed = True
     if has_changed:
         _write_history(caller, key, session_id, known)
@@ -152,7 +174,10 @@ def _go_back(
 ) -> SessionId:
     """Take back what follows the common part; return the session to continue: the same one, or a branch of it."""
     store = caller.space.sessions
-    first = store.message(stored[common].message_id)
+    # of a message that is not stored itself, the list names the one before it
+    reached = stored[common - 1].message_id if common else MessageId(0)
+    number = next((one.message_id for one in stored[common:] if one.message_id > reached), reached)
+    first = store.message(number)
     if in_place and first is not None and first.session_id == store.tip(session_id):
         store.rewind(first.session_id, first.id)
         return first.session_id
@@ -176,23 +201,104 @@ def _go_back(
     return new.id
 
 
-def _import_history(caller: Caller, key: str, history: Sequence[Message], *, source: str) -> Prepared:
+def _holds_person(caller: Caller, later: Sequence[ClientMessage]) -> bool:
+    """Whether one of the messages was said by a person."""
+    found = caller.space.sessions.messages_by_id([one.message_id for one in later])
+    return any(row.message.role is Role.USER for row in found)
+
+
+def _import_history(caller: Caller, key: str, history: Sequence[Message], keeping: Keeping) -> Prepared:
     """Store a conversation that began elsewhere; without earlier messages the first turn creates the session."""
     if not history:
         return Prepared(None, (), has_changed=True)
-    now = caller.app.clock.now()
-    session = Session(new_session_id(now, hex_digits=_HEX_DIGITS), source, now.timestamp(), user_id=caller.user)
-    caller.space.sessions.create(session)
-    known = _append(caller, session.id, history)
-    _write_history(caller, key, session.id, known)
-    return Prepared(session.id, known, has_changed=True)
+    session_id = _create(caller, keeping)
+    known = _append(caller, session_id, history, keeping.clean(history))
+    _write_history(caller, key, session_id, known)
+    return Prepared(session_id, known, has_changed=True)
 
 
-def _append(caller: Caller, session_id: SessionId, messages: Sequence[Message]) -> tuple[ClientMessage, ...]:
+def _create(caller: Caller, keeping: Keeping) -> SessionId:
+    """Create a session, with the promised id unless that is taken."""
+    store, now = caller.space.sessions, caller.app.clock.now()
+    promised = keeping.session_id
+    is_free = promised is not None and store.session(promised) is None
+    session_id = promised if promised is not None and is_free else new_session_id(now, hex_digits=_HEX_DIGITS)
+    store.create(Session(session_id, keeping.source, now.timestamp(), user_id=caller.user, model=keeping.model))
+    return session_id
+
+
+def _append(
+    caller: Caller,
+    session_id: SessionId,
+    messages: Sequence[Message],
+    stored: Sequence[Message | None],
+    *,
+    after: Sequence[ClientMessage] = (),
+    is_broken_off: bool = False,
+) -> tuple[ClientMessage, ...]:
+    """Append what is `stored` of messages that follow those of `after`; return the messages with their rows."""
     moment = caller.app.clock.now().timestamp()
-    new = [NewMessage(message, moment, Origin.usual(message.role)) for message in messages]
-    ids = caller.space.sessions.append(session_id, new)
-    return tuple(ClientMessage(hash_message(one), number) for one, number in zip(messages, ids, strict=True))
+    last = len(stored) - 1
+    new = [
+        NewMessage(message, moment, Origin.usual(message.role), interrupted=is_broken_off and place == last)
+        for place, message in enumerate(stored)
+        if message is not None
+    ]
+    ids = iter(caller.space.sessions.append(session_id, new) if new else ())
+    row = after[-1].message_id if after else MessageId(0)
+    known: list[ClientMessage] = []
+    for message, kept in zip(messages, stored, strict=True):
+        row = row if kept is None else next(ids)
+        known.append(ClientMessage(hash_message(message), row))
+    return tuple(known)
+
+
+def record_exchange(
+    caller: Caller,
+    key: str,
+    messages: Sequence[Message],
+    answer: Sequence[Message],
+    keeping: Keeping,
+    *,
+    is_broken_off: bool = False,
+) -> SessionId | None:
+    """Store what is new in a conversation that another program leads, and its answer; None if nothing may be stored.
+
+    All of it is one transaction, so that nothing of it is taken for a turn that did not end.
+    """
+    history, new = split_input(messages)
+    turn = [*new, *answer]
+    stored = keeping.clean([*history, *turn])
+    if all(one is None for one in stored):
+        return None
+    with caller.app.database.writing():
+        prepared = prepare_conversation(caller, key, history, new, keeping)
+        session_id = _create(caller, keeping) if prepared.session_id is None else prepared.session_id
+        rows = stored[len(history) :]
+        known = _append(caller, session_id, turn, rows, after=prepared.known, is_broken_off=is_broken_off)
+        _write_history(caller, key, session_id, known, start=len(prepared.known))
+    return session_id
+
+
+def append_exchange(
+    caller: Caller,
+    messages: Sequence[Message],
+    answer: Sequence[Message],
+    keeping: Keeping,
+    *,
+    is_broken_off: bool = False,
+) -> SessionId | None:
+    """Store an exchange whose request held new messages only, at the end of the promised session."""
+    turn = [*messages, *answer]
+    stored = keeping.clean(turn)
+    if all(one is None for one in stored):
+        return None
+    promised = keeping.session_id
+    is_there = promised is not None and caller.space.sessions.session(promised) is not None
+    with caller.app.database.writing():
+        session_id = promised if promised is not None and is_there else _create(caller, keeping)
+        _append(caller, caller.space.sessions.tip(session_id), turn, stored, is_broken_off=is_broken_off)
+    return session_id
 
 
 def _read_history(caller: Caller, key: str) -> list[ClientMessage]:

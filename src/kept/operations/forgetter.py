@@ -10,6 +10,7 @@ from kept.memory.edits import Author, Change, Target, steps_between
 from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from kept.operations.forget_providers import find_at_providers, forget_at_providers
 from kept.operations.platform_messages import remove_user_rows
+from kept.operations.proxied_conversations import remove_injections
 from kept.providers.base import ForgetRequest
 from kept.skills.editor import SkillEditor
 from kept.skills.forgetting import SkillPassages, find_passages, forget_passages
@@ -228,6 +229,7 @@ class Forgetter:
         skills = forget_passages(self._editor, texts)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
         other = scrub(self._caller.app.database, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
+        other += remove_injections(self._caller)
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # also those that no session was given
             other += remove_user_rows(self._caller)

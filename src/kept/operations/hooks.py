@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kept.app.caller import Caller
-    from kept.core.ids import MessageId, SessionId
+    from kept.core.ids import SessionId
     from kept.operations.capture import Captured
     from kept.sessions.receipts import NewReceipt
 
@@ -28,7 +28,6 @@ _MARGIN_SECONDS = 0.15
 _SCANNED_BYTES = 32_000_000
 """How much of the end of a transcript is searched for the block; in a longer one it may be given twice."""
 _COMPACTED = b'"compact_boundary"'
-_GIVEN_RECEIPTS = 200
 _RECENT_SECONDS = 2 * 86_400.0
 """Transcripts that were last written to before that are complete, or older than the connection."""
 
@@ -177,7 +176,8 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
     from kept.importers.port import SOURCES as READABLE
-    from kept.operations.recall import Recipient, recall_for_prompt
+    from kept.operations.capture import find_session
+    from kept.operations.recall import Recipient, find_given, recall_for_prompt
     from kept.sessions.receipts import NewReceipt, ShownMessage
     from kept.storage.files import find_project
 
@@ -187,7 +187,8 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
         keep_prompt(caller.space.home.connections, event)
     if mode.recall != "sure" or not event.is_of_a_person:
         return None
-    session, given = _given(caller, event)
+    session = find_session(caller, event.client, event.session)
+    given = find_given(caller, {name for name in (_external_id(event), session) if name is not None})
     project = find_project(event.folder)
     found = recall_for_prompt(caller, event.prompt, Recipient(session, project, given))
     if found is None:
@@ -206,19 +207,6 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
             milliseconds=found.milliseconds,
         ),
     )
-
-
-def _given(caller: Caller, event: HookEvent) -> tuple[SessionId | None, frozenset[MessageId]]:
-    """Return the session of the event, and the messages that it must not be given: again, or ever."""
-    from kept.operations.capture import find_session
-
-    session = find_session(caller, event.client, event.session)
-    receipts = caller.space.sessions.receipts
-    given = set(receipts.never_shown())
-    for name in {_external_id(event), session} - {None}:
-        for receipt in receipts.recent(limit=_GIVEN_RECEIPTS, session_id=name):
-            given.update(receipt.message_ids)
-    return session, frozenset(given)
 
 
 def _external_id(event: HookEvent) -> SessionId | None:

@@ -21,7 +21,7 @@ from kept.security.fence import build_memory_context_block, unwrap
 from kept.sessions.recall import tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kept.app.caller import Caller
     from kept.core.ids import MessageId, SessionId
@@ -35,6 +35,7 @@ PASSAGE_CHARS = 700
 QUERY_CHARS = 400
 """A longer prompt mostly holds pasted text, which says little about what is asked."""
 _TITLE_CHARS = 80
+_GIVEN_RECEIPTS = 200
 _LEAST_WORDS = 2
 _COMMAND = re.compile(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
 _SYNTAX = re.compile(r'["*]|\b(?:AND|OR|NOT)\b')
@@ -61,17 +62,19 @@ class StartBlock:
         return f"kept: {entries}, {count} past session{'' if count == 1 else 's'} of this project"
 
 
-def build_start_block(caller: Caller, project: str | None, *, current: SessionId | None = None) -> StartBlock | None:
+def build_start_block(
+    caller: Caller, project: str | None, *, current: SessionId | None = None, has_tools: bool = True
+) -> StartBlock | None:
     """Return the block for a session in `project`; None where there is nothing to say.
 
-    `current` is the session itself, which is not one of the past ones.
+    `current` is the session itself, which is not one of the past ones. `has_tools` says whether the agent can search.
     """
     sessions, messages = _count_stored(caller)
     recent = _list_recent(caller, project, current)
     pages, entries = _read_pages(caller, project)
     if not pages and not messages:
         return None
-    closing = resource_text("kept.operations", "start_block.md").strip()
+    closing = resource_text("kept.operations", "start_block.md" if has_tools else "proxy_block.md").strip()
     listed = _render_sessions(recent)
     mark = _mark((*pages.values(), listed))
     rest = (listed, closing.format(sessions=f"{sessions:,}", messages=f"{messages:,}", mark=mark))
@@ -173,6 +176,18 @@ class Recipient:
     project: str | None = None
     given: frozenset[MessageId] = field(default_factory=frozenset)
     """Messages that it was given before, or that a person never wants to be recalled."""
+    has_tools: bool = True
+    """Whether the agent can search by itself."""
+
+
+def find_given(caller: Caller, names: Iterable[SessionId]) -> frozenset[MessageId]:
+    """Return the messages that a session, under any of its names, must not be given: again, or ever."""
+    receipts = caller.space.sessions.receipts
+    given = set(receipts.never_shown())
+    for name in names:
+        for receipt in receipts.recent(limit=_GIVEN_RECEIPTS, session_id=name):
+            given.update(receipt.message_ids)
+    return frozenset(given)
 
 
 def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> PromptRecall | None:
@@ -201,7 +216,8 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
         return None
     scores = {hit.message_id: hit for hit in found.found.messages}
     shown = tuple(scores[match.message.id] for match in matches if match.message.id in scores)
-    text = build_memory_context_block(_render_passages(matches, found.found.terms))
+    opening = "prompt_passages.md" if recipient.has_tools else "proxy_passages.md"
+    text = build_memory_context_block(_render_passages(matches, found.found.terms, opening))
     spent = (time.perf_counter() - begun) * 1_000
     return PromptRecall(text, shown, len(found.found.messages), spent, query)
 
@@ -219,12 +235,12 @@ def read_question(prompt: str) -> str | None:
     return query if len(telling) + len(pairs) >= _LEAST_WORDS else None
 
 
-def _render_passages(matches: Sequence[Match], terms: Sequence[str]) -> str:
+def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: str) -> str:
     from kept.sessions.recall import SHORTENED, when
     from kept.sessions.search.occurrences import Marker
 
     marker = Marker(tuple(terms))
-    parts = [resource_text("kept.operations", "prompt_passages.md").strip()]
+    parts = [resource_text("kept.operations", opening).strip()]
     for match in matches:
         text = match.message.message.display_text
         if len(text) > PASSAGE_CHARS:

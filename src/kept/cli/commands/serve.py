@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +64,9 @@ def serve(
     demo: Annotated[
         bool, typer.Option("--demo", help="Serve an invented history in a folder of its own, to look around.")
     ] = False,
+    has_proxy: Annotated[
+        bool, typer.Option("--proxy", help="Forward requests of clients to their own models, with memory added.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve until stopped: the web app, an agent with memory for every client, and every operation as REST.
@@ -90,6 +94,9 @@ def serve(
         caller.app.folder = Path("/")  # clients say where they work; the folder of this process is nobody's project
         chosen = settings.port if port is None else port
         address = host or settings.host
+        if has_proxy:
+            enabled = replace(settings, proxy=replace(settings.proxy, enabled=True))
+            caller.app.settings = replace(caller.app.settings, serve=enabled)
         serve(
             caller.app, address, chosen, is_exact=port is not None, is_demo=demo, when_ready=tell,
             answer_mcp=answer_body,

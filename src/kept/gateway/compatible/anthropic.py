@@ -33,6 +33,7 @@ _SKIPPED = frozenset({"thinking", "redacted_thinking", "server_tool_use", "web_s
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Return what a body asks for; raises InvalidRequest."""
     messages: list[Message] = []
+    places: list[int] = []
     for place, raw in enumerate(take_list(body.get("messages"), "messages")):
         field = f"messages.{place}"
         given = take_object(raw, field)
@@ -40,15 +41,17 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
             case "user":
                 messages += _read_user(given.get("content"), f"{field}.content")
             case "assistant":
-                messages.append(_read_assistant(given.get("content"), f"{field}.content"))
+                messages.append(read_assistant(given.get("content"), f"{field}.content"))
             case "system":
                 continue  # a note of the client for the model of this one request
             case _:
                 raise InvalidRequest(f"{field}.role", "must be user or assistant")
+        places += [place] * (len(messages) - len(places))
     request = ClientRequest(
         model=take_text(body.get("model", "kept"), "model"),
         system=_read_system(body.get("system")),
         messages=tuple(messages),
+        places=tuple(places),
         tools=tuple(_read_tools(body)),
         is_streamed=take_bool(body.get("stream"), "stream"),
         max_output_tokens=take_count(body.get("max_tokens"), "max_tokens"),
@@ -101,7 +104,8 @@ def _read_part(block: Mapping[str, Any], field: str) -> Part:
             return TextPart(f"[{kind[:50]}]")
 
 
-def _read_assistant(value: object, field: str) -> Message:
+def read_assistant(value: object, field: str) -> Message:
+    """Return an answer of the model: its texts and its calls."""
     if isinstance(value, str):
         return Message(Role.ASSISTANT, value)
     texts: list[str] = []

@@ -45,6 +45,8 @@ class ClientRequest:
     model: str
     system: str
     messages: tuple[Message, ...]
+    places: tuple[int, ...] = ()
+    """Where each message stands in the list that the client sent."""
     tools: tuple[ToolSchema, ...] = ()
     is_streamed: bool = False
     wants_usage: bool = False
@@ -177,9 +179,10 @@ def make_content(parts: Sequence[Part]) -> str | tuple[Part, ...]:
 
 def check_messages(request: ClientRequest, field: str = "messages") -> ClientRequest:
     """Return a request without empty messages; refuse one that does not end with something to answer."""
-    messages = tuple(one for one in request.messages if one.content or one.tool_calls)
+    said = [place for place, one in enumerate(request.messages) if one.content or one.tool_calls]
+    messages = tuple(request.messages[place] for place in said)
     if not messages:
         raise InvalidRequest(field, "must hold at least one message")
     if messages[-1].role not in {Role.USER, Role.TOOL}:
         raise InvalidRequest(field, "must end with a message of the user or the results of tools")
-    return replace(request, messages=messages)
+    return replace(request, messages=messages, places=tuple(request.places[place] for place in said))

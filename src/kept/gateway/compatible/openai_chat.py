@@ -34,15 +34,17 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Return what a body asks for; raises InvalidRequest."""
     system: list[str] = []
     messages: list[Message] = []
+    places: list[int] = []
     for place, raw in enumerate(take_list(body.get("messages"), "messages")):
         field = f"messages.{place}"
         given = take_object(raw, field)
         role = take_text(given.get("role"), f"{field}.role")
-        content = _read_content(given.get("content"), f"{field}.content")
+        content = read_content(given.get("content"), f"{field}.content")
         if role in {"system", "developer"}:
             system.append(content if isinstance(content, str) else Message(Role.USER, content).text)
         elif role in _ROLES:
-            messages.append(_read_message(_ROLES[role], content, given, field))
+            messages.append(read_message(_ROLES[role], content, given, field))
+            places.append(place)
         else:
             raise InvalidRequest(f"{field}.role", "must be system, developer, user, assistant or tool")
     options = body.get("stream_options") or {}
@@ -50,6 +52,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         model=take_text(body.get("model", "kept"), "model"),
         system="\n\n".join(filter(None, system)),
         messages=tuple(messages),
+        places=tuple(places),
         tools=tuple(_read_tool(raw, place) for place, raw in enumerate(take_list(body.get("tools"), "tools"))),
         is_streamed=take_bool(body.get("stream"), "stream"),
         wants_usage=take_bool(take_object(options, "stream_options").get("include_usage"), "stream_options"),
@@ -60,7 +63,8 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     return check_messages(request)
 
 
-def _read_message(role: Role, content: str | tuple[Part, ...], given: Mapping[str, Any], field: str) -> Message:
+def read_message(role: Role, content: str | tuple[Part, ...], given: Mapping[str, Any], field: str) -> Message:
+    """Return a message with its calls."""
     calls = []
     for place, raw in enumerate(take_list(given.get("tool_calls"), f"{field}.tool_calls")):
         inner = f"{field}.tool_calls.{place}"
@@ -78,7 +82,8 @@ def _read_message(role: Role, content: str | tuple[Part, ...], given: Mapping[st
     return Message(role, content, tuple(calls) if role is Role.ASSISTANT else (), tool_call_id=name)
 
 
-def _read_content(value: object, field: str) -> str | tuple[Part, ...]:
+def read_content(value: object, field: str) -> str | tuple[Part, ...]:
+    """Return the content of a message: a text, or parts."""
     if value is None:
         return ""
     if isinstance(value, str):

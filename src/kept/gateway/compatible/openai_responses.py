@@ -31,20 +31,24 @@ _SKIPPED = frozenset({"reasoning", "item_reference", "web_search_call", "local_s
 """Items that carry nothing that was said; the model's own thinking is stored with its answers."""
 
 
-def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Return what a body asks for; raises InvalidRequest."""
+def read_request(body: Mapping[str, Any], *, skips_unknown: bool = False) -> ClientRequest:
+    """Return what a body asks for; raises InvalidRequest. The proxy skips items that are unknown here."""
     system: list[str] = []
     if body.get("instructions") is not None:
         system.append(take_text(body["instructions"], "instructions"))
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else take_list(given, "input")
     messages: list[Message] = []
+    places: list[int] = []
     for place, raw in enumerate(items):
-        _read_item(take_object(raw, f"input.{place}"), f"input.{place}", system, messages)
+        message = read_item(take_object(raw, f"input.{place}"), f"input.{place}", system, skips_unknown=skips_unknown)
+        if message is not None and add_message(messages, message):
+            places.append(place)
     request = ClientRequest(
         model=take_text(body.get("model", "kept"), "model"),
         system="\n\n".join(filter(None, system)),
-        messages=tuple(_join_calls(messages)),
+        messages=tuple(messages),
+        places=tuple(places),
         tools=tuple(_read_tools(body)),
         is_streamed=take_bool(body.get("stream"), "stream"),
         max_output_tokens=take_count(body.get("max_output_tokens"), "max_output_tokens"),
@@ -52,17 +56,18 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     return check_messages(request, "input")
 
 
-def _read_item(item: Mapping[str, Any], field: str, system: list[str], messages: list[Message]) -> None:
+def read_item(item: Mapping[str, Any], field: str, system: list[str], *, skips_unknown: bool = False) -> Message | None:
+    """Return the message of an item; None for one without, or if it belongs to `system`."""
     match take_text(item.get("type", "message"), f"{field}.type"):
         case "message":
             role = take_text(item.get("role"), f"{field}.role")
             content = _read_content(item.get("content"), f"{field}.content")
             if role in {"system", "developer"}:
                 system.append(Message(Role.USER, content).text)
-            elif role in _ROLES:
-                messages.append(Message(_ROLES[role], content))
-            else:
-                raise InvalidRequest(f"{field}.role", "must be system, developer, user or assistant")
+                return None
+            if role in _ROLES:
+                return Message(_ROLES[role], content)
+            raise InvalidRequest(f"{field}.role", "must be system, developer, user or assistant")
         case "function_call" | "custom_tool_call":
             arguments = item.get("arguments") or item.get("input") or "{}"
             call = ToolCall(
@@ -70,28 +75,26 @@ def _read_item(item: Mapping[str, Any], field: str, system: list[str], messages:
                 take_text(item.get("name"), f"{field}.name"),
                 take_text(arguments, f"{field}.arguments"),
             )
-            messages.append(Message(Role.ASSISTANT, "", (call,)))
+            return Message(Role.ASSISTANT, "", (call,))
         case "function_call_output" | "custom_tool_call_output":
             output = item.get("output")
             text = output if isinstance(output, str) else Message(Role.USER, _read_content(output, field)).text
             call_id = take_text(item.get("call_id"), f"{field}.call_id")
-            messages.append(Message(Role.TOOL, text or " ", tool_call_id=call_id))
-        case kind if kind in _SKIPPED:
-            return
+            return Message(Role.TOOL, text or " ", tool_call_id=call_id)
+        case kind if skips_unknown or kind in _SKIPPED:
+            return None
         case kind:
             raise InvalidRequest(f"{field}.type", f"{kind[:50]!r} is not known here")
 
 
-def _join_calls(messages: list[Message]) -> list[Message]:
-    """Return the messages with neighbouring calls of one answer in one message, and its text with them."""
-    joined: list[Message] = []
-    for message in messages:
-        last = joined[-1] if joined else None
-        if last is not None and message.tool_calls and last.role is Role.ASSISTANT:
-            joined[-1] = Message(Role.ASSISTANT, last.content, (*last.tool_calls, *message.tool_calls))
-        else:
-            joined.append(message)
-    return joined
+def add_message(messages: list[Message], message: Message) -> bool:
+    """Add a message; a call of the answer before it becomes part of that, and False is returned."""
+    last = messages[-1] if messages else None
+    if last is not None and message.tool_calls and last.role is Role.ASSISTANT:
+        messages[-1] = Message(Role.ASSISTANT, last.content, (*last.tool_calls, *message.tool_calls))
+        return False
+    messages.append(message)
+    return True
 
 
 def _read_content(value: object, field: str) -> str | tuple[Part, ...]:

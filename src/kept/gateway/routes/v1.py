@@ -21,6 +21,8 @@ from kept.gateway.turns import Turns
 
 router = APIRouter(prefix="/v1", tags=["compatible"])
 
+PROXY = "/proxy/"
+"""Below this path requests are forwarded to other endpoints of these APIs."""
 _CREATED = 1_700_000_000
 """The models have no date; clients want one."""
 _KEPT_HEADERS = frozenset({"retry-after", "allow", "www-authenticate"})
@@ -42,10 +44,10 @@ MESSAGES = Api(anthropic.read_request, anthropic.Form, anthropic.error_json)
 
 def write_problem(path: str, response: Response) -> Response:
     """Return the problem of a request in the form of the API that its path belongs to, so that SDKs show the text."""
-    if not path.startswith("/v1/"):
+    if not path.startswith(("/v1/", PROXY)):
         return response
     told = json.loads(bytes(response.body))
-    api = MESSAGES if path.startswith("/v1/messages") else CHAT
+    api = MESSAGES if "/v1/messages" in path else CHAT
     message = "; ".join(filter(None, (told.get("detail"), told.get("next"))))
     headers = {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
     return json_response(api.error(response.status_code, message, None), response.status_code, headers)

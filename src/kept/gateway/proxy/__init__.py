@@ -1,0 +1,1 @@
+"""The proxy: requests of clients on their way to their own model, with memory added and the conversation stored."""

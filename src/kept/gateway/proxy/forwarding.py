@@ -1,0 +1,193 @@
+"""Forwarding: a request goes to its endpoint and the reply comes back, each byte as it came."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import httpx2
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kept.core.errors import ConfigError
+from kept.gateway.identity import COOKIE
+from kept.gateway.proxy.replies import Copy
+from kept.gateway.streams import finish_or_abandon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+BUILT_IN = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+"""The endpoints that need no setting."""
+CONNECT_SECONDS = 10.0
+"""How long a connection may take; how long an answer may take is for the client to say."""
+_CLOSE_SECONDS = 2.0
+_HOP_BY_HOP = frozenset(
+    {
+        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+"""Headers about one connection, which end here (RFC 9110, 7.6.1)."""
+_OURS = "x-kept"
+"""Headers that begin so are for us."""
+_REPLACED = frozenset({"host", "content-length", "expect"})
+_OTHER_PATHS = frozenset({"api/hello"})
+"""What clients ask outside of `v1` to see whether the endpoint is there."""
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+def load_upstreams(settings: Mapping[str, str]) -> dict[str, httpx2.URL]:
+    """Return the endpoints that requests may be forwarded to; raises ConfigError for an address that is none."""
+    return {name: _read_address(name, address) for name, address in {**BUILT_IN, **settings}.items()}
+
+
+def _read_address(name: str, address: str) -> httpx2.URL:
+    place = f"serve.proxy.upstreams.{name}"
+    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+        raise ConfigError(f"{place}: an endpoint cannot have this name", "use letters, digits, - and _")
+    try:
+        parts = urlsplit(address)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(f"{place}: {address!r} is no address of an endpoint", "write it like https://host/v1")
+    return httpx2.URL(address.rstrip("/").removesuffix("/v1"))
+
+
+def find_target(upstream: httpx2.URL, scope: Scope) -> httpx2.URL | None:
+    """Return where a request below `/proxy/NAME/` goes; None for a path that is not forwarded.
+
+    Path and query keep their bytes. Only what lies below `v1` is forwarded: an endpoint may have other doors.
+    """
+    rest = scope["raw_path"].split(b"/", 3)[3]
+    segments = unquote(rest.decode("ascii", "replace")).replace("\\", "/").split("/")
+    if any(segment in {"", ".", ".."} for segment in segments):
+        return None
+    if segments[0] != "v1" and "/".join(segments) not in _OTHER_PATHS:
+        return None
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    return upstream.copy_with(raw_path=upstream.raw_path.rstrip(b"/") + b"/" + rest + query)
+
+
+def select_request_headers(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
+    """Return the headers of a request that go on; the token of a browser is no cookie for others."""
+    pairs = [(name, _leave_cookie(value) if name.lower() == b"cookie" else value) for name, value in given]
+    return [
+        (name, value)
+        for name, value in _leave_hops(pairs)
+        if name.decode("latin-1").lower() not in _REPLACED
+        and not name.decode("latin-1").lower().startswith(_OURS)
+        and (value or name.lower() != b"cookie")
+    ]
+
+
+def _leave_cookie(value: bytes) -> bytes:
+    own = f"{COOKIE}=".encode()
+    return b";".join(part for part in value.split(b";") if not part.strip().startswith(own)).strip()
+
+
+def select_reply_headers(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
+    """Return the headers of a reply that go on."""
+    return [(name.lower(), value) for name, value in _leave_hops(given)]
+
+
+def _leave_hops(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
+    pairs = list(given)
+    named = b",".join(value for name, value in pairs if name.lower() == b"connection").decode("latin-1").lower()
+    hops = _HOP_BY_HOP | {word.strip() for word in named.split(",")}
+    return [(name, value) for name, value in pairs if name.decode("latin-1").lower() not in hops]
+
+
+def open_client() -> httpx2.AsyncClient:
+    """Return the client for all endpoints; it never follows, repeats or adds anything by itself."""
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
+        follow_redirects=False,
+    )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a forwarded request ended, with a copy of what the client was sent."""
+
+    status: int = 0
+    """0 if there was no reply."""
+    content_type: str = ""
+    coding: str = ""
+    copy: Copy = field(default_factory=Copy)
+    is_whole: bool = False
+
+
+class ForwardedReply(Response):
+    """The reply to a request, passed on as it comes; when the client leaves, the request is given up."""
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        request: httpx2.Request,
+        *,
+        headers: Mapping[str, str],
+        on_failure: Callable[[int, str], Response],
+        on_end: Callable[[Outcome], None],
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._request = request
+        self._own_headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self._on_failure = on_failure
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the request and write its reply."""
+        outcome = Outcome()
+        try:
+            await finish_or_abandon(Request(scope, receive), lambda: self._exchange(scope, receive, send, outcome))
+        finally:
+            self._on_end(outcome)
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send, outcome: Outcome) -> None:
+        try:
+            reply = await self._client.send(self._request, stream=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            # the text of an error may quote a header, and with it a key
+            kind = type(error).__name__
+            log.warning("the endpoint %s cannot be reached: %s", self._request.url.host, kind)
+            status = 504 if isinstance(error, httpx2.TimeoutException) else 502
+            told = self._on_failure(status, f"kept cannot reach {self._request.url.host}: {kind}")
+            told.headers.update({name.decode(): value.decode() for name, value in self._own_headers})
+            await told(scope, receive, send)
+            return
+        try:
+            await self._pass_on(reply, send, outcome)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_SECONDS):
+                await reply.aclose()
+
+    async def _pass_on(self, reply: httpx2.Response, send: Send, outcome: Outcome) -> None:
+        outcome.status = reply.status_code
+        outcome.content_type = reply.headers.get("content-type", "")
+        outcome.coding = reply.headers.get("content-encoding", "")
+        headers = [*select_reply_headers(reply.headers.raw), *self._own_headers]
+        await send({"type": "http.response.start", "status": reply.status_code, "headers": headers})
+        try:
+            async for chunk in reply.aiter_raw():
+                outcome.copy.add(chunk)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except httpx2.HTTPError as error:
+            # the client's connection ends without an end of the body, as the endpoint's did
+            log.warning("the endpoint %s broke off: %s", self._request.url.host, type(error).__name__)
+            return
+        outcome.is_whole = True
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
