@@ -1,155 +1,16 @@
-"""The proxy against endpoints on loopback: bytes, additions that stay in place, faults, and what is stored."""
+"""The proxy against an endpoint on loopback: bytes, headers, streams, and errors on the way."""
 
 import gzip
 import json
+import re
 import threading
 import time
 import zlib
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 import pytest
 
-from kept.operations import pages, sessions
-
-from .conftest import serve
-
-KEY = "sk-ant-secret-0123456789-abcdefghij"
-FACT = "The staging server is called heron and listens on port 4471"
-QUESTION = "what is the staging server called and on which port"
-
-
-class Endpoint:
-    """A server that records each request byte for byte, and answers with the bytes of a plan."""
-
-    def __init__(self):
-        self.received = []
-        self.plan = lambda _request: None
-        self.left = threading.Event()
-        """Set when a client left while an answer was sent."""
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_args):
-                pass
-
-            def handle_any(self):
-                body = self.rfile.read(int(self.headers.get("content-length") or 0))
-                pairs = [(name.lower(), value) for name, value in self.headers.items()]
-                outer.received.append((self.command, self.path, pairs, body))
-                status, headers, chunks = outer.plan(outer.received[-1]) or outer.say(body)
-                self.send_response_only(status)
-                for name, value in headers:
-                    self.send_header(name, value)
-                is_chunked = not any(name.lower() == "content-length" for name, _ in headers)
-                if is_chunked:
-                    self.send_header("Transfer-Encoding", "chunked")
-                self.end_headers()
-                try:
-                    for chunk in chunks:
-                        if chunk is None:  # the connection breaks
-                            self.wfile.flush()
-                            self.connection.shutdown(2)
-                            self.close_connection = True
-                            return
-                        self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if is_chunked else chunk)
-                        self.wfile.flush()
-                    if is_chunked:
-                        self.wfile.write(b"0\r\n\r\n")
-                except OSError:
-                    outer.left.set()
-                    self.close_connection = True
-
-            do_GET = do_POST = do_DELETE = do_HEAD = handle_any
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-            def handle_error(self, *_args):
-                pass
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def say(self, body, text=None):
-        """Return an answer in the form of Anthropic's messages."""
-        number = len(self.received)
-        answer = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
-        answer["content"] = [{"type": "text", "text": text or f"answer {number}"}]
-        answer["usage"] = {"input_tokens": 7, "output_tokens": 3}
-        data = json.dumps(answer).encode()
-        return 200, [("Content-Type", "application/json"), ("Content-Length", str(len(data)))], [data]
-
-    def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_error):
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class World:
-    """A proxy between clients and one endpoint."""
-
-    def __init__(self, served, endpoint):
-        self.served = served
-        self.endpoint = endpoint
-        self.caller = served.owner
-
-    def post(self, body, path="v1/messages", headers=None, upstream="anthropic"):
-        """Send a request as an SDK would; `body` is bytes, or is written as JSON."""
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        own = {"x-api-key": KEY, "content-type": "application/json", **(headers or {})}
-        with httpx2.Client(timeout=60) as client:
-            return client.post(f"{self.served.url}/proxy/{upstream}/{path}", content=content, headers=own)
-
-    def ask(self, *texts, **more):
-        """Ask with a history of texts, the person first."""
-        messages = [
-            {"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(texts)
-        ]
-        return self.post({"model": "m", "max_tokens": 99, "messages": messages, **more})
-
-    @property
-    def sent(self):
-        """Return the bodies that arrived at the endpoint."""
-        return [body for _method, _path, _headers, body in self.endpoint.received]
-
-    def stored(self, count=None):
-        """Return the texts of every session, the oldest first; waits until there are `count` messages."""
-        deadline = time.monotonic() + 20
-        while True:
-            with self.served.client() as client:
-                listed = client.get("/api/sessions").json()
-                shown = [client.get(f"/api/sessions/{one['session_id']}").json()["messages"] for one in reversed(listed)]
-            found = [[(row["role"], row["content"]) for row in rows] for rows in shown]
-            if count is None or sum(map(len, found)) >= count or time.monotonic() > deadline:
-                return found
-            time.sleep(0.02)
-
-    def remember(self, text=FACT):
-        """Let the memory hold a past conversation."""
-        self.ask(text, system="earlier")
-        self.stored(2)
-
-
-@contextmanager
-def proxied(home, **settings):
-    """Serve a proxy whose time is not measured, unless a test says so."""
-    with Endpoint() as endpoint:
-        environ = {
-            "KEPT_SERVE__PROXY__ENABLED": "true",
-            "KEPT_SERVE__PROXY__WAIT_MILLISECONDS": "10000",
-            "KEPT_SERVE__PROXY__UPSTREAMS": json.dumps({"anthropic": endpoint.url, "openai": f"{endpoint.url}/v1"}),
-            **settings,
-        }
-        with serve(home, environ) as served:
-            yield World(served, endpoint)
+from .proxied import KEY, QUESTION, proxied
 
 
 @pytest.fixture
@@ -158,10 +19,218 @@ def world(home):
         yield made
 
 
-def test_first(world):
+FENCED = re.compile(rb"<memory-context>.*?</memory-context>", re.DOTALL)
+
+
+def test_only_the_addition_differs(world):
+    """Spaces, escapes, order, numbers and unknown fields of a request keep their bytes."""
     world.remember()
-    done = world.ask(QUESTION)
-    print(done.headers, done.text)
-    print(world.sent[-1].decode())
-    print(world.stored(4))
-    assert 0
+    before = (
+        b'{ "messages" :\n[ {"role":"user","content":[ {"type":"text","text":"what is the st\\u0061ging server called '
+        b'on which port \xc3\xa4 \\ud83d\\ude00","cache_control":{"type":"ephemeral"}}'
+    )
+    middle = b' ]} ],\t"temperature":1.0e0 , "metadata": {"user_id":"u","new":[1,2,{"a":null}]}, "system":[{"type":"text","text":"be brief"}'
+    after = b' ] ,"max_tokens":99,"model":"m", "thinking":{"type":"enabled","budget_tokens":2048}  }\n'
+    world.post(before + middle + after, path="v1/messages?beta=true")
+    _method, path, _headers, sent = world.endpoint.received[-1]
+    assert path == "/v1/messages?beta=true"
+    assert len(FENCED.findall(sent)) == 2
+    assert (
+        re.sub(rb',\{"type":"text","text":"<memory-context>.*?</memory-context>"\}', b"", sent)
+        == before + middle + after
+    )
+    assert json.loads(sent)["messages"][0]["content"][0]["text"].endswith("ä 😀")
+
+
+def test_without_memory_a_request_is_what_it_was(world):
+    """A home that knows nothing adds nothing."""
+    body = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello there friend"}]} '
+    assert world.post(body).headers["x-kept"] == "added"
+    assert world.sent == [body]
+
+
+def test_headers_go_on_without_those_of_the_connection(world):
+    """What the vendor reads arrives; what was for us, or for one connection, does not."""
+    given = {
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "context-1m-2025-08-07,interleaved-thinking-2025-05-14",
+        "x-app": "cli",
+        "accept-encoding": "gzip, br",
+        "connection": "keep-alive, x-hop",
+        "x-hop": "1",
+        "keep-alive": "timeout=5",
+        "te": "trailers",
+        "x-kept-session": "mine",
+        "x-kept-token": "",
+    }
+    world.post({"model": "m", "messages": [{"role": "user", "content": "hello there"}]}, headers=given)
+    _method, _path, pairs, body = world.endpoint.received[-1]
+    found = dict(pairs)
+    kept = ("anthropic-version", "anthropic-beta", "x-app", "accept-encoding")
+    assert {name: found[name] for name in kept} == {name: given[name] for name in kept}
+    assert found["x-api-key"] == KEY
+    assert found["host"] == world.endpoint.url.removeprefix("http://")
+    assert found["content-length"] == str(len(body))
+    assert not {"x-hop", "keep-alive", "te", "x-kept-session", "x-kept-token"} & set(found)
+
+
+EVENTS = [
+    b'event: message_start\ndata: {"type":"message_start","message":{"model":"m","usage":{"input_tokens":5}}}\n\n',
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}\n\n',
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}\n\n',
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"c2ln"}}\n\n',
+    b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n: a comment\n\n',
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}\n\n',
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"hel',
+    b"lo \xc3",
+    b'\xa4"}}\n\nevent: content_block_stop\ndata: {"type":"content_block_stop","index":1}\n\n',
+    b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":4}}\n\n',
+    b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+]
+"""A stream with a comment, with an unknown event, and with a character that is cut in two."""
+
+
+def zstd(data):
+    try:
+        from compression import zstd as module
+    except ImportError:
+        from backports import zstd as module
+    return module.compress(data)
+
+
+CODINGS = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd}
+
+
+@pytest.mark.parametrize("coding", [*CODINGS, "br"])
+def test_a_reply_keeps_its_bytes(world, coding):
+    """A stream arrives as it was sent, compressed or not; what can be read is stored."""
+    whole = b"".join(EVENTS)
+    data = CODINGS.get(coding, bytes)(whole)
+    cut = [data[place : place + 100] for place in range(0, len(data), 100)]
+    headers = [("Content-Type", "text/event-stream; charset=utf-8"), ("Content-Encoding", coding)]
+    headers += [("anthropic-ratelimit-requests-remaining", "49"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
+    world.endpoint.plan = lambda _request: (200, headers, cut)
+    sent = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "good morning"}]}
+    with (
+        httpx2.Client(timeout=60) as client,
+        client.stream(
+            "POST", f"{world.served.url}/proxy/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
+        ) as reply,
+    ):
+        assert b"".join(reply.iter_raw()) == data
+        assert reply.headers["content-encoding"] == coding
+        assert reply.headers["anthropic-ratelimit-requests-remaining"] == "49"
+        assert reply.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    expected = [] if coding == "br" else [[("user", "good morning"), ("assistant", "hello ä")]]
+    assert world.stored() == expected
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429, 500, 529])
+def test_errors_arrive_as_they_were_and_nothing_is_stored(world, status):
+    """Status, body and headers of an error are the endpoint's."""
+    body = json.dumps({"type": "error", "error": {"type": "some_error", "message": f"no {status}"}}).encode()
+    headers = [
+        ("Content-Type", "application/json"),
+        ("retry-after", "7"),
+        ("request-id", "req_1"),
+        ("Content-Length", str(len(body))),
+    ]
+    world.endpoint.plan = lambda _request: (status, headers, [body])
+    done = world.ask("hello there")
+    assert (done.status_code, done.content) == (status, body)
+    assert {name: done.headers[name] for name in ("retry-after", "request-id")} == {
+        "retry-after": "7",
+        "request-id": "req_1",
+    }
+    assert len(world.endpoint.received) == 1  # it never tries again by itself
+    assert world.stored() == []
+
+
+def test_a_stream_is_passed_on_as_it_comes(world):
+    """The first event arrives before the second is sent."""
+    goes_on = threading.Event()
+
+    def chunks():
+        yield EVENTS[0]
+        assert goes_on.wait(20)
+        yield from EVENTS[1:]
+
+    world.endpoint.plan = lambda _request: (200, [("Content-Type", "text/event-stream")], chunks())
+    sent = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "good morning"}]}
+    with (
+        httpx2.Client(timeout=60) as client,
+        client.stream(
+            "POST", f"{world.served.url}/proxy/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
+        ) as reply,
+    ):
+        found = reply.iter_raw()
+        assert next(found) == EVENTS[0]
+        goes_on.set()
+        assert b"".join(found) == b"".join(EVENTS[1:])
+
+
+def test_a_client_that_leaves_ends_the_request(world):
+    """The endpoint need not go on, and what the client was shown is stored."""
+
+    def chunks():
+        yield from EVENTS[:9]
+        for _ in range(1_000):
+            time.sleep(0.02)
+            yield b": still here\n\n"
+
+    world.endpoint.plan = lambda _request: (200, [("Content-Type", "text/event-stream")], chunks())
+    sent = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "good morning"}]}
+    with (
+        httpx2.Client(timeout=60) as client,
+        client.stream(
+            "POST", f"{world.served.url}/proxy/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
+        ) as reply,
+    ):
+        got = b""
+        for chunk in reply.iter_raw():
+            got += chunk
+            if b": still here" in got:
+                break
+    assert world.endpoint.left.wait(20)
+    assert world.stored() == [[("user", "good morning"), ("assistant", "hello ä")]]
+
+
+def test_a_reply_that_breaks_off_breaks_off(world):
+    """The client notices, as it would without the proxy."""
+    world.endpoint.plan = lambda _request: (200, [("Content-Type", "text/event-stream")], [*EVENTS[:9], None])
+    with pytest.raises(httpx2.RemoteProtocolError):
+        world.ask("good morning", stream=True)
+    assert world.stored() == [[("user", "good morning"), ("assistant", "hello ä")]]
+
+
+def test_an_endpoint_that_is_not_there(home):
+    """The answer is an error of that API, and says nothing of the key."""
+    nowhere = json.dumps({"anthropic": "http://127.0.0.1:9"})
+    with proxied(home, KEPT_SERVE__PROXY__UPSTREAMS=nowhere) as world:
+        done = world.ask("hello there")
+    assert done.status_code == 502
+    assert done.json()["error"]["message"] == "kept cannot reach 127.0.0.1: ConnectError"
+
+
+@pytest.mark.parametrize("path", ["v1/messages/count_tokens", "v1/embeddings", "v1/messages/batches"])
+def test_other_paths_pass_unchanged(world, path):
+    """Nothing is added to them, and nothing is stored."""
+    world.remember()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": QUESTION}]}).encode()
+    world.post(body, path=path)
+    assert world.endpoint.received[-1][1] == f"/{path}"
+    assert world.sent[-1] == body
+    assert len(world.stored()) == 1
+
+
+def test_lists_of_models_pass(world):
+    """Other methods go on as they are."""
+    data = b'{"object":"list","data":[{"id":"gpt"}]}'
+    world.endpoint.plan = lambda _request: (200, [("Content-Type", "application/json")], [data])
+    with world.served.client() as client:
+        assert client.get("/proxy/openai/v1/models?limit=5").content == data
+        assert client.delete("/proxy/openai/v1/responses/resp_1").content == data
+    assert [one[:2] for one in world.endpoint.received] == [
+        ("GET", "/v1/models?limit=5"),
+        ("DELETE", "/v1/responses/resp_1"),
+    ]
