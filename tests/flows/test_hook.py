@@ -150,6 +150,7 @@ UNNEEDED = {
         "base64",
         "calendar",
         "random",
+        "dataclasses",
         "typer",
         "zipfile",
         "subprocess",

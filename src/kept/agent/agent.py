@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +21,7 @@ from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import ImagePart, Link, Message, Role, Session
 from kept.core.tools import ToolSchema
+from kept.core.values import dataclass, replace
 from kept.providers.content import plain_messages
 
 log = logging.getLogger(__name__)

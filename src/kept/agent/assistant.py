@@ -4,7 +4,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -25,6 +24,7 @@ from kept.core.messages import Role, StoredMessage
 from kept.core.ports import SessionStore
 from kept.core.search import SearchRequest
 from kept.core.text import UNSPACED, WORD, message_source, quote, split_pairs, stop_words, strip_accents
+from kept.core.values import dataclass
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Target
 from kept.memory.history import History

@@ -1,7 +1,6 @@
 """Compaction of an open conversation: lease, provider hooks, engine, store, fresh prompt, in that order."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 
 from kept.agent.offload import run_abandonable
@@ -14,6 +13,7 @@ from kept.core.errors import GivenUp, StorageError
 from kept.core.events import Compacted, Warned
 from kept.core.ids import SessionId, new_session_id
 from kept.core.messages import Link
+from kept.core.values import dataclass, replace
 from kept.providers.content import plain_messages
 from kept.storage.leases import new_holder
 

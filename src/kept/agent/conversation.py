@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import anyio
 
@@ -28,6 +27,7 @@ from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import ChatRequest, ChatResponse, NewMessage, StoredMessage, Usage
 from kept.core.ports import EventSink
 from kept.core.tools import ToolSchema
+from kept.core.values import dataclass, field
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"

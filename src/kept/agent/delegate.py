@@ -1,7 +1,6 @@
 """`delegate_task`: a sub-agent with its own session, without memory writes and providers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import anyio
 
@@ -14,6 +13,7 @@ from kept.core.errors import KeptError
 from kept.core.ids import SessionId
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.values import dataclass
 from kept.llm.retry import close
 
 WITHHELD = frozenset({"skill_manage", "delegate_task"})

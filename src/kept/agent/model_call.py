@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from kept.context.prune import prune_as_marked
 from kept.context.repair import request_messages
@@ -24,6 +23,7 @@ from kept.core.messages import (
 from kept.core.ports import ChatModel, EventSink
 from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
+from kept.core.values import dataclass, replace
 from kept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrub
 
 

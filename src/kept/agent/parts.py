@@ -1,7 +1,6 @@
 """The parts of an agent, as the app builds them, and the adapters between tiers that it needs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -13,6 +12,7 @@ from kept.context.settings import CompressionSettings
 from kept.core.ids import SessionId
 from kept.core.messages import Message, Usage
 from kept.core.ports import ChatModel, Clock, Completes, EventSink, SessionStore
+from kept.core.values import dataclass, field, replace
 from kept.llm.tokens import Calibration, message_tokens
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kept.agent.parts import Parts
@@ -13,6 +12,7 @@ from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.ports import EventSink
 from kept.core.text import JSON
+from kept.core.values import dataclass
 from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.page import page_hash

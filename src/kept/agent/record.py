@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
@@ -11,6 +10,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink, SessionStore, UnitOfWork
 from kept.core.text import JSON
+from kept.core.values import dataclass, field, replace
 
 log = logging.getLogger(__name__)
 

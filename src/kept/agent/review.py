@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kept.agent.model_call import StreamedText, build_request, stream_answer
@@ -17,6 +16,7 @@ from kept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, O
 from kept.core.ports import EventSink
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext
+from kept.core.values import dataclass, field, replace
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
 from kept.security.fence import sanitize_context, shown_thinking, unwrap

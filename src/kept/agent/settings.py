@@ -1,9 +1,9 @@
 """Settings of the agent: limits of a turn, approvals, reviews and the display."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from kept.core.settings import Above, Between
+from kept.core.values import dataclass
 
 Approvals = Literal["ask", "auto", "deny"]
 

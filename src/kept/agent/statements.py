@@ -5,12 +5,12 @@ The rules per language are in `statements.toml`; the saved words are the user's 
 
 import re
 import tomllib
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Final
 
 from kept.core.text import resource_text
+from kept.core.values import dataclass
 from kept.memory.edits import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL

@@ -4,7 +4,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from kept.core.events import ToolFinished, ToolStarted
@@ -12,6 +11,7 @@ from kept.core.messages import Message, Role, ToolCall
 from kept.core.ports import EventSink
 from kept.core.text import JSON, dumps
 from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.values import dataclass, field
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +17,7 @@ from kept.core.ids import LedgerId, MessageId, SessionId
 from kept.core.messages import ChatResponse, ImagePart, Message, NewMessage, Origin, Role, ToolCall, Usage
 from kept.core.ports import UnitOfWork
 from kept.core.tools import ToolContext
+from kept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from kept.agent.conversation import Conversation
@@ -70,7 +70,7 @@ class Spent:
     """What a turn has used so far."""
 
     iterations: int = 0
-    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    usage: Usage = Usage()
     cost: float | None = 0.0
     """None once a model of unknown price was called."""
     seconds: float = 0.0

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +20,7 @@ from kept.agent.settings import Approvals
 from kept.core.errors import KeptError
 from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.values import dataclass
 from kept.storage.files import read_bytes, write_atomically
 
 MAX_READ_CHARS = 60_000

@@ -3,13 +3,13 @@
 from __future__ import annotations  # most of these types are imported only when an agent is built
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kept.core.events import Event, ModelCalled, Warned
 from kept.core.ids import SessionId
 from kept.core.ports import ignore
 from kept.core.text import JSON
+from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from kept.core.errors import NotAllowed, StorageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.ports import ignore
+from kept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

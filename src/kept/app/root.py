@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +21,7 @@ from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.plugins import folders
 from kept.core.ports import ignore
 from kept.core.settings import REMOTE_TOOLSETS
+from kept.core.values import dataclass
 from kept.observe import AppLog, open_log
 from kept.storage.files import SCRATCH_FOLDER
 

@@ -7,7 +7,6 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,6 +18,7 @@ from kept.core.clock import parse_moment
 from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
 from kept.core.text import JSON, printable, printable_json
+from kept.core.values import dataclass
 from kept.storage.files import explain_errors
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

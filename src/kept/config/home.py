@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.text import is_encodable
+from kept.core.values import dataclass, replace
 from kept.storage.files import is_foreign, make_folder, read_bytes, write_atomically
 
 DEFAULT_PROFILE = "default"

@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from kept.config.home import Home
 from kept.config.settings import Settings, known_keys, nearest
 from kept.core.errors import ConfigError, Unreadable, UsageError
 from kept.core.settings import InvalidSetting, build, fields, is_section
+from kept.core.values import dataclass, field
 from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 ENV_PREFIX = "KEPT_"

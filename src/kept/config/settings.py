@@ -1,12 +1,12 @@
 """The tree of all settings, assembled from the settings of each package, and the list of its keys."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
 from kept.core.settings import Between, Toolset, fields, is_section
+from kept.core.values import dataclass, field
 from kept.importers.settings import BackupSettings, ConnectSettings
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from kept.memory.settings import MemorySettings

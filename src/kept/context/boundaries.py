@@ -1,12 +1,12 @@
 """Boundaries of a compaction: message sizes, and which messages stay as head and tail."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from kept.context.repair import as_sent, groups, last_user
 from kept.context.sections import is_summary
 from kept.context.window import Limits
 from kept.core.messages import Message, Role, StoredMessage
+from kept.core.values import dataclass, replace
 
 Count = Callable[[Message], int]
 

@@ -29,7 +29,6 @@ survive child sessions. An overflow that an endpoint reports is compacted with `
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -45,6 +44,7 @@ from kept.core.messages import StoredMessage, Usage
 from kept.core.ports import Clock, Completes, NodeStore
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema
+from kept.core.values import dataclass, replace
 
 Originals = Callable[[Sequence[MessageId]], Sequence[StoredMessage]]
 """Reads messages by id, including compacted ones; unknown ids are left out."""
@@ -59,7 +59,7 @@ class Setup:
     """Estimates the tokens of one message."""
     clock: Clock
     redact: Redact
-    settings: CompressionSettings = CompressionSettings()  # noqa: RUF009 - frozen
+    settings: CompressionSettings = CompressionSettings()
     model: Completes | None = None
     """The summary model; None writes summaries by rule."""
     nodes: NodeStore | None = None

@@ -3,7 +3,6 @@
 import inspect
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +23,7 @@ from kept.core.ports import Completes
 from kept.core.text import JSON
 from kept.core.threads import start_job
 from kept.core.tools import ToolContext, ToolSchema
+from kept.core.values import dataclass
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

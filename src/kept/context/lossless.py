@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from kept.context.repair import groups
 from kept.context.sections import body_of, clip, is_summary, load_prompt
@@ -17,6 +16,7 @@ from kept.core.messages import Role, StoredMessage
 from kept.core.ports import NodeStore
 from kept.core.text import JSON
 from kept.core.tools import ToolContext, ToolSchema
+from kept.core.values import replace
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.+)$")
 LONGEST_LINE = 400

@@ -1,13 +1,13 @@
 """The outcome of `compress`: a compaction, a pruning, or the unchanged context with the reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message
 from kept.core.text import JSON
+from kept.core.values import dataclass, replace
 
 
 class Why(StrEnum):

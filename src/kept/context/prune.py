@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kept.core.ids import MessageId
 from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
 from kept.core.text import JSON
+from kept.core.values import replace
 
 CLEARED = "[Old tool output cleared to save context space]"
 REPEATED = "[Same output as an earlier call]"

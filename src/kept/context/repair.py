@@ -1,9 +1,9 @@
 """Valid message lists: repair, validation, and the groups that must not be split."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
+from kept.core.values import replace
 
 MISSING_RESULT = "[No result: the call did not finish]"
 OPENING = "[The conversation continues from here]"

@@ -1,9 +1,9 @@
 """Settings of the context engine and of compaction."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from kept.core.settings import Between
+from kept.core.values import dataclass
 
 DEFAULT_ENGINE = "compressor"
 

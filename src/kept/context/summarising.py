@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kept.context.boundaries import Measured, Plan, head_length, plan_cut, tail_start
@@ -14,6 +13,7 @@ from kept.context.sections import summary_text
 from kept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, write_summary
 from kept.core.messages import ImagePart, Message, Role, StoredMessage
 from kept.core.ports import Completes
+from kept.core.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

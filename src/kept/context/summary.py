@@ -4,7 +4,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from kept.core.errors import ContextOverflow, GivenUp, KeptError, ModelBusy, Mod
 from kept.core.messages import StoredMessage
 from kept.core.ports import Completes
 from kept.core.threads import start_job
+from kept.core.values import dataclass, replace
 
 MAX_PARTS = 64
 """A transcript of more parts would take too many model calls; it is summarised by rule."""

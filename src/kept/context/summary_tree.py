@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kept.context.engine import Setup
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, Role, StoredMessage
 from kept.core.text import JSON
 from kept.core.tools import ToolSchema
+from kept.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

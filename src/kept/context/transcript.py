@@ -3,10 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kept.context.sections import Sections, is_summary
 from kept.core.messages import ImagePart, Role, StoredMessage
+from kept.core.values import dataclass
 
 Redact = Callable[[str], str]
 

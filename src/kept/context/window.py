@@ -1,10 +1,10 @@
 """The model's window, the token limits derived from it, and the backoff of automatic compaction."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from kept.context.settings import CompressionSettings
 from kept.core.text import JSON
+from kept.core.values import dataclass, replace
 
 SUMMARY_SHARE = 0.05
 SUMMARY_CEILING = 12_000

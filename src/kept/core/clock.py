@@ -1,8 +1,9 @@
 """Clocks, and timestamps as programs and people write them."""
 
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from kept.core.values import dataclass
 
 _END = ("until ", "by ")
 

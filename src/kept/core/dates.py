@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from kept.core.text import WORD
+from kept.core.values import dataclass
 
 if TYPE_CHECKING:
     from kept.core.date_words import Language

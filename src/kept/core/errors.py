@@ -21,12 +21,12 @@ A refusal that the caller is expected to handle is a value, not an error: `Refus
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
 from kept.core.text import JSON
+from kept.core.values import dataclass, field
 
 
 class KeptError(Exception):

@@ -1,9 +1,9 @@
 """Events: one closed union of what kept reports while it works; a sink (`core/ports.py`) receives them."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
+from kept.core.values import dataclass
 
 if TYPE_CHECKING:
     from kept.core.messages import Usage  # lazy: commands that only read pages do not need messages

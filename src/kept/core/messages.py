@@ -1,12 +1,12 @@
 """Messages: in requests to a model, in its streamed answers, and in the store."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import JSON
+from kept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from kept.core.tools import ToolSchema  # most readers of messages call no tool

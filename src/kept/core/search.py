@@ -1,10 +1,10 @@
 """A search over past conversations, and what it found."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
+from kept.core.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 Pydantic models would take a third of the time that a command may take to start.
 """
 
-import dataclasses
 import re
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from kept.core.values import dataclass, is_dataclass
 
 Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
 """The groups in which tools are switched on and off."""
@@ -35,7 +35,7 @@ def fields(section: type) -> Mapping[str, Any]:
 
 def is_section(annotation: Any) -> bool:
     """Whether a setting is a nested section."""
-    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+    return isinstance(annotation, type) and is_dataclass(annotation)
 
 
 def build(section: type, values: Mapping[str, Any], prefix: str = "") -> Any:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import cast
 
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.settings import Toolset
 from kept.core.text import JSON, resource_text
+from kept.core.values import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import dumps
+from kept.core.values import dataclass, field
 from kept.storage.connections import statements
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ never writes; it never raises on a row that it does not know. `assets.py` descri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kept.core.errors import UsageError
+from kept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

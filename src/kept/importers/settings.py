@@ -1,9 +1,9 @@
 """Settings of connected agents and of backups."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from kept.core.settings import Above, Between, Matches
+from kept.core.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

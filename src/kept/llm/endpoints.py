@@ -4,12 +4,12 @@ import ipaddress
 import json
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from kept.core.errors import ModelRefused, UsageError
 from kept.core.text import JSON
+from kept.core.values import dataclass, field
 
 NO_KEY = "not-needed"
 """Sent as the key to servers that need none."""

@@ -3,10 +3,10 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from kept.core.values import dataclass
 from kept.llm.endpoints import Endpoint
 
 LONGEST_MESSAGE = 300

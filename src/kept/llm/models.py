@@ -2,11 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from kept.core.ports import ChatModel, Completes, EventSink
+from kept.core.values import dataclass, field
 from kept.llm import tokens
 from kept.llm.endpoints import (
     EXTRACTIVE,

@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import anyio
@@ -13,6 +12,7 @@ from kept.core.errors import ModelBusy
 from kept.core.events import ModelCalled, Warned
 from kept.core.messages import ChatRequest, ChatResponse, Delta, Message, Restarted, Role, TextDelta
 from kept.core.ports import ChatModel, EventSink
+from kept.core.values import dataclass, replace
 
 COOLDOWN_SECONDS = 60.0
 """How long a failed model is skipped, so that not every turn waits for its retries."""

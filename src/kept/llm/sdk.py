@@ -8,7 +8,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -22,6 +21,7 @@ from kept.core.events import Warned
 from kept.core.messages import ChatRequest, ChatResponse, Delta
 from kept.core.ports import EventSink, ignore
 from kept.core.threads import start_thread
+from kept.core.values import dataclass
 from kept.llm.endpoints import Endpoint, Sending
 from kept.llm.failures import (
     Failure,

@@ -1,9 +1,9 @@
 """Settings of the models: chat, auxiliary tasks and prompt caching."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from kept.core.settings import Above, Between
+from kept.core.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

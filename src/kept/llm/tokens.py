@@ -4,7 +4,6 @@ import re
 import string
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache, update_wrapper
 from importlib.util import find_spec
 from math import ceil
@@ -13,6 +12,7 @@ from typing import Any
 from kept.core.messages import ChatRequest, ImagePart, Message, Usage
 from kept.core.text import dumps, resource_text
 from kept.core.tools import ToolSchema
+from kept.core.values import dataclass
 
 MAX_CACHED = 8_192
 """How many counts are cached."""

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, assert_never
@@ -13,6 +12,7 @@ from kept.core.errors import NotFound, Reason, Refused, StorageError
 from kept.core.events import MemoryStaged
 from kept.core.ids import OWNER, SessionId, random_hex
 from kept.core.text import JSON, dumps
+from kept.core.values import dataclass
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.page import preview
 from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve

@@ -1,13 +1,13 @@
 """Edits of a page: what a caller asks for, the steps that were applied, and how the ledger records them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias, assert_never
 
 from kept.core.clock import from_epoch, iso
 from kept.core.ids import LedgerId, SessionId, UserId, new_group_id
 from kept.core.text import JSON
+from kept.core.values import dataclass, field
 
 
 class Target(StrEnum):

@@ -1,13 +1,13 @@
 """The history of the pages: the log of edits, the archive, entry metadata, and a page at an earlier time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Unreadable, UsageError
 from kept.core.ids import LedgerId
 from kept.core.text import JSON
+from kept.core.values import dataclass
 from kept.memory.edits import EditRecord, Target, replay, undone_ids
 from kept.memory.page import Page, page_hash
 from kept.memory.store import MemoryStore

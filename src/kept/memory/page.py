@@ -3,11 +3,11 @@
 import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.core.text import is_encodable
+from kept.core.values import dataclass, replace
 from kept.memory.edits import Add, Change, Edit, Remove, Replace, Step, Target
 
 ENTRY_DELIMITER = "\n§\n"

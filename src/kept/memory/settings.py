@@ -1,9 +1,9 @@
 """Settings of curated memory."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from kept.core.settings import Above, Between
+from kept.core.values import dataclass
 
 DEFAULT_MEMORY_CHAR_LIMIT = 2_200
 DEFAULT_USER_CHAR_LIMIT = 1_375

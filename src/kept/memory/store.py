@@ -1,9 +1,7 @@
 """Curated memory of one user: two pages and one per project, frozen for a session and written durably."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ from kept.core.errors import Reason, Refused, StorageError, Unreadable
 from kept.core.ids import OWNER, LedgerId, UserId
 from kept.core.ports import ignore
 from kept.core.text import JSON
+from kept.core.values import dataclass, field, replace
 from kept.memory.edits import Add, Author, Change, Edit, Replace, Step, Target, undone_ids
 from kept.memory.page import Page, apply_edits, clean, preview, refuse_batch, refuse_too_long
 from kept.memory.settings import MemorySettings
@@ -265,7 +264,7 @@ class MemoryStore:
             return refused
         live = self.page(target).entries
         shown = {preview(entry): preview(masked) for entry, masked in zip(live, self.mask(target, live), strict=True)}
-        return dataclasses.replace(
+        return replace(
             refused, detail={**refused.detail, "matches": [shown.get(str(match), match) for match in matches]}
         )
 

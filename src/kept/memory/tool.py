@@ -1,7 +1,6 @@
 """The `memory` tool: how a model reads and writes the pages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias, cast
 
@@ -9,6 +8,7 @@ from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import new_group_id
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
+from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.history import search_archive

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import Busy, Reason, Refused, StorageError, UsageError
 from kept.core.ids import LedgerId
+from kept.core.values import dataclass
 from kept.memory.edits import Author, Change, Target, replay, steps_between
 from kept.memory.page import Page, StoredPage, find_drift, page_hash
 from kept.storage.files import explain_errors, hold_lock, make_folder, read_bytes, remove_stale_temps, write_atomically

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.errors import Busy, Reason, Refused, StorageError
+from kept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

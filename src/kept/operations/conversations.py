@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from kept.app.caller import Scope
 from kept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
 from kept.core.events import Warned
 from kept.core.messages import Link, Origin
+from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import KeptError, Refused
+from kept.core.values import dataclass
 from kept.importers.connect.events import HookEvent, Kind, answer_json
 from kept.importers.connect.health import load_health, save_health
 from kept.importers.connect.record import Record, load_record

@@ -5,10 +5,10 @@ The logic is in the memory tier, which the `memory` tool uses too; an operation 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
+from kept.core.values import dataclass
 from kept.memory.edits import Author, Target
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from kept.config.home import (
     settle_active_profile,
 )
 from kept.core.errors import NotFound, StorageError, UsageError
+from kept.core.values import asdict, dataclass
 from kept.storage.files import (
     SCRATCH_FOLDER,
     explain_errors,

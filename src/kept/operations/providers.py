@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import Reason, Refused, UsageError
+from kept.core.values import asdict, dataclass
 from kept.memory.edits import Target
 
 if TYPE_CHECKING:

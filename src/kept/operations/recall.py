@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kept.core.text import (
@@ -17,6 +16,7 @@ from kept.core.text import (
     split_words,
     stop_words,
 )
+from kept.core.values import dataclass, field
 from kept.security.fence import build_memory_context_block, unwrap
 from kept.sessions.recall import tokens
 

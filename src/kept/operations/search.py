@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
@@ -12,6 +11,7 @@ from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import SearchRequest
+from kept.core.values import dataclass, replace
 from kept.operations.sessions import message_json
 
 if TYPE_CHECKING:

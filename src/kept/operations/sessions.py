@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from kept.core.clock import from_epoch, iso
 from kept.core.errors import UsageError
 from kept.core.ids import MessageId, SessionId
 from kept.core.text import dumps
+from kept.core.values import dataclass
 from kept.sessions.recall import when
 
 if TYPE_CHECKING:

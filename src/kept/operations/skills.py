@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.errors import Reason, Refused, UsageError
+from kept.core.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

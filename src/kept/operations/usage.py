@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from kept.core.ids import SessionId
+from kept.core.values import dataclass
 from kept.sessions.reports import Total, UsageRow, sum_usage
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """The system prompt in three tiers, from stable to volatile, and the cache markers of a request."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Any, Literal
 
 from kept.core.text import resource_text
+from kept.core.values import dataclass
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from kept.core.errors import StorageError
 from kept.core.ids import UserId
 from kept.core.ports import Clock, Database
 from kept.core.threads import start_thread
+from kept.core.values import asdict, dataclass
 from kept.providers.outbox import lane_name
 from kept.storage.connections import statements
 

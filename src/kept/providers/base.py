@@ -1,12 +1,12 @@
 """The port of external memories: the base class that providers inherit from, and the values it uses."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from kept.core.errors import ProviderError
 from kept.core.text import JSON
+from kept.core.values import dataclass, field, fields
 
 BUILTIN = "builtin"
 """The name of built-in memory; it is not external and does not count as a provider."""

@@ -6,7 +6,6 @@ The command line asks the questions.
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -14,6 +13,7 @@ from kept.core.errors import ConfigError, KeptError, Reason, Refused
 from kept.core.settings import InvalidSetting, accepts, build, describe, fields
 from kept.core.text import JSON, dumps
 from kept.core.threads import start_job
+from kept.core.values import dataclass, replace
 from kept.providers.base import MemoryProvider, StartContext
 from kept.providers.hooks import call_hook, close_provider, describe_error, find_isolated, overrides
 from kept.storage.files import make_folder, read_bytes, write_atomically

@@ -5,12 +5,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kept.core.errors import ProviderError
 from kept.core.ports import Clock
 from kept.core.threads import Job
+from kept.core.values import dataclass, replace
 from kept.providers.audit import SWALLOWED, Audit, CallRecord, Health
 from kept.providers.base import MemoryProvider
 from kept.providers.hooks import WorkerThreads, call_hook, listen, overrides

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from kept.core.errors import ConfigError, NotFound, ProviderError
 from kept.core.plugins import import_package, module_name, newer_port, read_source
 from kept.core.text import JSON
 from kept.core.threads import start_job
+from kept.core.values import dataclass, field
 from kept.providers.base import MemoryProvider
 from kept.providers.config import declared_fields
 from kept.providers.hooks import HERMES_MARK, describe_error

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +12,7 @@ from kept.core.ids import UserId, random_hex
 from kept.core.ports import Database, EventSink, ignore
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
+from kept.core.values import dataclass, replace
 from kept.providers.audit import Audit, Health
 from kept.providers.base import BUILTIN, ForgetRequest, MemoryProvider, Messages, StartContext
 from kept.providers.content import (

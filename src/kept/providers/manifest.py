@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from kept.core.text import JSON
+from kept.core.values import dataclass
 
 log = logging.getLogger(__name__)
 

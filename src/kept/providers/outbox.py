@@ -5,12 +5,12 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Literal
 
 from kept.core.ids import OWNER, UserId
 from kept.core.ports import Clock, Database, UnitOfWork
 from kept.core.text import JSON, dumps
+from kept.core.values import dataclass, field
 from kept.storage.connections import statements
 from kept.storage.leases import is_held
 

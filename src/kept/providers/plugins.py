@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -11,6 +10,7 @@ from kept.core.errors import KeptError, ProviderError
 from kept.core.plugins import entry_points, packages, read_name, read_source
 from kept.core.text import resource_path
 from kept.core.threads import start_job
+from kept.core.values import dataclass
 from kept.providers.base import BUILTIN, CommandAnswer, MemoryProvider, ProviderCommand, StartContext
 from kept.providers.hooks import call_hook, close_provider, describe_error, overrides
 from kept.providers.manifest import Manifest, read_manifest

@@ -4,13 +4,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kept.core.ports import Clock, EventSink
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext
+from kept.core.values import dataclass
 from kept.providers.base import LedgerReader, StartContext
 from kept.providers.content import failure, tool_answer, tool_schemas
 from kept.providers.delivery import DeliveryWorker

@@ -1,9 +1,9 @@
 """Settings of external providers; which one is used is `memory.provider`."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from kept.core.settings import Above, Between
+from kept.core.values import dataclass
 
 Isolate = Literal["auto", "on", "off"]
 

@@ -1,7 +1,6 @@
 """The status of one user's providers: what is chosen, what it needs, its health and its queue."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,7 @@ from kept.core.errors import KeptError
 from kept.core.ids import UserId
 from kept.core.text import JSON
 from kept.core.threads import start_job
+from kept.core.values import dataclass, field
 from kept.providers.audit import Audit, Health
 from kept.providers.base import MemoryProvider
 from kept.providers.config import Field, declared_fields, load_values, own_name

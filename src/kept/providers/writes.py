@@ -3,12 +3,12 @@
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from kept.core.errors import KeptError
 from kept.core.ids import OWNER, UserId
 from kept.core.ports import UnitOfWork
 from kept.core.text import JSON
+from kept.core.values import dataclass, replace
 from kept.providers.base import LedgerReader, LedgerRow, Messages
 from kept.providers.content import clean_messages, clean_text
 from kept.providers.outbox import Hook, Outbox, Write

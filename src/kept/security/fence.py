@@ -4,8 +4,9 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from kept.core.values import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 
+from kept.core.values import dataclass, replace
 from kept.security import secrets, unicode
 from kept.security.skeleton import OTHER_SCRIPT
 from kept.security.table import Reading, Rule, Scope, Severity, Table, table

@@ -4,10 +4,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from kept.core.text import JSON, resource_text
+from kept.core.values import dataclass
 
 _BARE = r"(?i)(?:^|[^a-z])$"
 _ENOUGH_BITS = 3.0

@@ -3,13 +3,13 @@
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Any
 
 from kept.core.errors import Unreadable
 from kept.core.text import resource_text
+from kept.core.values import dataclass, field
 from kept.security.patterns import Anchors, Index, Places, Structure, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
 

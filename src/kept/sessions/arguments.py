@@ -1,13 +1,13 @@
 """The arguments of `session_search`, validated: a model may send any JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from kept.core.clock import parse_moment
 from kept.core.errors import Reason, Refused
 from kept.core.ids import SessionId
 from kept.core.text import JSON
+from kept.core.values import dataclass
 from kept.sessions import moments
 from kept.sessions.records import storable
 

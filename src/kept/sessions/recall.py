@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.clock import from_epoch, iso
@@ -10,6 +9,7 @@ from kept.core.errors import StorageError
 from kept.core.ids import MessageId
 from kept.core.messages import Session, StoredMessage
 from kept.core.text import JSON, dumps
+from kept.core.values import dataclass, replace
 from kept.sessions.ports import Readable
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NewType, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
+from kept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from kept.core.search import FoundSession

@@ -4,7 +4,6 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
@@ -23,6 +22,7 @@ from kept.core.messages import (
     ToolCall,
 )
 from kept.core.text import JSON, dumps
+from kept.core.values import dataclass
 from kept.sessions import damage
 
 Row: TypeAlias = damage.Row

@@ -1,10 +1,10 @@
 """Removes credentials from messages before they are written to disk."""
 
 import json
-from dataclasses import dataclass, replace
 
 from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
 from kept.core.text import dumps
+from kept.core.values import dataclass, replace
 from kept.security.secrets import redact, redact_json
 
 

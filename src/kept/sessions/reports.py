@@ -4,12 +4,12 @@ Plans and reports of forgetting contain counts and ids, never content.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session, Usage
 from kept.core.text import JSON
+from kept.core.values import dataclass, field
 
 BLANK = "[forgotten]"
 

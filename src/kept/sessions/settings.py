@@ -1,9 +1,9 @@
 """Settings of sessions and search."""
 
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from kept.core.settings import Above, Between
+from kept.core.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

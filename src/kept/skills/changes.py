@@ -4,12 +4,12 @@ import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, assert_never
 
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
+from kept.core.values import dataclass
 from kept.skills.document import normalize
 from kept.skills.guard import Trust
 from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES

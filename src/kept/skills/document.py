@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.errors import Reason, Refused, UsageError
+from kept.core.values import dataclass
 from kept.skills.frontmatter import BadFrontmatter, Field, read_frontmatter, render_frontmatter
 from kept.skills.paths import MAIN, read_regular
 

@@ -7,12 +7,12 @@ record the version, and only then write the files.
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kept.core.clock import iso
 from kept.core.errors import Reason, Refused, StorageError
+from kept.core.values import replace
 from kept.skills.changes import (
     Author,
     Change,

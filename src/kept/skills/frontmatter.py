@@ -4,8 +4,9 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from kept.core.values import dataclass
 
 Field: TypeAlias = "str | list[Field] | dict[str, Field]"
 """Scalars are always text, as in the reference reader: `on` does not become a boolean."""

@@ -4,12 +4,12 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 from kept.core.text import resource_text
+from kept.core.values import dataclass
 from kept.security import secrets, unicode
 from kept.security.scan import Finding as Threat
 from kept.security.scan import Scope, Severity, scan

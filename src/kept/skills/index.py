@@ -6,13 +6,13 @@ import os
 import stat
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from kept.core.errors import StorageError
+from kept.core.values import dataclass, fields
 from kept.skills.document import MOST_BYTES, Document, list_items, read_skill
 from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.paths import MAIN

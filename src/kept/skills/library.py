@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.clock import SystemClock
 from kept.core.ports import Clock
 from kept.core.text import resource_text
+from kept.core.values import dataclass
 from kept.skills.document import Document, read_skill
 from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.index import CACHE_FILE, Index, Problem, Skill, fits

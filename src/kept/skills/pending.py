@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from kept.core.clock import iso
 from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.ports import Clock
+from kept.core.values import asdict, dataclass, field
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.editor import SkillEditor
 from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically

@@ -4,11 +4,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from kept.core.text import resource_path
+from kept.core.values import dataclass
 from kept.skills.paths import read_regular
 from kept.storage.files import hold_lock, read_bytes, write_atomically
 

@@ -4,10 +4,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kept.core.text import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
+from kept.core.values import dataclass
 from kept.skills.index import Facts, Skill
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

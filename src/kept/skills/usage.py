@@ -4,7 +4,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from kept.core.clock import iso
 from kept.core.errors import StorageError
 from kept.core.ports import Clock
+from kept.core.values import asdict, dataclass, fields, replace
 from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
 
 log = logging.getLogger(__name__)

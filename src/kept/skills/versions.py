@@ -5,10 +5,10 @@ import json
 import logging
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from kept.core.errors import StorageError
+from kept.core.values import asdict, dataclass, field, replace
 from kept.skills.paths import MAIN, files_of, is_text, read_regular
 from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
 from kept.storage.texts import Texts

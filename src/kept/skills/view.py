@@ -3,11 +3,11 @@
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
+from kept.core.values import dataclass
 from kept.skills.document import Document, list_items
 from kept.skills.frontmatter import BadFrontmatter, Field
 from kept.skills.guard import Danger, Level, Report

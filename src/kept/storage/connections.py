@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ import apsw
 
 from kept.core.errors import Busy, StorageError, Unreadable
 from kept.core.text import resource_path, resource_text
+from kept.core.values import dataclass
 from kept.storage.files import explain_errors
 
 log = logging.getLogger(__name__)

@@ -7,12 +7,12 @@ different: their checksum is computed with the row, because it is part of every 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import apsw
 
 from kept.core.text import checksum
+from kept.core.values import dataclass
 from kept.storage.connections import DamagedText, Value, Values
 
 _COLUMN = "checksum"

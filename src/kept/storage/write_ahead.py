@@ -2,12 +2,12 @@
 
 import mmap
 import struct
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import apsw
 
 from kept.core.errors import Unreadable
+from kept.core.values import dataclass, field
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
 _LOG_HEADER, _FRAME_HEADER = 32, 24

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kept.cli.terminal import note
 from kept.core.events import Warned
 from kept.core.text import JSON, dumps
+from kept.core.values import dataclass
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal

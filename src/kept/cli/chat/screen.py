@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kept.cli.terminal import complete_hint, indent_lines, note, put, say
@@ -21,6 +20,7 @@ from kept.core.events import (
 )
 from kept.core.messages import Usage
 from kept.core.text import printable
+from kept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

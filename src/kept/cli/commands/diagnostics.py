@@ -3,7 +3,6 @@
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,6 +25,7 @@ from kept.core.errors import UsageError
 from kept.core.ids import SessionId
 from kept.core.text import JSON
 from kept.core.tools import ToolSchema
+from kept.core.values import replace
 
 if TYPE_CHECKING:
     from kept.security.scan import Finding, Verdict

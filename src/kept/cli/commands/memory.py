@@ -1,6 +1,5 @@
 """`kept memory`: show and edit the pages, approve pending writes."""
 
-import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from kept.cli.terminal import (
     say_exactly,
 )
 from kept.config.settings import nearest
+from kept.core import values
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
@@ -175,7 +175,7 @@ def _with_options(refused: Refused, page: Target) -> Refused:
     from kept.memory.store import rules_in
 
     allow = " ".join(f"--allow {rule}" for rule in sorted(rules_in(refused)))
-    return dataclasses.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
+    return values.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
 
 
 def _check_rules(names: list[str]) -> None:
@@ -208,7 +208,7 @@ def ask_if_held(
     if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
         return outcome
     if not yes and not sys.stdin.isatty():
-        return dataclasses.replace(outcome, remedy="give --yes to keep it anyway")
+        return values.replace(outcome, remedy="give --yes to keep it anyway")
     note(outcome.error)
     return keep(outcome) if confirm("Keep it anyway?", yes=yes) else outcome
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -27,6 +26,7 @@ from kept.cli.terminal import (
 )
 from kept.core.errors import Refused
 from kept.core.text import JSON
+from kept.core.values import asdict
 
 if TYPE_CHECKING:
     from kept.providers.base import MemoryProvider

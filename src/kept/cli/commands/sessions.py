@@ -3,7 +3,6 @@
 import codecs
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +30,7 @@ from kept.core.clock import from_epoch
 from kept.core.errors import UsageError
 from kept.core.messages import Session, StoredMessage
 from kept.core.text import one_line
+from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kept.operations.search import Filters, ProfileHits

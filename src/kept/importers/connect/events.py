@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from kept.core.values import dataclass
 
 MOST_BYTES = 16_000_000
 """A longer event is not read: its texts could not be stored, and its transcript is captured at the next event."""

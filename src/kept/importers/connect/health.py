@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kept.core.text import dumps, one_line
+from kept.core.values import asdict, dataclass, replace
 
 _MOST_ERRORS = 5
 _ERROR_CHARS = 300

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kept.core.text import dumps
+from kept.core.values import dataclass, field, replace
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 import json
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
 from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.text import STOP_WORDS, WORD
+from kept.core.values import dataclass
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.

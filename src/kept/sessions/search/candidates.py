@@ -4,9 +4,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from itertools import combinations
 
+from kept.core.values import dataclass, replace
 from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Postings
 from kept.sessions.search.ranking import Ranking
 from kept.sessions.search.terms import PREFIX_LIMIT, PostingList

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kept.core.text import WORD
+from kept.core.values import dataclass
 from kept.sessions.search.analysis import clean, split
 from kept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
 from kept.sessions.search.query import All, Any, Kind, Node, Not, Term

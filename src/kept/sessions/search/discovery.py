@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from kept.core.search import SearchRequest
+from kept.core.values import dataclass, replace
 from kept.sessions.recall import Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
 from kept.sessions.search.occurrences import Marker
 

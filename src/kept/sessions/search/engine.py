@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from math import exp
 from operator import or_
@@ -11,6 +10,7 @@ from operator import or_
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
+from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters

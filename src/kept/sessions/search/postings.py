@@ -5,8 +5,9 @@ Everything else in this package is shared by all databases. A message is known b
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
+
+from kept.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

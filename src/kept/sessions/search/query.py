@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from kept.core.dates import DATE_NAMES, Span, find_dates
 from kept.core.text import WORD, stop_words
+from kept.core.values import dataclass
 from kept.sessions.search.analysis import (
     ASKING,
     CANONICAL,

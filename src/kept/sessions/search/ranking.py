@@ -1,9 +1,10 @@
 """Scores of messages and sessions for a question: a pure function of their features, with named weights."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import log, sqrt
 from typing import NamedTuple
+
+from kept.core.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

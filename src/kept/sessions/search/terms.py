@@ -3,8 +3,8 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from kept.core.values import dataclass
 from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE
 from kept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from kept.sessions.search.query import Kind, Query, Term

@@ -3,9 +3,9 @@
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from kept.core.ids import MessageId, SessionId
+from kept.core.values import dataclass
 from kept.sessions.damage import PARTS, Row, checksum, is_damaged
 from kept.sessions.records import blob_text, hash_blob, list_blobs
 from kept.storage import row_checksums

@@ -3,13 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
+from kept.core.values import replace
 from kept.sessions import damage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
 from kept.sessions.sqlite import checksums, index

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
+from kept.core.values import dataclass, field
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
     AllOf,

@@ -5,11 +5,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kept.core.errors import Busy, StorageError
 from kept.core.ids import MessageId, SessionId, UserId
+from kept.core.values import replace
 from kept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId, Shown, ShownMessage, ShownPage, ShownSession
 from kept.sessions.records import storable
 from kept.storage.connections import statements

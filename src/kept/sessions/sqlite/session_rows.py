@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from kept.core.errors import NotFound, UsageError
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Link, Session, Usage
 from kept.core.text import JSON, dumps
+from kept.core.values import replace
 from kept.sessions.damage import number_of, parse, text_of
 from kept.sessions.records import session_from, session_row, storable
 from kept.storage.connections import statements

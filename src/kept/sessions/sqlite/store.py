@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
@@ -14,6 +13,7 @@ from kept.core.messages import Lineage, Link, NewMessage, Origin, Session, State
 from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork, ignore
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
+from kept.core.values import replace
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import message_rows, session_rows
 from kept.sessions.sqlite.file import SessionFile
