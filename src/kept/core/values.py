@@ -246,9 +246,23 @@ if not TYPE_CHECKING:
         return type(instance)(**{name: getattr(instance, name) for name in kept if name not in changes}, **changes)
 
     def asdict(instance):  # noqa: ANN001, ANN201, D103
-        import dataclasses
+        found = getattr(type(instance), "__kept_fields__", None)
+        if found is None:
+            import dataclasses
 
-        return dataclasses.asdict(instance)
+            return dataclasses.asdict(instance)
+        return {name: _copy_plainly(getattr(instance, name)) for name in found}
+
+    def _copy_plainly(value):  # noqa: ANN001, ANN202
+        """Return a value with dataclasses as dicts and containers as new ones; everything else is shared."""
+        if is_dataclass(type(value)):
+            return asdict(value)
+        if isinstance(value, list | tuple | set | frozenset):
+            each = map(_copy_plainly, value)
+            return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
+        if isinstance(value, dict):
+            return type(value)((name, _copy_plainly(each)) for name, each in value.items())
+        return value
 
     def astuple(instance):  # noqa: ANN001, ANN201, D103
         import dataclasses
@@ -261,5 +275,5 @@ if not TYPE_CHECKING:
         return dataclasses.fields(kind)
 
     def is_dataclass(kind):  # noqa: ANN001, ANN201, D103
-        # reading `__dataclass_fields__` of ours would load the standard library for it
+        # in this order: reading `__dataclass_fields__` of ours would load the standard library for it
         return hasattr(kind, "__kept_fields__") or hasattr(kind, "__dataclass_fields__")

@@ -109,6 +109,18 @@ def test_comparing_copying_and_replacing(name, given, named):
     assert repr(values.replace(one)) == repr(dataclasses.replace(one)) == repr(one)
 
 
+def test_a_dict_has_no_classes_in_it():
+    """Values in containers and in each other become dicts, also those of the other decorator."""
+    inner, theirs = OURS["Point"](1), THEIRS["Point"](2)
+
+    found = values.asdict(OURS["Box"]({"a": [inner, (theirs,)], "b": {3}}))
+
+    point = {"x": 1, "y": 0, "tags": (), "seen": []}
+    assert found == {"item": {"a": [point, ({**point, "x": 2},)], "b": {3}}}
+    assert found["item"]["a"][0]["seen"] is not inner.seen
+    assert values.asdict(theirs) == {**point, "x": 2}
+
+
 def test_a_value_cannot_be_changed():
     """Assigning to or deleting a field of a frozen one raises the standard error; equal ones have one hash."""
     point = OURS["Point"](1, 2)
