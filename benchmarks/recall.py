@@ -1,7 +1,7 @@
 """How often a plain question finds its passage: ranked search beside plain BM25, question by question.
 
 python benchmarks/recall.py LOCOMO.json
-python benchmarks/recall.py MESSAGES.jsonl QUESTIONS.jsonl
+python benchmarks/recall.py MESSAGES.jsonl QUESTIONS.jsonl (a question with `question_date` is asked at that date)
 python benchmarks/recall.py LOCOMO.json --vectors MODEL (a folder, an ONNX file, an installed model, or "auto")
 """
 
@@ -56,6 +56,8 @@ class Question:
     kind: str
     sessions: frozenset[str]
     turns: frozenset[str]
+    asked: float | None = None
+    """When it was asked, which "last week" in it refers to; None where the data do not say."""
 
 
 @dataclass
@@ -106,7 +108,16 @@ def pooled(messages: Path, questions: Path) -> list[Pool]:
     asked = []
     for line in questions.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        asked.append(Question(row["question"], row["type"], frozenset(row["sessions"]), frozenset(row["turns"])))
+        date = row.get("question_date") or row.get("date")
+        asked.append(
+            Question(
+                row["question"],
+                row["type"],
+                frozenset(row["sessions"]),
+                frozenset(row["turns"]),
+                None if date is None else datetime.fromisoformat(date).timestamp(),
+            )
+        )
     return [Pool(messages.stem, said, asked)]
 
 
@@ -179,8 +190,9 @@ def run(pools: Sequence[Pool], model: str | None = None) -> dict[str, Tally]:
             connection = database.connection
             compare(connection, pool)
             embed = _embed(database, model)
-            now = max(item.timestamp for item in pool.said) + 86_400
+            last = max(item.timestamp for item in pool.said) + 86_400
             for question in pool.questions:
+                now = last if question.asked is None else question.asked
                 _ask(connection, pool, question, now=now, embed=embed, tallies=tallies)
             database.close()
     return tallies

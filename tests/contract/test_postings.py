@@ -18,6 +18,7 @@ from kept.sessions.search.postings import (
     Prefix,
     SessionFilter,
     SessionHead,
+    TimeFilter,
     Without,
     Word,
 )
@@ -225,6 +226,27 @@ def test_the_catalog_knows_one_user_only(both: tuple[Postings, Catalog], stores:
     assert set(catalog.sessions(every)) == mine
     assert catalog.span(theirs) is None
     assert catalog.has_other_users
+
+
+def test_the_sessions_of_a_time_have_messages_of_it(both: tuple[Postings, Catalog], stores: Stores) -> None:
+    """Each with the first message of a person in that time, of this user only, counted beyond the limit."""
+    _, catalog = both
+    mine = {one.id for one in stores.sessions if one.user == ANN}
+    after, before = NOW - 20 * DAY, NOW - 5 * DAY
+    said = [one for one in stores.messages if one.session_id in mine and after <= one.timestamp < before]
+    first = {name: min(one.id for one in said if one.session_id == name) for name in {one.session_id for one in said}}
+
+    total, rows = catalog.timeline(TimeFilter(after, before), 1_000)
+    hidden = frozenset(one.id for one in said if one.session_id == rows[0][0])
+    fewer, _ = catalog.timeline(TimeFilter(after, before, exclude_messages=hidden), 1_000)
+    _, oldest = catalog.timeline(TimeFilter(after, before), 1, is_oldest_first=True)
+    heads = catalog.messages([number for _, number in rows])
+
+    assert total == len(rows) == len(first)
+    assert {name: heads[number].session_id for name, number in rows} == {name: name for name in first}
+    assert fewer == total - 1
+    assert heads[oldest[0][1]].timestamp == min(head.timestamp for head in heads.values())
+    assert all(after <= head.timestamp < before for head in heads.values())
 
 
 def test_sessions_are_filtered_by_source_project_and_time(both: tuple[Postings, Catalog], stores: Stores) -> None:

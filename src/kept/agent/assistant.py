@@ -1,12 +1,9 @@
 """The assistant without a model: saves what it is asked to remember, answers with stored passages."""
 
-import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Final
 
+from kept.agent.passages import MIN_SHARE_OF_BEST, Passage, list_by_day, merge_passages, relevances
 from kept.agent.statements import (
     Kind,
     Statement,
@@ -14,16 +11,12 @@ from kept.agent.statements import (
     forget_request,
     is_question,
     statements,
-    strip_greeting,
 )
 from kept.agent.turn import SavedEntry
 from kept.core.clock import from_epoch
-from kept.core.errors import KeptError, Reason, Refused, StorageError
+from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import OWNER, SessionId
-from kept.core.messages import Role, StoredMessage
-from kept.core.ports import SessionStore
-from kept.core.search import SearchRequest
-from kept.core.text import UNSPACED, WORD, message_source, quote, split_pairs, stop_words, strip_accents
+from kept.core.text import quote
 from kept.core.values import dataclass
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Target
@@ -32,8 +25,6 @@ from kept.memory.store import MemoryStore, rules_in
 
 MIN_SCORE = 0.22
 """An entry must hold at least this share of the question's content words to answer it."""
-MIN_SHARE_OF_BEST = 0.6
-"""Other passages are shown when they reach this share of the best score."""
 MAX_ENTRIES = 3
 """How many page entries an answer quotes."""
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
@@ -44,15 +35,6 @@ EMPTY = "The pages are empty. To put a fact on them, say: remember that …"
 HOW_TO_FORGET = "I delete nothing myself. To delete what was said in conversations for good:"
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A passage that answers a question, with its source."""
-
-    text: str
-    source: str
-    score: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +150,10 @@ class Assistant:
         # a question may refer to this very conversation; a statement should not be echoed back
         exclude = None if is_question(question) else session_id
         past = self._look_up(question, exclude) if self._look_up else ()
+        if past and past[0].day:
+            return Reply("\n".join(list_by_day(past)), passages=tuple(past))
         fresh = [each for each in past if not any(page.text in each.text for page in pages)]
-        passages = _merge_passages(question, pages, fresh)
+        passages = merge_passages(question, pages, fresh)
         hint = self._suggest(question) if self._suggest is not None else ""
         if not passages:
             statement_reply = acknowledgement if self._writes else INCOGNITO
@@ -206,183 +190,3 @@ class Assistant:
             when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
             passages.append(Passage(shown, f"{self._memory.pages.name(target)}{when}", 0.0))
         return passages
-
-
-def _merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
-    """Merge both sources, the better one first, and drop passages far below the other source's best."""
-    scores = relevances(question, [passage.text for passage in (*pages, *past)])
-    on_pages, in_past = scores[: len(pages)], scores[len(pages) :]
-    for_page, for_past = max(in_past, default=0.0), max(on_pages, default=0.0)
-    kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * MIN_SHARE_OF_BEST]
-    kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * MIN_SHARE_OF_BEST]
-    if for_page > for_past:
-        return [passage for passage, _ in (*kept_past, *kept_pages)]
-    return [passage for passage, _ in (*kept_pages, *kept_past)]
-
-
-MAX_PASSAGES = 3
-PASSAGE_CHARS = 400
-
-
-def look_up(store: SessionStore, question: str, exclude: SessionId | None = None) -> list[Passage]:
-    """Return the best passages with dates and ids; none when the search finds no good match.
-
-    The conversation `exclude` is left out, and so are messages that only repeat the question.
-    """
-    from kept.sessions.search.occurrences import Marker
-
-    excluded = (exclude,) if exclude is not None else ()
-    try:
-        found = store.search(SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded))
-    except StorageError:
-        return []
-    if found.abstained:
-        return []
-    passages: list[Passage] = []
-    seen = {" ".join(question.split()).casefold()}
-    marker = Marker(found.terms)
-    for hit in found.messages:
-        row = next((each for each in store.window(hit.message_id, before=0, after=0)), None)
-        text = " ".join(row.message.text.split()) if row is not None else ""
-        if row is None or not text or text.casefold() in seen or not _is_source(store, row):
-            continue
-        shown = marker.around(text, width=PASSAGE_CHARS)
-        if text.endswith(("?", "？")) or relevances(question, [shown])[0] <= 0:
-            continue  # a neighbour of the matching passage, or an earlier question
-        seen.add(text.casefold())
-        when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
-        who = "you" if row.message.role is Role.USER else "assistant"
-        passages.append(Passage(shown, message_source(who, when, row.session_id, row.id), hit.score))
-        if len(passages) == MAX_PASSAGES:
-            break
-    return passages
-
-
-def _is_source(store: SessionStore, row: StoredMessage) -> bool:
-    """Whether a message is a source: not tool output, and not this assistant quoting memory."""
-    if row.message.role is Role.USER:
-        return True
-    session = store.session(row.session_id)
-    return (
-        row.message.role is Role.ASSISTANT
-        and session is not None
-        and (session.model is not None or session.source != "cli")
-    )
-
-
-_SHORT_PART: Final = re.compile(r"\b([^\W_]{1,2})-(?=[^\W_]{2})")
-"""The optional hyphen of words such as e-mail and wi-fi."""
-_COURTESY, _NAMING = (
-    frozenset(words.split())
-    for words in (
-        "thanks thank please ok okay danke bitte merci gracias",
-        "name names called call heisst heissen heisse llama llaman llamo appelle appellent 叫 名字",
-    )
-)
-"""Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
-_MIN_PREFIX: Final = 4
-"""The shortest common prefix that makes two words inflections of one, such as “moving” and “moved”."""
-_RELATED: Final = tuple(
-    frozenset(words.split())
-    for words in (
-        "prefer preference preferred favorite favourite enjoy enjoys",
-        "hate dislike avoid dislikes hates",
-        "name called call",
-        "live lives home address city based reside",
-        "work job role profession occupation works employer company",
-        "birthday born birth age old",
-        "wife husband partner spouse married",
-        "editor ide vim emacs vscode neovim",
-        "language python rust go typescript java",
-        "deploy release ship deployment rollout",
-        "timezone zone",
-        "eat food diet vegetarian vegan allergic",
-        "kid kids child children son daughter",
-        "pet dog cat",
-        "alt jahre alter",
-        "age ans",
-        "edad anos",
-        "名字 姓名 叫 姓 谁",
-        "住 住址 地址 家住",
-        "喜欢 爱 偏好",
-        "用 使用",
-    )
-)
-"""Groups of words about one topic: a question with one of them is answered by a text with another."""
-_CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
-_CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
-"""One-character content words; bigrams with a stop character would lose them."""
-_CJK_ORDER: Final = re.compile("记住|記住|记得|記得")
-"""Orders to remember: not content, and their second character also means "to live"."""
-_CJK_BETWEEN: Final = re.compile(f"[{''.join(sorted(_CJK_STOP | _CJK_WORDS))}]+")
-_WHEN: Final = re.compile(
-    r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
-)
-_TIME: Final = re.compile(
-    r"\d{1,2}[:h.]\d{2}|\d{4}|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag)s?\b"
-    r"|\b(?:lunes|martes|mi[eé]rcoles|jueves|viernes|s[aá]bados?|domingos?)\b|\b(?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche)s?\b"
-    r"|周|星期|月|点|\b(?:daily|weekly|monthly|morning|evening|noon|night|today|tomorrow)\b",
-    re.IGNORECASE,
-)
-
-
-def relevances(question: str, texts: Sequence[str]) -> list[float]:
-    """Return a score per text: 0 when it shares no content word with the question.
-
-    Words that occur in few texts weigh more than words that occur in many.
-    """
-    asked = _terms(question)
-    if not asked:
-        return [0.0] * len(texts)
-    terms = [_terms(text) for text in texts]
-    weights = {}
-    for term in asked:
-        holding = sum(1 for found in terms if any(_same(term, other) for other in found))
-        weights[term] = (0.5 if term in _NAMING else 1.0) / (1.0 + holding / max(4.0, len(texts) / 2))
-    scores = []
-    for text, found in zip(texts, terms, strict=True):
-        score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
-        # a question for a time prefers a text that names one
-        timely = 0.25 if score > 0 and _WHEN.search(question) and _TIME.search(text) else 0.0
-        scores.append(score / sum(weights.values()) + timely if score > 0 else 0.0)
-    return scores
-
-
-def count_shared_words(question: str, text: str) -> int:
-    """Return how many content words of the question occur in the text."""
-    found = _terms(text)
-    return sum(1 for term in _terms(question) if any(_same(term, other) for other in found))
-
-
-@lru_cache(maxsize=512)
-def _terms(text: str) -> frozenset[str]:
-    plain = _SHORT_PART.sub(r"\1", strip_accents(strip_greeting(text).casefold()))
-    words = [word for word in WORD.findall(plain) if not UNSPACED.search(word)]
-    stop = stop_words(words) | _COURTESY
-    found = {word for word in words if word not in stop}
-    for run in UNSPACED.findall(_CJK_ORDER.sub(" ", unicodedata.normalize("NFC", plain))):
-        found |= {pair for pair in split_pairs(run) if not set(pair) & _CJK_STOP} | (_CJK_WORDS & set(run))
-        found |= {piece for piece in _CJK_BETWEEN.split(run) if len(piece) == 1}
-    return frozenset(found)
-
-
-def _same(one: str, other: str) -> bool:
-    return _likeness(one, other) > 0
-
-
-@lru_cache(maxsize=16_384)
-def _likeness(one: str, other: str) -> float:
-    """Return 1 for equal words, less for inflections and for words about one topic, 0 for all others."""
-    if one == other:
-        return 0.6 if one in _CJK_WORDS else 1.0
-    shared = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        shared += 1
-    shorter, longer = sorted((len(one), len(other)))
-    if shared >= _MIN_PREFIX and shared >= shorter - 2 and shared * 2 >= longer:
-        return 0.9  # inflections
-    if shorter >= 3 and shared == shorter and longer - shorter <= 3:
-        return 0.8  # a short word with an ending, such as “dog” and “dogs”
-    return 0.5 if any(one in group and other in group for group in _RELATED) else 0.0

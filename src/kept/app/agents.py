@@ -13,8 +13,8 @@ from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
-    from kept.agent.assistant import Passage
     from kept.agent.parts import Parts
+    from kept.agent.passages import Passage
     from kept.agent.toolbox import Toolbox
     from kept.app.caller import UserSpace
     from kept.context.engine import ContextEngine
@@ -333,7 +333,7 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return one line that suggests a skill which clearly matches the question; empty if none does."""
-        from kept.agent.assistant import count_shared_words, relevances
+        from kept.agent.passages import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
             return ""
@@ -348,6 +348,6 @@ class AgentBuilder:
         return f"A skill fits: /{best.name} — {best.description}"
 
     def _make_lookup(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
-        from kept.agent.assistant import look_up
+        from kept.agent.passages import look_up
 
         return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None

@@ -2,6 +2,10 @@
 
 import math
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kept.core.dates import Span
 
 from kept.core.values import dataclass
 
@@ -54,17 +58,51 @@ def _parse_number(text: str) -> float | None:
 
 def _parse_words(text: str, now: float) -> float | None:
     # lazy: compiling the expressions takes longer than most commands that import this module
-    from kept.core.dates import parse_date, translate_date
+    from kept.core.date_words import translate_date
 
     english = translate_date(text)
+    span = parse_span(english, now=now)
+    if span is None:
+        return None
+    return span.end if english.strip().lower().startswith(_END) else span.start
+
+
+def parse_span(text: str, *, now: float) -> "Span | None":
+    """Return the time that `text` names as a whole ("last week", "im März"), in the local zone, or None."""
+    from kept.core.date_words import translate_date
+    from kept.core.dates import parse_date
+
     try:
-        span = parse_date(english, datetime.fromtimestamp(now, UTC).astimezone().replace(tzinfo=UTC).timestamp())
-        if span is None:
-            return None
-        edge = span.end if english.strip().lower().startswith(_END) else span.start
-        return datetime.fromtimestamp(edge, UTC).replace(tzinfo=None).timestamp()
+        span = parse_date(translate_date(text), _wall_clock(now))
+        return None if span is None else _localize(span)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def find_spans(text: str, *, now: float) -> "tuple[tuple[Span, str], ...]":
+    """Return the times that a question names, in the local zone, each with its words."""
+    from kept.core.dates import find_dates
+
+    try:
+        return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
+    except (ValueError, OverflowError, OSError):
+        return ()
+
+
+def _wall_clock(epoch: float) -> float:
+    """Return the moment at which UTC shows what the local clock shows at `epoch`."""
+    return datetime.fromtimestamp(epoch, UTC).astimezone().replace(tzinfo=UTC).timestamp()
+
+
+def _localize(span: "Span") -> "Span":
+    """Return a span of a calendar in UTC as the same days of the local calendar."""
+    from kept.core.dates import Span
+
+    return Span(_from_wall_clock(span.start), _from_wall_clock(span.end))
+
+
+def _from_wall_clock(moment: float) -> float:
+    return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None).timestamp()
 
 
 @dataclass(slots=True)

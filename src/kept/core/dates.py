@@ -1,25 +1,18 @@
 """Natural-language dates ("last week", "in March", "vor 3 Tagen"), parsed to time spans in UTC."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Final
 
+from kept.core.date_words import CHINESE, LANGUAGES, MONTHS, WEEKDAYS, Language, find_phrases
 from kept.core.text import WORD
 from kept.core.values import dataclass
 
-if TYPE_CHECKING:
-    from kept.core.date_words import Language
-
 DAY_SECONDS = 86_400.0
 
-_MONTH_NAMES = "january february march april may june july august september october november december"
-MONTHS = _MONTH_NAMES.split()
 _MONTH_NUMBERS = {name: number for number, name in enumerate(MONTHS, 1)}
 _MONTH_NUMBERS |= {name[:3]: number for name, number in _MONTH_NUMBERS.items()} | {"sept": 9}
-_WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday"
-WEEKDAYS = _WEEKDAY_NAMES.split()
 DATE_NAMES = frozenset({*MONTHS, *WEEKDAYS})
 _COUNTED = "one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = {word: number for number, word in enumerate(_COUNTED.split(), 1)} | {
@@ -45,6 +38,17 @@ _COUNT = (
     r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
 )
 _UNIT = r"(?P<unit>day|week|month|year)s?"
+_NAMED_DAYS = {
+    "the day before yesterday": 2,
+    "yesterday": 1,
+    "last night": 1,
+    "today": 0,
+    "tonight": 0,
+    "this morning": 0,
+    "this afternoon": 0,
+    "this evening": 0,
+}
+"""Days by their distance; a part of a day stands for the whole, because nobody remembers the hour."""
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 
@@ -165,7 +169,7 @@ def _weekend(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _named_day(match: re.Match[str], now: datetime) -> Span | None:
-    back = {"today": 0, "now": 0, "yesterday": 1}[match["name"]]
+    back = _NAMED_DAYS[match["name"]]
     return _days(_midnight(now) - timedelta(days=back), 1)
 
 
@@ -184,6 +188,7 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
         rf"{_YEAR}[-/](?P<m>\d\d?)(?:[-/](?P<d>\d\d?)(?:[t ](?P<hour>\d\d):(?P<minute>\d\d)(?::\d\d(?:\.\d+)?)?z?)?)?",
         _iso,
     ),
+    (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
     (rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}", _full),
     (rf"{_MONTH} {_DAY}(?:,? {_YEAR})?", _full),
     (rf"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?: of)? {_MONTH}(?P<year>(?!))?", _full),
@@ -192,8 +197,8 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (rf"(?:in |over |during )?(?:the )?(?:last|past) {_COUNT} {_UNIT}", _last_many),
     (r"(?P<which>last|this|previous) (?P<unit>day|week|month|year)", _relative_unit),
     (rf"(?:last|this|on) {_WEEKDAY}", _weekday),
-    (r"(?P<which>last|this) weekend", _weekend),
-    (r"(?P<name>today|yesterday)", _named_day),
+    (r"(?P<which>last|this|(?:on|over|at) the) weekend", _weekend),
+    (rf"(?P<name>{'|'.join(_NAMED_DAYS)})", _named_day),
     (rf"(?:(?P<which>last|this|in(?: the)?) (?P<season>{'|'.join(_SEASONS)})(?: of)?(?: {_YEAR})?)", _season),
     (rf"(?:in|during|since|until|last|this|early|late|mid|by) {_MONTH}", _month_alone),
     (rf"(?:in|during|since|of|until|by) {_YEAR}", _year_alone),
@@ -202,14 +207,14 @@ _ALONE: tuple[tuple[str, _Reader], ...] = (
     (_MONTH, _month_alone),
     (_YEAR, _year_alone),
     (_WEEKDAY, _weekday),
-    (r"(?P<name>now)", _named_day),
+    (r"now", lambda _match, now: _days(_midnight(now), 1)),
     (rf"{_COUNT} (?P<unit>hour|minute)s? ago", _moments_ago),
-    (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
 )
 _PREPOSITION = r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?"
 _ANCHORS = frozenset(
     {*_MONTH_NUMBERS, *WEEKDAYS, *_SEASONS, *_UNIT_DAYS, *(f"{unit}s" for unit in _UNIT_DAYS)}
-    | {"today", "yesterday", "weekend"}
+    | {name.split()[-1] for name in _NAMED_DAYS}
+    | {"weekend"}
 )
 """Every date in a question has one of these words, or a digit."""
 
@@ -256,103 +261,26 @@ def _may_hold_date(folded: str) -> bool:
     return any(word in _ANCHORS or any(map(str.isdigit, word)) for word in WORD.findall(folded))
 
 
-def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
-    """Return the dates mentioned in a question, each with its words."""
-    folded = text.lower()
-    if not _may_hold_date(folded):
-        return ()
-    taken: list[tuple[int, int]] = []
-    found: list[tuple[Span, str]] = []
-    for pattern, reader in _readers():
-        for match in pattern.finditer(folded):
-            if any(match.start() < end and start < match.end() for start, end in taken):
-                continue
-            span = _read(match, reader, _at(now))
-            if span is not None:
-                taken.append(match.span())
-                found.append((span, match[0]))
-    return tuple(found)
-
-
-_UNITS: Final = ("minute", "hour", "day", "week", "month", "year")
-
-
-_DEPTH: Final = 2
-_SLOT: Final = "[NUMWDY]"
-
-
-def translate_date(text: str) -> str:
-    """Translate a date to English; return `text` unchanged if it is in none of the known languages."""
-    folded = " ".join(text.lower().split())
-    return _translate(folded, _DEPTH) or text
-
-
-def _translate(text: str, depth: int) -> str | None:
-    for rule in _rules():
-        match = rule.pattern.fullmatch(text)
-        if match is None:
-            continue
-        groups = {name: value for name, value in match.groupdict().items() if value is not None}
-        rest = groups.get("rest") or groups.get("before")
-        if rest is None:
-            return rule.english(groups)
-        said = _translate(rest, depth - 1) if depth else None
-        if said is not None:
-            return f"{rule.said} {said}".strip()
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    pattern: re.Pattern[str]
-    said: str
-    words: Mapping[str, Sequence[tuple[re.Pattern[str], str]]]
-
-    def english(self, groups: Mapping[str, str]) -> str:
-        """Return the English phrase for a match; missing optional parts are omitted."""
-        slots = {slot: self._word(slot, value) for slot, value in groups.items()}
-        return " ".join(
-            " ".join(slots.get(word, "" if word in "NUMWDY" else word) for word in self.said.split()).split()
-        )
-
-    def _word(self, slot: str, value: str) -> str:
-        for pattern, word in self.words.get(slot, ()):
-            if pattern.fullmatch(value):
-                return word
-        return value
-
-
 @cache
-def _rules() -> tuple[_Rule, ...]:
-    from kept.core.date_words import LANGUAGES
-
-    return tuple(rule for language in LANGUAGES for rule in _rules_of(language))
-
-
-def _rules_of(language: "Language") -> list[_Rule]:
-    tables = {
-        "N": _table(language.counts, [str(number) for number in range(1, 11)]),
-        "U": _table(language.units, _UNITS),
-        "M": _table(language.months, MONTHS),
-        "W": _table(language.weekdays, WEEKDAYS),
-    }
-    slots = {slot: "|".join(pattern.pattern for pattern, _ in table) for slot, table in tables.items()}
-    slots["N"] += r"|\d{1,4}"
-    slots |= {"D": r"[0-3]?\d", "Y": r"(?:19|20)\d\d"}
-    return [_Rule(_expression(rule, slots), said, tables) for rule, said in language.rules]
+def _anchor(language: Language) -> re.Pattern[str]:
+    """Return what finds a word of the language without which a sentence names no date in it."""
+    words = "|".join(f"{language.units} {language.months} {language.weekdays} {language.days}".split())
+    return re.compile(words if language is CHINESE else rf"\b(?:{words})\b")
 
 
-def _table(expressions: str, words: Sequence[str]) -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(each), word) for each, word in zip(expressions.split(), words, strict=True)]
-
-
-def _expression(rule: str, slots: Mapping[str, str]) -> re.Pattern[str]:
-    seen: set[str] = set()
-
-    def group(match: re.Match[str]) -> str:
-        slot = match[0]
-        named = f"?P<{slot}>" if slot not in seen else "?:"
-        seen.add(slot)
-        return f"({named}{slots[slot]})"
-
-    return re.compile(re.sub(_SLOT, group, rule))
+def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
+    """Return the dates mentioned in a question in any of the known languages, each with its words."""
+    folded = text.lower()
+    codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
+    found = find_phrases(folded, codes) if codes else ()
+    read = [(start, end, parse_date(english, now)) for start, end, english in found]
+    if _may_hold_date(folded):
+        for pattern, reader in _readers():
+            read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
+    # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; of equals the first reader
+    read.sort(key=lambda one: one[0] - one[1])
+    chosen: list[tuple[int, int, Span]] = []
+    for start, end, span in read:
+        if span is not None and all(end <= other or start >= last for other, last, _ in chosen):
+            chosen.append((start, end, span))
+    return tuple((span, folded[start:end]) for start, end, span in chosen)

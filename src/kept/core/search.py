@@ -29,6 +29,16 @@ class SearchRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """A time from `start` up to but not including `end`, in epoch seconds; None where it is open."""
+
+    start: float | None
+    end: float | None
+    order: Literal["newest", "oldest"] = "newest"
+    """Which conversations of the time come first."""
+
+
+@dataclass(frozen=True, slots=True)
 class FoundMessage:
     """A message that matched; `parts` are the components of its score."""
 
@@ -93,6 +103,10 @@ class Found:
     unchecked: int = 0
     """Lower bound of older messages that may also match an explicit query but were too many to read."""
     candidates: int = 0
-    """How many messages were considered after the filters."""
+    """How many messages were considered after the filters; of a period, how many sessions it has."""
+    period: Period | None = None
+    """The time that the question is only about: all its sessions are listed then, none is ranked."""
+    of_time: tuple[FoundSession, ...] = ()
+    """Where nothing matched well enough: the sessions of the time that the question names."""
     explained: Explained | None = None
     """How the message of `SearchRequest.explain` was treated."""

@@ -117,7 +117,7 @@ def _recent_text(caller: Caller, client: str) -> str:
     from kept.sessions.receipts import ShownSession
 
     began = perf_counter()
-    found = operations.sessions.list_sessions(caller, limit=_RECENT)
+    found = operations.sessions.list_sessions(caller, operations.sessions.Listed(limit=_RECENT))
     rows: list[JSON] = [
         {
             "session_id": one.id,

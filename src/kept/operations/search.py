@@ -11,8 +11,10 @@ from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import SearchRequest
+from kept.core.text import one_line
 from kept.core.values import dataclass, replace
 from kept.operations.sessions import message_json
+from kept.sessions.recall import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,12 +27,16 @@ if TYPE_CHECKING:
     from kept.sessions.search.discovery import Conversations
     from kept.sessions.search.why import Explanation
 
+_FIRST_WORDS = 120
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
     """Where to look, and how much to return; moments are epoch seconds."""
 
     limit: int = 10
+    listed: int = 0
+    """The least number of conversations that a question about a time lists."""
     after: float | None = None
     before: float | None = None
     roles: tuple[str, ...] = ()
@@ -60,8 +66,13 @@ class SearchAnswer:
     profiles: tuple[ProfileHits, ...]
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the answer with the text of the best messages."""
-        return {**self.as_line(), "passages": self._passages()}
+        """Return the answer with the text of the best messages, or of a time its conversations by day."""
+        value = {**self.as_line(), "passages": self._passages()}
+        times = [hits.conversations for hits in self.profiles if hits.conversations.found.period is not None]
+        if times:
+            value["days"] = [day for each in times for day in _list_days(each)]
+            value["more"] = sum(each.more for each in times)
+        return value
 
     def as_line(self) -> dict[str, JSON]:
         """Return only ids and scores: the answer to one query of a batch."""
@@ -71,14 +82,18 @@ class SearchAnswer:
         return {
             "query": self.query,
             "sessions": [
-                {"session_id": one.session_id, "score": round(one.score, 6)} for one in sessions[: self.limit]
+                {"session_id": one.session_id, "score": round(one.score, 6)} for one in sessions[: self._most]
             ],
             "messages": [
                 {"external_id": one.external_id, "session_id": one.session_id, "score": round(one.score, 6)}
-                for one in messages[: self.limit]
+                for one in messages[: self._most]
             ],
             "abstained": all(each.found.abstained for each in found),
         }
+
+    @property
+    def _most(self) -> int:
+        return max(self.limit, *(len(hits.conversations.matches) for hits in self.profiles), 1)
 
     def _passages(self) -> list[JSON]:
         return [
@@ -88,16 +103,40 @@ class SearchAnswer:
         ]
 
 
+def _list_days(found: Conversations) -> list[JSON]:
+    from kept.sessions.search.periods import by_day
+
+    return [
+        {
+            "day": day.isoformat(),
+            "conversations": [
+                {
+                    "session_id": match.session.id,
+                    "title": match.session.title,
+                    "when": when(match.message.timestamp),
+                    "message_id": match.message.id,
+                    "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
+                }
+                for match in matches
+            ],
+        }
+        for day, matches in by_day(found.matches)
+    ]
+
+
 def search(caller: Caller, query: str, filters: Filters | None = None) -> SearchAnswer:
-    """Return the conversations that answer `query` best; the sessions of one lineage count once."""
+    """Return the conversations that answer `query` best; the sessions of one lineage count once.
+
+    An empty query with a time in the filters is answered by the conversations of that time.
+    """
     from kept.sessions.search.discovery import find_conversations
 
     chosen = filters or Filters()
     request = _request(caller, chosen, query)
     answers = []
     for profile, store in _open_stores(caller, chosen):
-        found = find_conversations(store, request)
-        answers.append(ProfileHits(profile, found, _read(store, found, chosen.limit)))
+        found = find_conversations(store, request, listed=chosen.listed)
+        answers.append(ProfileHits(profile, found, _read(store, found, max(chosen.limit, len(found.matches)))))
     return SearchAnswer(query, chosen.limit, tuple(answers))
 
 

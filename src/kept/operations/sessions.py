@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kept.core.messages import Session, StoredMessage
     from kept.core.text import JSON
     from kept.providers.audit import CallRecord
+    from kept.sessions.ports import Sessions
     from kept.sessions.reports import ImportReport
 
 
@@ -35,11 +36,36 @@ class SessionList:
         return [session_json(session) for session in self.sessions]
 
 
-def list_sessions(caller: Caller, *, limit: int = 20, source: str | None = None, archived: bool = False) -> SessionList:
-    """Return the sessions that were last active, newest first."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which sessions to list; moments are epoch seconds."""
+
+    limit: int = 20
+    source: str | None = None
+    archived: bool = False
+    after: float | None = None
+    before: float | None = None
+
+
+def list_sessions(caller: Caller, wanted: Listed | None = None) -> SessionList:
+    """Return the sessions that were last active, newest first; of a time those with messages of it."""
+    chosen = wanted or Listed()
     store = caller.space.sessions
-    found = store.recent(limit=limit, source=source, archived=archived)
+    if chosen.after is None and chosen.before is None:
+        found = store.recent(limit=chosen.limit, source=chosen.source, archived=chosen.archived)
+    else:
+        found = _list_time(store, chosen)
     return SessionList(tuple(found), {one.id: store.preview(one.id) for one in found if not one.title})
+
+
+def _list_time(store: Sessions, chosen: Listed) -> list[Session]:
+    from kept.core.search import SearchRequest
+
+    sources = (chosen.source,) if chosen.source is not None else ()
+    request = SearchRequest("", limit=2 * chosen.limit, after=chosen.after, before=chosen.before, sources=sources)
+    known = [store.session(hit.session_id) for hit in store.search(request).sessions]
+    shown = [session for session in known if session is not None and (chosen.archived or not session.archived)]
+    return shown[: chosen.limit]
 
 
 def list_trash(caller: Caller, *, limit: int = 20) -> SessionList:

@@ -35,6 +35,8 @@ class Asked:
     session_id: SessionId | None = None
     around_message_id: int | None = None
     limit: int = DEFAULT_LIMIT
+    listed: int = MOST_LIMIT
+    """How many conversations of a time are listed: the limit if one was given."""
     window: int = DEFAULT_WINDOW
     sort: Sort | None = None
     detail: Detail = "window"
@@ -58,6 +60,7 @@ def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
             session_id=cast("SessionId | None", _text(arguments, "session_id")),
             around_message_id=_number(arguments, "around_message_id"),
             limit=_clamp(arguments, "limit", default=DEFAULT_LIMIT, most=MOST_LIMIT),
+            listed=_clamp(arguments, "limit", default=MOST_LIMIT, most=MOST_LIMIT),
             window=_clamp(arguments, "window", default=DEFAULT_WINDOW, most=MOST_WINDOW),
             sort=cast("Sort | None", _one_of(arguments, "sort", ("newest", "oldest"))),
             detail=cast("Detail", _one_of(arguments, "detail", ("index", "window", "full")) or "window"),

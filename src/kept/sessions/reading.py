@@ -23,7 +23,7 @@ def browse(store: Readable, asked: Asked, *, budget: int) -> dict[str, JSON]:
     recent = store.recent(limit=asked.limit * _BROWSED_BEFORE_MERGING, source=source)
     kept: dict[SessionId, Session] = {}
     for session in recent:
-        if _inside(session, asked):
+        if asked.project is None or session.project == asked.project:
             kept.setdefault(lineage.root(session.id), session)
     sessions = list(kept.values())[: asked.limit]
 
@@ -35,15 +35,6 @@ def browse(store: Readable, asked: Asked, *, budget: int) -> dict[str, JSON]:
         return value
 
     return dict(fit(render, Caps(0, 0, 0, 0, len(sessions)), budget=budget))
-
-
-def _inside(session: Session, asked: Asked) -> bool:
-    active = session.last_active or session.started
-    return (
-        (asked.after is None or active >= asked.after)
-        and (asked.before is None or session.started < asked.before)
-        and (asked.project is None or session.project == asked.project)
-    )
 
 
 def _list_item(store: Readable, session: Session) -> dict[str, JSON]:

@@ -94,7 +94,8 @@ def _asker(store: Readable, context: ToolContext) -> Asker:
 
 
 def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered | Refused:
-    if asked.query is not None and asked.around_message_id is None:
+    has_time = asked.session_id is None and (asked.after is not None or asked.before is not None)
+    if (asked.query is not None or has_time) and asked.around_message_id is None:
         from kept.sessions.search.discovery import answer  # the search loads when it is first used
 
         return answer(store, asked, asker, budget=budget)

@@ -14,6 +14,7 @@ from kept.sessions.search.postings import (
     Prefix,
     SessionFilter,
     SessionHead,
+    TimeFilter,
     Without,
     Word,
 )
@@ -154,6 +155,19 @@ class MemoryCatalog:
         """Return at most `limit` of the user's sessions that match."""
         return [name for name, head in self._sessions.items() if _passes(head, conditions)][:limit]
 
+    def timeline(
+        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Return how many sessions have messages of a time, and the newest of them, each with one message."""
+        found: dict[str, list[MemoryMessage]] = {}
+        for message in sorted(self._messages.values(), key=lambda one: one.id):
+            head = self._sessions.get(message.session_id)
+            if head is not None and _is_listed(message, head, conditions):
+                found.setdefault(message.session_id, []).append(message)
+        rows = [(name, next((one for one in said if one.role == "user"), said[0])) for name, said in found.items()]
+        rows.sort(key=lambda row: row[1].timestamp, reverse=not is_oldest_first)
+        return len(rows), [(name, one.id) for name, one in rows[:limit]]
+
     def span(self, session_id: str) -> tuple[int, int, int] | None:
         """Return the first and last message and the number of messages of a session of the user."""
         ids = self.ids_by_session([session_id]).get(session_id)
@@ -177,6 +191,19 @@ class MemoryCatalog:
 def _prepare(message: MemoryMessage) -> Prepared:
     text = indexed_text(message.id, message.role, content=message.text, origin=None, tool_name=None, tool_calls=None)
     return prepare(text)
+
+
+def _is_listed(message: MemoryMessage, head: SessionHead, conditions: TimeFilter) -> bool:
+    return (
+        _passes(head, SessionFilter(conditions.project, conditions.sources))
+        and head.source not in conditions.hidden_sources
+        and (conditions.session_id is None or message.session_id == conditions.session_id)
+        and message.session_id not in conditions.exclude_sessions
+        and message.id not in conditions.exclude_messages
+        and (not conditions.roles or message.role in conditions.roles)
+        and (conditions.after is None or message.timestamp >= conditions.after)
+        and (conditions.before is None or message.timestamp < conditions.before)
+    )
 
 
 def _passes(head: SessionHead, conditions: SessionFilter) -> bool:

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from kept.agent.assistant import Assistant, Passage, relevances
+from kept.agent.assistant import Assistant
+from kept.agent.passages import Passage, relevances
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target
 from kept.memory.store import MemoryStore

@@ -1,8 +1,10 @@
 """Passages of past conversations, from a real store."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from kept.agent.assistant import PASSAGE_CHARS, look_up
+from kept.agent.passages import PASSAGE_CHARS, look_up
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -28,3 +30,17 @@ def test_a_long_message_is_shown_where_it_answers(store):
 
     assert "The vault code is 7781-Q." in found.text
     assert len(found.text) <= PASSAGE_CHARS + 2
+
+
+def test_a_question_about_a_time_lists_its_conversations_in_chat(store):
+    """Each with its day and a source; a conversation that began with such a question tells nothing."""
+    noon = datetime.now(UTC).replace(hour=12)
+    for name, text, day in (("a", "Paint the fence", 1), ("b", "What did we do last year?", 1), ("c", "Old", 9)):
+        at = (noon - timedelta(days=day)).timestamp()
+        store.create(Session(SessionId(name), "cli", started=at))
+        store.append(SessionId(name), [NewMessage(Message(Role.USER, text), at, Origin.PERSON)])
+
+    (found,) = look_up(store, "what did we do yesterday?")
+
+    assert (found.text, found.day) == ("Paint the fence", f"{noon - timedelta(days=1):%Y-%m-%d}")
+    assert "session a, message 1" in found.source

@@ -2,6 +2,7 @@
 
 import json
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -338,3 +339,57 @@ def test_nothing_stored_steers_the_terminal(run, tmp_path, command):
     assert ran.code == 0
     assert "\x1b" not in ran.out + ran.err
     assert "\x07" not in ran.out + ran.err
+
+
+@pytest.fixture
+def weeks(run, tmp_path):
+    """A home with a conversation of each of the last days and weeks, at noon."""
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    monday = noon - timedelta(days=noon.weekday() + 7)
+    days = {"lw-tuesday": monday + timedelta(days=1), "lw-friday": monday + timedelta(days=4)}
+    days |= {"older": monday - timedelta(days=9), "this": monday + timedelta(days=7, hours=-1)}
+    lines = [
+        {"session_id": name, "role": "user", "content": f"Topic {name}", "timestamp": day.timestamp()}
+        for name, day in days.items()
+    ]
+    path = tmp_path / "weeks.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert run("sessions", "import", str(path)).code == 0
+    return run
+
+
+@pytest.mark.parametrize(
+    "question", ["what did we do last week?", "was haben wir letzte Woche gemacht", "上周我们做了什么"]
+)
+def test_a_question_about_a_time_is_answered_by_the_conversations_of_that_time(weeks, question):
+    """Newest first, by day, none of another week; the words of the question need not occur."""
+    answer = json.loads(weeks("sessions", "search", question, "--json").out)
+
+    assert [one["session_id"] for one in answer["sessions"]] == ["lw-friday", "lw-tuesday"]
+    assert not answer["abstained"]
+    assert [[one["first_words"] for one in day["conversations"]] for day in answer["days"]] == [
+        ["Topic lw-friday"],
+        ["Topic lw-tuesday"],
+    ]
+
+
+def test_a_list_takes_a_time_in_words(weeks):
+    """`--after` is open to the present, `--on` is the whole time."""
+    after = json.loads(weeks("sessions", "list", "--after", "last week", "--json").out)
+    on = json.loads(weeks("sessions", "list", "--on", "letzte Woche", "--json").out)
+    both = weeks("sessions", "list", "--on", "yesterday", "--after", "yesterday", "--json")
+
+    assert [one["session_id"] for one in after] == ["this", "lw-friday", "lw-tuesday"]
+    assert [one["session_id"] for one in on] == ["lw-friday", "lw-tuesday"]
+    assert both.code == 2
+    assert "--on names a whole time" in json.loads(both.out)["error"]
+
+
+def test_a_search_needs_no_query_when_a_time_is_given(weeks):
+    """One line per conversation under its day; without either, the usage says what is missing."""
+    shown = weeks("sessions", "search", "--on", "last week").out
+    nothing = weeks("sessions", "search", "--json")
+
+    assert [line.split("  ")[-1] for line in shown.splitlines() if line.startswith("  ")] == ["lw-friday", "lw-tuesday"]
+    assert nothing.code == 2
+    assert "give a query, a time or --batch" in json.loads(nothing.out)["error"]

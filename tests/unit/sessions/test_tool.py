@@ -463,3 +463,15 @@ def test_an_incognito_conversation_leaves_no_receipt(receipts):
     _, none = receipts(ToolContext(incognito=True), query="greenhouse")
 
     assert none == []
+
+
+def test_a_time_alone_lists_its_conversations_by_day(filled):
+    """Dates without a query, and a question only about a time, give one short object per conversation."""
+    tool = session_search(lambda: filled, SessionSettings(), clock=SystemClock())
+
+    by_dates = tool.call({"after": "2026-03-02", "before": "2026-03-04"}, ToolContext())
+    by_words = tool.call({"query": "what did we talk about on 2026-03-02?"}, ToolContext())
+
+    assert (by_dates["mode"], [one["session_id"] for one in by_dates["results"]]) == ("timeline", ["s2", "s1"])
+    assert [(one["day"], one["title"]) for one in by_words["results"]] == [("2026-03-02, Monday", "Talk 1")]
+    assert by_words["time"] == "2026-03-02"

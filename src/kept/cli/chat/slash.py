@@ -115,7 +115,7 @@ class Slash:
             count = len(agent.conversation.record.rows)
             say(f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages.")
             return
-        for session in sessions.list_sessions(self.caller, limit=10).sessions:
+        for session in sessions.list_sessions(self.caller, sessions.Listed(limit=10)).sessions:
             when = f"{from_epoch(session.last_active or session.started).astimezone():%Y-%m-%d %H:%M}"
             say(f"{session.id}  {when}  {session.title or 'untitled'}")
 

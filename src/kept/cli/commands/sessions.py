@@ -1,4 +1,4 @@
-"""`kept sessions`: list, read, organise and search past conversations, and explain what a search finds."""
+"""`kept sessions search | why`: find past messages and the conversations of a time, and explain what is found."""
 
 import codecs
 import sys
@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kept import operations
 from kept.app import Caller
 from kept.cli.terminal import (
     MOST,
     Bold,
     JsonFlag,
-    YesFlag,
-    confirm,
     fail,
     indent_lines,
     join_groups,
@@ -26,167 +23,46 @@ from kept.cli.terminal import (
     print_json_line,
     say,
 )
-from kept.core.clock import from_epoch
+from kept.core.clock import from_epoch, parse_span
+from kept.core.dates import DAY_SECONDS
 from kept.core.errors import UsageError
-from kept.core.messages import Session, StoredMessage
 from kept.core.text import one_line
 from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kept.operations.search import Filters, ProfileHits
+    from kept.sessions.search.discovery import Conversations
     from kept.sessions.search.why import Explanation
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")]
+After = Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")]
+Before = Annotated[str | None, typer.Option("--before", help="Only before then.")]
+On = Annotated[str | None, typer.Option("--on", help="Only of that time: yesterday, 2026-03-01, last week, im März.")]
 
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands of the other modules."""
-    from kept.cli.commands import sessions_transfer, sessions_upkeep
+    from kept.cli.commands import sessions_reading, sessions_transfer, sessions_upkeep
 
-    join_groups(app, sessions_transfer.app, sessions_upkeep.app)
+    join_groups(app, sessions_reading.app, sessions_transfer.app, sessions_upkeep.app)
     program.add_typer(app, name="sessions")
 
 
-@app.command("list")
-def list_(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many.")] = 20,
-    source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
-    archived: Annotated[bool, typer.Option("--archived", help="Archived ones, too.")] = False,
-    trash: Annotated[bool, typer.Option("--trash", help="What was deleted and can be restored.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """List sessions, the last active first."""
-    with open_caller(user) as caller:
-        if trash:
-            found = operations.sessions.list_trash(caller, limit=limit)
-        else:
-            found = operations.sessions.list_sessions(caller, limit=limit, source=source, archived=archived)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for session in found.sessions:
-        say_session(session, preview=found.previews.get(session.id, ""))
-    if found.sessions:
-        return
-    if trash:
-        note("the trash is empty")
-    elif source is not None or user is not None:
-        note("no matching sessions")
-    else:
-        note("no sessions: talk with `kept chat`, or bring some along with `kept import`")
-
-
-@app.command()
-def show(
-    name: Name,
-    first: Annotated[int | None, typer.Option("--first", min=1, max=MOST, help="Only the first N messages.")] = None,
-    last: Annotated[int | None, typer.Option("--last", min=1, max=MOST, help="Only the last N messages.")] = None,
-    audit: Annotated[bool, typer.Option("--audit", help="The calls of external memories instead.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Print a session's messages, or its calls of external memories."""
-    if audit:
-        _show_calls(name, as_json=as_json)
-        return
-    with open_caller() as caller:
-        found = operations.sessions.show_session(caller, name, first=first, last=last)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say_session(found.session)
-    for message in found.messages:
-        say_message(message)
-
-
-def _show_calls(name: str, *, as_json: bool) -> None:
-    """Print one line per call: provider, call, time, duration, outcome and bytes, never any text."""
-    with open_caller() as caller:
-        found = operations.sessions.list_provider_calls(caller, name)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for call in found.calls:
-        what = f"{call.provider} {call.call}"
-        took = f"{call.seconds * 1000:.0f} ms"
-        size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
-        say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
-    if not found.calls:
-        note("no external memory was called in this session")
-
-
-@app.command()
-def scroll(
-    message: Annotated[int, typer.Argument(help="The id of a message.")],
-    window: Annotated[int, typer.Option("--window", "-w", min=1, max=200, help="Messages on each side.")] = 5,
-    as_json: JsonFlag = False,
-) -> None:
-    """Print the messages around one; continue with the first or last id shown."""
-    with open_caller() as caller:
-        found = operations.sessions.scroll(caller, message, window=window)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say(f"session {found.session_id}")
-    for one in found.messages:
-        say_message(one, mark=">" if one.id == message else " ")
-
-
-@app.command()
-def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.")], as_json: JsonFlag = False) -> None:
-    """Give a session a title; a taken one gets ` #N`."""
-    with open_caller() as caller:
-        renamed = operations.sessions.rename_session(caller, name, title)
-    if as_json:
-        print_json(renamed.as_json())
-    else:
-        say(f"{renamed.session_id}  {renamed.title}")
-
-
-@app.command()
-def archive(
-    name: Name,
-    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Hide a conversation from lists; search still finds it."""
-    with open_caller() as caller:
-        changed = operations.sessions.archive_session(caller, name, archived=not undo)
-    if as_json:
-        print_json(changed.as_json())
-    else:
-        say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
-
-
-@app.command()
-def delete(
-    names: Annotated[list[str], typer.Argument(help="Sessions by id, beginning of an id, or title.")],
-    yes: YesFlag = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Move conversations to the trash; `restore` brings them back for `sessions.trash_days` days."""
-    with open_caller() as caller:
-        ids = operations.sessions.resolve_sessions(caller, names)
-        if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
-            fail("nothing was deleted")
-        deleted = operations.sessions.delete_sessions(caller, ids)
-    if as_json:
-        print_json(deleted.as_json())
-    else:
-        say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
-
-
-@app.command()
-def restore(name: Name, as_json: JsonFlag = False) -> None:
-    """Bring a deleted conversation back."""
-    with open_caller() as caller:
-        restored = operations.sessions.restore_session(caller, name)
-    if as_json:
-        print_json(restored.as_json())
-    else:
-        say(f"restored: {', '.join(restored.sessions)}")
+def time_span(
+    after: str | None, before: str | None, on: str | None, *, now: float
+) -> tuple[float | None, float | None]:
+    """Return the moments of `--after`, `--before` and `--on`; raise UsageError where one is no date."""
+    if on is None:
+        first = None if after is None else moment(after, now=now)
+        return first, None if before is None else moment(before, now=now)
+    if after is not None or before is not None:
+        raise UsageError("--on names a whole time, so --after and --before have no place beside it", "give one of them")
+    span = parse_span(on, now=now)
+    if span is not None:
+        return span.start, span.end
+    day = moment(on, now=now)
+    return day, day + DAY_SECONDS
 
 
 def local_time(epoch: float) -> str:
@@ -212,29 +88,18 @@ def highlight(text: str, terms: Sequence[str]) -> list[str | Bold]:
     return [*parts, text[place:]]
 
 
-def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str = " ") -> None:
-    """Print one message with its id and date."""
-    head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
-    note = "" if message.state.value == "active" else f" ({message.state.value})"
-    say(f"{head}{note}")
-    say(*highlight(indent_lines(message.message.display_text), terms))
-
-
-def say_session(session: Session, *, preview: str = "") -> None:
-    """Print one session on two lines."""
-    title = session.title or one_line(preview, width=60) or "(no title)"
-    flags = " archived" if session.archived else ""
-    when_active = local_time(session.last_active or session.started)
-    messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-    say(f"{session.id}  {when_active}  {messages}  {session.source}{flags}")
-    say(f"    {title}")
-
-
 PASSAGE_CHARS = 320
+_SHOWN = 10
+_NEAREST = "nothing matched well enough; the nearest:"
+
+LISTED = 50
+"""Conversations that a question about a time lists: a line each, so more than of passages."""
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")]
-After = Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")]
-Before = Annotated[str | None, typer.Option("--before", help="Only before then.")]
+Most = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", min=1, max=MOST, help="How many: 10, and 50 for a question about a time only."),
+]
 RoleNames = Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")]
 Project = Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")]
@@ -245,23 +110,25 @@ InSession = Annotated[str | None, typer.Option("--session", help="Only inside th
 class _Narrowing:
     """The options that narrow a search, as they were given."""
 
-    limit: int
+    limit: int | None
     after: str | None
     before: str | None
     role: list[str] | None
     source: list[str] | None
     project: str | None
     session: str | None
+    on: str | None = None
 
     def filters(self, caller: Caller) -> "Filters":
         """Return them as the operation takes them; raises UsageError for an invalid date or role."""
         from kept.operations.search import Filters, check_roles
 
-        now = caller.app.clock.now().timestamp()
+        after, before = time_span(self.after, self.before, self.on, now=caller.app.clock.now().timestamp())
         return Filters(
-            limit=self.limit,
-            after=None if self.after is None else moment(self.after, now=now),
-            before=None if self.before is None else moment(self.before, now=now),
+            limit=self.limit or _SHOWN,
+            listed=LISTED if self.limit is None else 0,
+            after=after,
+            before=before,
             roles=check_roles(self.role or ()),
             sources=tuple(self.source or ()),
             project=self.project,
@@ -273,9 +140,10 @@ class _Narrowing:
 def search(
     query: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
     batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
-    limit: Limit = 10,
+    limit: Most = None,
     after: After = None,
     before: Before = None,
+    on: On = None,
     role: RoleNames = None,
     source: Sources = None,
     project: Project = None,
@@ -284,15 +152,20 @@ def search(
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find past messages: a plain question, words, "phrases", AND, OR, NOT, prefix*."""
+    """Find past messages: a plain question, words, "phrases", AND, OR, NOT, prefix*.
+
+    A question that is only about a time ("what did we do last week?"), or a time without a query, is answered by the
+    conversations of that time.
+    """
     from kept.operations.search import search as search_conversations
     from kept.operations.search import search_many
 
-    if (not query) == (batch is None):
-        fail("give a query or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
+    has_time = any(value is not None for value in (after, before, on))
+    if (bool(query) and batch is not None) or not (query or batch is not None or has_time):
+        fail("give a query, a time or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with open_caller(user) as caller:
         profiles = None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip())
-        narrowing = _Narrowing(limit, after, before, role, source, project, session)
+        narrowing = _Narrowing(limit, after, before, role, source, project, session, on)
         filters = replace(narrowing.filters(caller), profiles=profiles)
         if batch is not None:
             for answer in search_many(caller, _lines(batch), filters):
@@ -325,9 +198,13 @@ def show_hits(hits: "ProfileHits") -> None:
     """Print the best passage of each conversation, or the reason and the nearest sessions when there is none."""
     answer, prefix = hits.conversations, f"[{hits.profile}] " if hits.profile else ""
     if not answer.matches:
-        note(f"{prefix}nothing matched well enough; the nearest:" if answer.nearest else f"{prefix}{answer.reason}")
+        said = "nothing of that time matched well enough; its conversations:" if answer.found.of_time else _NEAREST
+        note(f"{prefix}{said}" if answer.nearest else f"{prefix}{answer.reason}")
         for session in answer.nearest:
             note(f"  {session.id}  {local_time(session.started)}  {session.title or '(no title)'}")
+        return
+    if answer.found.period is not None:
+        _show_days(answer, prefix)
         return
     from kept.sessions.search.discovery import describe_unchecked
     from kept.sessions.search.occurrences import Marker
@@ -341,6 +218,19 @@ def show_hits(hits: "ProfileHits") -> None:
         say(*highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
     if answer.found.unchecked:
         note(f"{prefix}{describe_unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")
+
+
+def _show_days(answer: "Conversations", prefix: str) -> None:
+    """Print the conversations of a time, a line each, by day."""
+    from kept.sessions.search.periods import by_day
+
+    for day, matches in by_day(answer.matches):
+        say(f"{prefix}{day:%Y-%m-%d, %A}")
+        for match in matches:
+            title = match.session.title or one_line(match.message.message.display_text, width=60) or "(no title)"
+            say(f"  {local_time(match.message.timestamp)[11:]}  {title}  {match.session.id}")
+    if answer.more:
+        note(f"{prefix}{answer.more:,} more of that time: name a shorter time, or a greater --limit")
 
 
 @app.command()

@@ -41,7 +41,7 @@ class MarkRequest:
 @router.get("/search")
 def search_sessions(  # noqa: PLR0913, PLR0917 - the parameters of the query
     caller: Reader,
-    query: Annotated[str, Query(max_length=10_000)],
+    query: Annotated[str, Query(max_length=10_000)] = "",
     after: Moment = None,
     before: Moment = None,
     source: Short = None,
@@ -62,9 +62,17 @@ def search_sessions(  # noqa: PLR0913, PLR0917 - the parameters of the query
 
 
 @router.get("/sessions")
-def list_sessions(caller: Reader, limit: Limit = 20, source: Short = None, archived: bool = False) -> Response:
-    """Return the newest sessions."""
-    return answer(sessions.list_sessions(caller, limit=limit, source=source, archived=archived))
+def list_sessions(
+    caller: Reader,
+    limit: Limit = 20,
+    source: Short = None,
+    archived: bool = False,
+    after: Moment = None,
+    before: Moment = None,
+) -> Response:
+    """Return the newest sessions, of a time those with messages of it."""
+    wanted = sessions.Listed(limit, source, archived, read_moment(caller, after), read_moment(caller, before))
+    return answer(sessions.list_sessions(caller, wanted))
 
 
 @router.get("/sessions/trash")

@@ -6,9 +6,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kept.core.search import SearchRequest
+from kept.core.text import one_line
 from kept.core.values import dataclass, replace
-from kept.sessions.recall import Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
+from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
 from kept.sessions.search.occurrences import Marker
+from kept.sessions.search.periods import by_day, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,8 @@ NEAREST = 3
 _NOT_GOOD_ENOUGH = (
     "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
 )
+
+_NOTHING_OF_TIME = "no message matches these words well enough; `nearest` lists the conversations of that time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Conversations:
     """Where no match is good enough: the sessions that come closest."""
     reason: str | None = None
     """Why there are no matches."""
+    more: int = 0
+    """How many conversations of a time the limit left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +70,30 @@ class Discovery:
     passages: tuple[Passage, ...]
 
 
-def find_conversations(store: Readable, request: SearchRequest, *, sort: Sort | None = None) -> Conversations:
+def find_conversations(
+    store: Readable, request: SearchRequest, *, sort: Sort | None = None, listed: int = 0
+) -> Conversations:
     """Return the conversations that answer `request` best, at most `request.limit`.
 
-    The sessions of one lineage (compressions and branches) are one conversation and count once.
+    The sessions of one lineage (compressions and branches) are one conversation and count once. A question that is
+    only about a time is answered by the conversations of that time, at least `listed` of them.
     """
     wide = replace(request, limit=_ranking_limit(request.limit, sort))
     found = store.search(wide)
-    ranked = _one_per_lineage(store, found)
+    if found.period is not None and found.period.start is not None and listed > request.limit:
+        request = replace(request, limit=listed)
+        found = store.search(replace(request, limit=OVERSAMPLING * listed))
+    ranked = _one_per_lineage(store, found.sessions)
     best = ranked[: request.limit]
     matches = () if found.abstained else _matches(store, found, ranked, request, sort=sort)
     if matches:
-        return Conversations(matches, found, best)
+        more = len(ranked) - len(matches) + max(0, found.candidates - len(found.sessions))
+        return Conversations(matches, found, best, more=more if found.period is not None else 0)
+    if found.of_time:
+        of_time = _one_per_lineage(store, found.of_time)[: max(NEAREST, request.limit)]
+        return Conversations((), found, best, tuple(_nearest(store, of_time)), _NOTHING_OF_TIME)
     if found.sessions:
-        return Conversations((), found, best, tuple(_nearest(store, ranked)), _NOT_GOOD_ENOUGH)
+        return Conversations((), found, best, tuple(_nearest(store, ranked[:NEAREST])), _NOT_GOOD_ENOUGH)
     return Conversations((), found, best, (), why(store, request, found))
 
 
@@ -102,11 +118,11 @@ def _inside(store: Readable, found: Found) -> Iterator[Match]:
             yield match
 
 
-def _one_per_lineage(store: Readable, found: Found) -> tuple[FoundSession, ...]:
+def _one_per_lineage(store: Readable, sessions: Sequence[FoundSession]) -> tuple[FoundSession, ...]:
     """Return the best session of each lineage: the one place where conversations are deduplicated."""
     lineage = store.lineage()
     best: dict[SessionId, FoundSession] = {}
-    for hit in found.sessions:
+    for hit in sessions:
         best.setdefault(lineage.root(hit.session_id), hit)
     return tuple(best.values())
 
@@ -145,13 +161,45 @@ def _request(asked: Asked, asker: Asker) -> SearchRequest:
 
 def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered:
     """Return the answer of the discover mode, inside its budget."""
-    conversations = find_conversations(store, _request(asked, asker), sort=asked.sort)
+    conversations = find_conversations(store, _request(asked, asker), sort=asked.sort, listed=asked.listed)
+    if conversations.found.period is not None and conversations.matches:
+        return Answered(_list_time(conversations, budget=budget), conversations)
     discovery = _discovery(store, conversations, asked)
     if not discovery.passages:
         return Answered({**_nothing(conversations), **_report_unchecked(discovery.found)}, conversations)
     start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
     render = _render(discovery, asked, asker)
     return Answered(dict(fit(render, start, budget=budget, is_full=asked.detail == "full")), conversations)
+
+
+def _list_time(conversations: Conversations, *, budget: int) -> dict[str, JSON]:
+    """Return the conversations of a time by day, one short object each."""
+    period = conversations.found.period
+    assert period is not None
+    rows: list[dict[str, JSON]] = [
+        {
+            "day": f"{day:%Y-%m-%d, %A}",
+            "session_id": match.session.id,
+            "title": match.session.title,
+            "when": when(match.message.timestamp),
+            "source": match.session.source,
+            "message_count": match.session.message_count,
+            "match_message_id": match.message.id,
+            "snippet": one_line(match.message.message.display_text, width=SNIPPET_CHARS),
+        }
+        for day, matches in by_day(conversations.matches)
+        for match in matches
+    ]
+
+    def render(caps: Caps) -> dict[str, JSON]:
+        value: dict[str, JSON] = {"success": True, "mode": "timeline", "time": describe(period)}
+        value |= {"results": [*rows[: caps.results]], "count": min(caps.results, len(rows))}
+        left = len(rows) - caps.results + conversations.more
+        if left > 0:
+            value["note"] = f"{left} more conversations of that time: ask for a shorter time, or a greater limit"
+        return value
+
+    return dict(fit(render, Caps(0, 0, 0, 0, len(rows)), budget=budget))
 
 
 def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:
@@ -199,19 +247,23 @@ def _nothing(conversations: Conversations) -> dict[str, JSON]:
 
 def _nearest(store: Readable, ranked: Sequence[FoundSession]) -> list[Session]:
     """Return the sessions that come closest, best first."""
-    known = [store.session(hit.session_id) for hit in ranked[:NEAREST]]
+    known = [store.session(hit.session_id) for hit in ranked]
     return [session for session in known if session is not None]
 
 
 def why(store: Readable, request: SearchRequest, found: Found) -> str:
     """Return why nothing was found; a search without the filters shows what they exclude."""
-    filters = _filters(request)
+    in_context = found.excluded.get("current conversation", 0)
+    if found.period is not None and not in_context:
+        return f"there is no conversation of that time ({describe(found.period)})"
+    filters = _filters(request) if found.period is None else []
     if filters:
         free = replace(request, sources=(), roles=(), project=None, after=None, before=None, session_id=None)
         without = store.search(free)
         if without.messages and not without.abstained:
             return f"the filters ({', '.join(filters)}) excluded {_hits(without, request.limit)}: widen or drop them"
-    in_context = found.excluded.get("current conversation", 0)
+    if found.period is not None:
+        return "the only conversation of that time is the current one, which you can see"
     if in_context:
         return f"everything that matched ({in_context} messages) lies in the current conversation, which you can see"
     elsewhere = found.excluded.get("hidden source", 0)

@@ -15,6 +15,7 @@ from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters
 from kept.sessions.search.occurrences import LineSimilarity, Proximity, remove_names, session_similarity
+from kept.sessions.search.periods import add_time, list_conversations, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
 from kept.sessions.search.query import Query, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
@@ -40,18 +41,22 @@ def search(
 
     `embed` makes the vector of a question, None where there are no vectors; similarity is added to the words' score.
     """
+    period = read_period(request, now)
+    if period is not None:
+        return list_conversations(catalog, request, period)
     query = parse(request.query, now)
     terms = look_up_terms(postings, query) if postings.documents else []
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
         words = tuple(term.text for term in query.terms)
         explained = Explained("no_candidate", terms=tuple(TermMatch(word, 0.0, is_held=False) for word in words))
-        return Found(abstained=True, terms=words, explained=None if request.explain is None else explained)
+        found = Found(abstained=True, terms=words, explained=None if request.explain is None else explained)
+        return add_time(found, catalog, request, query.dates)
     budget = budget or Budget().fitting(
         request.limit, postings.documents, frequencies=[term.frequency for term in terms]
     )
     run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), now=now)
-    return run.answer(similarity, budget)
+    return add_time(run.answer(similarity, budget), catalog, request, query.dates)
 
 
 @dataclass(slots=True)

@@ -158,6 +158,20 @@ class SessionFilter(NamedTuple):
     """Sessions that started before this moment."""
 
 
+class TimeFilter(NamedTuple):
+    """Which sessions of a time are listed; None and empty match every session."""
+
+    after: float | None = None
+    before: float | None = None
+    project: str | None = None
+    sources: tuple[str, ...] = ()
+    hidden_sources: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    session_id: str | None = None
+    exclude_sessions: tuple[str, ...] = ()
+    exclude_messages: frozenset[int] = frozenset()
+
+
 class Catalog(Protocol):
     """Metadata of the messages and sessions that one user may find. It is built for that user.
 
@@ -179,6 +193,15 @@ class Catalog(Protocol):
 
     def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
         """Return at most `limit` of the user's sessions that match."""
+        ...
+
+    def timeline(
+        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Return how many sessions have messages of a time, and the newest of them, each with one message.
+
+        The message is the first of a person in that time, or the first one if nobody said anything.
+        """
         ...
 
     def span(self, session_id: str) -> tuple[int, int, int] | None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
-from kept.core.dates import DATE_NAMES, Span, find_dates
+from kept.core.clock import find_spans
+from kept.core.dates import DATE_NAMES, Span
 from kept.core.text import WORD, stop_words
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import (
@@ -85,13 +86,14 @@ class Query:
 
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
+_QUOTED = re.compile(r'"[^"]*"')
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
 
 def parse(text: str, now: float = 0.0) -> Query:
     """Parse a query. Nothing raises: broken syntax is read as plain words."""
     text = clean(text[:MAX_CHARACTERS])
-    dates = tuple(find_dates(text, now)) if now > 0 else ()
+    dates = find_spans(text, now=now) if now > 0 else ()
     spans = tuple(span for span, _ in dates)
     date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
     condition = _condition(text)
@@ -122,7 +124,7 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
-    shaping = SCAFFOLDING if "?" in text or ASKING.intersection(words[:1]) else frozenset[str]()
+    shaping = SCAFFOLDING if _is_question(text) else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
@@ -130,8 +132,13 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
-        terms += _split_unspaced(run)
+        terms += _split_unspaced(run, date_words)
     return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
+
+
+def _is_question(text: str) -> bool:
+    first = WORD.search(UNSPACED.sub(" ", text))
+    return "?" in text or (first is not None and first[0].lower() in ASKING)
 
 
 def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
@@ -146,10 +153,10 @@ def _is_month(word: str, date_words: frozenset[str]) -> bool:
     return word in date_words and word in DATE_NAMES
 
 
-def _split_unspaced(run: str) -> list[Term]:
+def _split_unspaced(run: str, date_words: Iterable[str] = ()) -> list[Term]:
     """Return the character pairs of a run without spaces, split at question words; a lone character is a term."""
     rest = run
-    for stop in CJK_STOP:
+    for stop in (*date_words, *CJK_STOP):
         rest = rest.replace(stop, " ")
     terms: list[Term] = []
     for part in rest.split():
@@ -162,6 +169,9 @@ def _condition(text: str) -> Node | None:
     """Return the condition of an explicit query, or None when there is none or its syntax is broken."""
     if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
         return None
+    outside = _QUOTED.sub(" ", text)
+    if not text.startswith('"') and _is_question(outside) and not _EXPLICIT.search(outside):
+        return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
     return _Reader(tokens).read()
 

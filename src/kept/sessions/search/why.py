@@ -6,10 +6,11 @@ from typing import Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import StoredMessage
-from kept.core.search import Explained, FoundSession, SearchRequest, TermMatch
+from kept.core.search import Explained, FoundSession, Period, SearchRequest, TermMatch
 from kept.core.text import JSON
 from kept.sessions.ports import Readable
 from kept.sessions.search.discovery import Conversations, find_conversations
+from kept.sessions.search.periods import describe
 
 Outcome: TypeAlias = Literal["shown", "duplicate", "below_limit", "unsure", "no_candidate", "excluded"]
 
@@ -73,6 +74,8 @@ class Explanation:
 def explain(store: Readable, request: SearchRequest, message: StoredMessage) -> Explanation:
     """Return how the search that answers `request` treats one of the user's messages."""
     found = find_conversations(store, replace(request, explain=message.id))
+    if found.found.period is not None:
+        return _explain_time(message, found, found.found.period)
     explained = found.found.explained
     assert explained is not None
     places = _places(store, explained.sessions) if request.session_id is None else _message_places(found)
@@ -96,6 +99,23 @@ def explain(store: Readable, request: SearchRequest, message: StoredMessage) -> 
     if place.message_id != message.id:
         return _duplicate(base, place, request)
     return _judge(base, place.rank, found, request)
+
+
+def _explain_time(message: StoredMessage, found: Conversations, period: Period) -> Explanation:
+    """Return the explanation where the question is only about a time, so that nothing is ranked."""
+    listed = [match.message.id for match in found.matches]
+    time = f"the question is only about a time ({describe(period)})"
+    if message.id in listed:
+        rank = listed.index(message.id) + 1
+        reason = f"{time}, and it is the first that was said then in its conversation"
+        return Explanation(message.id, message.session_id, "shown", reason, rank=rank)
+    outside = (period.start is not None and message.timestamp < period.start) or (
+        period.end is not None and message.timestamp >= period.end
+    )
+    if outside:
+        return Explanation(message.id, message.session_id, "excluded", f"{time}", excluded_by="time")
+    reason = f"{time}: each conversation is shown by the first that was said then"
+    return Explanation(message.id, message.session_id, "duplicate", reason)
 
 
 def _places(store: Readable, sessions: Sequence[FoundSession]) -> list[tuple[SessionId, Place]]:

@@ -19,6 +19,7 @@ from kept.sessions.search.postings import (
     SessionFilter,
     SessionHead,
     Similarity,
+    TimeFilter,
     Without,
     Word,
 )
@@ -248,6 +249,18 @@ class SqliteCatalog:
             "limit": limit,
         }
         return [str(row[0]) for row in self._connection.execute(SQL.filtered_sessions, bindings)]
+
+    def timeline(
+        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Return how many sessions have messages of a time, and the newest of them, each with one message."""
+        wanted = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
+        for name, value in wanted.items():
+            if isinstance(value, (tuple, frozenset)):
+                wanted[name] = json.dumps(sorted(value)) if value else None
+        (total,) = self._connection.execute(SQL.count_timeline, wanted).fetchone() or (0,)
+        rows = self._connection.execute(SQL.timeline, wanted)
+        return int(total), [(str(name), int(number)) for name, number in rows if number is not None]
 
     def span(self, session_id: str) -> tuple[int, int, int] | None:
         """Return the first and last message and the number of messages of a session; None without messages."""

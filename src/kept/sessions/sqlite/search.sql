@@ -77,3 +77,49 @@ WHERE s.id = ?1 AND s.user_id = ?2;
 
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);
+
+-- name: count_timeline
+SELECT count(*) FROM sessions AS s
+  WHERE s.user_id = :user AND s.trashed IS NULL
+    AND (:project IS NULL OR s.project = :project)
+    AND (:sources IS NULL OR s.source IN (SELECT value FROM json_each(:sources)))
+    AND (:hidden_sources IS NULL OR s.source NOT IN (SELECT value FROM json_each(:hidden_sources)))
+    AND (:session_id IS NULL OR s.id = :session_id)
+    AND (:exclude_sessions IS NULL OR s.id NOT IN (SELECT value FROM json_each(:exclude_sessions)))
+    AND (:after IS NULL OR coalesce(s.last_active, s.started) >= :after)
+    AND (:before IS NULL OR s.started < :before)
+    AND EXISTS (
+      SELECT 1 FROM messages AS m WHERE m.session_id = s.id AND m.state <> 'rewound'
+        AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
+        AND (:roles IS NULL OR m.role IN (SELECT value FROM json_each(:roles)))
+        AND (:exclude_messages IS NULL OR m.id NOT IN (SELECT value FROM json_each(:exclude_messages)))
+    );
+
+-- name: timeline
+-- the sessions are chosen first, because a time may have thousands of them
+SELECT id, (
+  SELECT m.id FROM messages AS m WHERE m.session_id = chosen.id AND m.state <> 'rewound'
+    AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
+    AND (:roles IS NULL OR m.role IN (SELECT value FROM json_each(:roles)))
+    AND (:exclude_messages IS NULL OR m.id NOT IN (SELECT value FROM json_each(:exclude_messages)))
+  -- what a person said tells most of a conversation
+  ORDER BY m.role = 'user' AND m.origin IS NOT 'synthetic' DESC, m.id LIMIT 1
+)
+FROM (
+  SELECT s.id, max(s.started, coalesce(:after, s.started)) AS began FROM sessions AS s
+  WHERE s.user_id = :user AND s.trashed IS NULL
+    AND (:project IS NULL OR s.project = :project)
+    AND (:sources IS NULL OR s.source IN (SELECT value FROM json_each(:sources)))
+    AND (:hidden_sources IS NULL OR s.source NOT IN (SELECT value FROM json_each(:hidden_sources)))
+    AND (:session_id IS NULL OR s.id = :session_id)
+    AND (:exclude_sessions IS NULL OR s.id NOT IN (SELECT value FROM json_each(:exclude_sessions)))
+    AND (:after IS NULL OR coalesce(s.last_active, s.started) >= :after)
+    AND (:before IS NULL OR s.started < :before)
+    AND EXISTS (
+      SELECT 1 FROM messages AS m WHERE m.session_id = s.id AND m.state <> 'rewound'
+        AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
+        AND (:roles IS NULL OR m.role IN (SELECT value FROM json_each(:roles)))
+        AND (:exclude_messages IS NULL OR m.id NOT IN (SELECT value FROM json_each(:exclude_messages)))
+    )
+  ORDER BY began * :sign, s.id LIMIT :limit
+) AS chosen ORDER BY began * :sign;

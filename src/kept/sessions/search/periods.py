@@ -1,0 +1,207 @@
+"""Questions about a time ("what did we do last week?"): which time they mean, and the conversations of that time."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from kept.core.clock import find_spans, from_epoch, parse_span
+from kept.core.dates import Span
+from kept.core.ids import MessageId, SessionId
+from kept.core.search import Found, FoundMessage, FoundSession, Period, SearchRequest
+from kept.core.text import UNSPACED, WORD, resource_text, stop_words, stop_words_by_language
+from kept.core.values import replace
+from kept.sessions.search.analysis import clean
+from kept.sessions.search.filters import HIDDEN_SOURCES
+from kept.sessions.search.postings import Catalog, TimeFilter
+from kept.sessions.search.query import parse
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from kept.sessions.search.discovery import Match
+
+_MOST_CHARACTERS: Final = 160
+"""A longer question is about more than a time."""
+_MEASURES: Final = frozenset("次句条個个件段场话")
+_SINCE: Final = re.compile(r"(?:since|seit|desde|depuis|ab|[从從自])\s*(?:dem |der |el |la |le |the )?$")
+_CHINESE: Final = "zh"
+_DIGITS: Final = re.compile(r"\d")
+
+
+def read_period(request: SearchRequest, now: float) -> Period | None:
+    """Return the time that a request is only about, or None when it asks for anything else.
+
+    A request without a query is about the time of its filters. The filters narrow the time of a question.
+    """
+    said = clean(request.query[: _MOST_CHARACTERS + 1]).strip()
+    if not said:
+        has_time = request.after is not None or request.before is not None
+        return Period(request.after, request.before) if has_time else None
+    if len(said) > _MOST_CHARACTERS or parse(said).condition is not None:
+        return None
+    found = _read_question(said.lower(), now)
+    if found is None:
+        return None
+    return Period(
+        max((edge for edge in (found.start, request.after) if edge is not None), default=None),
+        min((edge for edge in (found.end, request.before) if edge is not None), default=None),
+        found.order,
+    )
+
+
+@cache
+def _words(kind: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the words of one kind in `time_words.txt`, by language."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in resource_text("kept.sessions", "search/time_words.txt").splitlines():
+        name, colon, words = line.partition(": ")
+        if colon and name.endswith(f" {kind}"):
+            code = name.split()[0]
+            found[code] = (*found.get(code, ()), *words.split())
+    return found
+
+
+@cache
+def _spaced(kind: str) -> frozenset[str]:
+    """Return the words of one kind in all languages with spaces between words."""
+    return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
+
+
+def _read_question(folded: str, now: float) -> Period | None:
+    dates = find_spans(folded, now=now)
+    rest = folded
+    for _, said in dates:
+        rest = rest.replace(said, " ", 1)
+    words, topics = _find_topics(rest, is_dated=bool(dates))
+    if len(dates) == 1 and topics <= _spaced("first") and not _DIGITS.search(rest):
+        return _read_dated(folded, *dates[0], words, now=now, is_first=bool(topics))
+    if dates or not words:
+        return None
+    if topics and topics <= _spaced("first"):
+        return Period(None, None, "oldest")
+    if topics and topics <= _spaced("latest") and topics != {"time"}:
+        return Period(None, None)
+    # "what did we do Monday?": a name that means a date only because nothing else is left of the question
+    alone = parse_span(" ".join(topics), now=now) if len(topics) == 1 < len(words) else None
+    return None if alone is None else Period(alone.start, alone.end)
+
+
+def _read_dated(
+    folded: str, span: Span, said: str, words: Sequence[str], *, now: float, is_first: bool
+) -> Period | None:
+    """Return the period of a question that has one date and no topic, or None when it is no question for talk."""
+    if words and not _asks_for_talk(words):
+        return None  # "how are you today?"
+    if not words and _DIGITS.search(said):
+        return None  # a bare date may be words to find: a search looks for both
+    is_open = _SINCE.search(folded[: folded.index(said)].rstrip() + " ") is not None
+    return Period(span.start, now if is_open else span.end, "oldest" if is_first else "newest")
+
+
+def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
+    """Return the words of a question without its dates, and those among them that name a topic or an order."""
+    spaced = [word for word in WORD.findall(UNSPACED.sub(" ", rest)) if word]
+    stops = set(stop_words(spaced))
+    for code, table in stop_words_by_language().items():
+        asking = set(_words("talk").get(code, ()))
+        # a single word of a language proves nothing in a short question, unless a word that asks is there, too
+        if asking.intersection(spaced) or (is_dated and sum(word in table for word in spaced) * 2 > len(spaced)):
+            stops |= table | asking
+    topics = {word for word in spaced if word not in stops}
+    runs: list[str] = UNSPACED.findall(rest)
+    for run in runs:
+        topics |= _chinese_topics(run)
+    return [*spaced, *runs], topics
+
+
+def _asks_for_talk(words: Sequence[str]) -> bool:
+    """Return whether a question has a word for doing or talking, in any language."""
+    talk = _spaced("talk") | _spaced("first")
+    return any(word in talk or UNSPACED.search(word) for word in words)
+
+
+def _chinese_topics(run: str) -> set[str]:
+    found = set()
+    for order in ("first", "latest"):
+        for name in _words(order)[_CHINESE]:
+            if name in run:
+                run = run.replace(name, " ")
+                found.add(order)
+    for word in _words("talk")[_CHINESE]:
+        run = run.replace(word, " ")
+    left = {piece for piece in run.split() if not (found and set(piece) <= _MEASURES)}
+    return found | left
+
+
+def list_conversations(catalog: Catalog, request: SearchRequest, period: Period) -> Found:
+    """Return the sessions of a time in its order, each with what the person first said then."""
+    conditions = TimeFilter(
+        after=period.start,
+        before=period.end,
+        project=request.project,
+        sources=request.sources,
+        hidden_sources=() if request.sources else tuple(sorted(HIDDEN_SOURCES)),
+        roles=request.roles,
+        session_id=request.session_id,
+        exclude_sessions=request.exclude_sessions,
+        exclude_messages=request.exclude_messages,
+    )
+    total, rows = catalog.timeline(conditions, request.limit, is_oldest_first=period.order == "oldest")
+    heads = catalog.messages([number for _, number in rows])
+    known = [(name, number) for name, number in rows if number in heads]
+    known.sort(key=lambda row: heads[row[1]].timestamp, reverse=period.order == "newest")
+    excluded = _count_excluded(catalog, conditions) if not known else {}
+    return Found(
+        sessions=tuple(FoundSession(SessionId(name), 0.0, MessageId(number)) for name, number in known),
+        messages=tuple(
+            FoundMessage(MessageId(number), SessionId(name), heads[number].external_id, 0.0) for name, number in known
+        ),
+        excluded=excluded,
+        candidates=total,
+        period=period,
+    )
+
+
+def add_time(found: Found, catalog: Catalog, request: SearchRequest, dates: Sequence[Span]) -> Found:
+    """Return `found` with the sessions of the time that the question names, where nothing matched well enough."""
+    if not (found.abstained and dates):
+        return found
+    near = Period(min(span.start for span in dates), max(span.end for span in dates))
+    return replace(found, of_time=list_conversations(catalog, request, near).sessions)
+
+
+def _count_excluded(catalog: Catalog, conditions: TimeFilter) -> dict[str, int]:
+    """Return how many sessions of an empty time only the caller's own context hides."""
+    if not conditions.exclude_messages and not conditions.exclude_sessions:
+        return {}
+    total, _ = catalog.timeline(conditions._replace(exclude_sessions=(), exclude_messages=frozenset()), 1)
+    return {"current conversation": total} if total else {}
+
+
+def by_day(matches: Iterable["Match"]) -> Iterator[tuple["date", Sequence["Match"]]]:
+    """Yield the matches of a time by the days of the local calendar, in their order."""
+    days: dict[date, list[Match]] = {}
+    for match in matches:
+        days.setdefault(from_epoch(match.message.timestamp).astimezone().date(), []).append(match)
+    yield from days.items()
+
+
+def describe(period: Period) -> str:
+    """Return the days of a period in words, such as "2026-11-09 to 2026-11-15"."""
+    first = _day(period.start)
+    last = _day(None if period.end is None else period.end - 1.0)
+    if first and last:
+        return first if first == last else f"{first} to {last}"
+    if first or last:
+        return f"since {first}" if first else f"until {last}"
+    return "all time"
+
+
+def _day(epoch: float | None) -> str:
+    if epoch is None:
+        return ""
+    try:
+        return f"{from_epoch(epoch).astimezone():%Y-%m-%d}"
+    except (OverflowError, ValueError, OSError):
+        return str(epoch)

@@ -1,0 +1,184 @@
+"""Questions that are only about a time, and the conversations that answer them."""
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kept.core.ids import SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import Period, SearchRequest
+from kept.sessions.search.discovery import find_conversations
+from kept.sessions.search.periods import read_period
+from kept.sessions.sqlite.store import SqliteSessionStore
+
+NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
+LAST_WEEK = (datetime(2026, 11, 9, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
+YESTERDAY = (datetime(2026, 11, 16, tzinfo=UTC), datetime(2026, 11, 17, tzinfo=UTC))
+MARCH = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
+MONDAY = YESTERDAY
+
+
+@pytest.fixture(autouse=True)
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def period(question: str) -> Period | None:
+    """Return what a question asked now is about."""
+    return read_period(SearchRequest(question), NOW.timestamp())
+
+
+@pytest.mark.parametrize(
+    ("question", "span"),
+    [
+        ("What did we do last week?", LAST_WEEK),
+        ("was haben wir letzte Woche gemacht", LAST_WEEK),
+        ("上周我们做了什么", LAST_WEEK),
+        ("¿Qué hicimos la semana pasada?", LAST_WEEK),
+        ("Qu'avons-nous fait la semaine dernière ?", LAST_WEEK),
+        ("what did we talk about yesterday", YESTERDAY),
+        ("Worüber haben wir gestern gesprochen?", YESTERDAY),
+        ("昨天我们聊了什么?", YESTERDAY),
+        ("de qué hablamos ayer", YESTERDAY),
+        ("de quoi avons-nous parlé hier", YESTERDAY),
+        ("what were we working on in March?", MARCH),
+        ("was haben wir im März besprochen", MARCH),
+        ("三月我们讨论了什么", MARCH),
+        ("what did we do on Monday", MONDAY),
+        ("what did we do Monday?", MONDAY),
+        ("was war am Montag los", MONDAY),
+        ("show me the conversations of 16.11.2026", YESTERDAY),
+        ("last week", LAST_WEEK),
+    ],
+)
+def test_a_question_only_about_a_time_is_read_in_five_languages(question: str, span: tuple[datetime, datetime]) -> None:
+    """The span is that of the calendar."""
+    assert period(question) == Period(span[0].timestamp(), span[1].timestamp())
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "what did we decide about the garden last week",
+        "was haben wir letzte Woche im Garten gemacht",
+        "上周我们讨论了数据库吗",
+        "when did Caroline go to the support group?",
+        '"last week"',
+        "yesterday AND budget",
+        "what happened in the war last week",
+        "march",
+        "8 May 2024",
+        "what did we do",
+        "How are you today?",
+        "",
+    ],
+)
+def test_a_question_with_a_topic_or_without_a_time_is_searched(question: str) -> None:
+    """A time beside other words only weighs."""
+    assert period(question) is None
+
+
+@pytest.mark.parametrize(
+    "question", ["What was the first thing I said?", "was war das Erste, was ich gesagt habe", "我说的第一句话是什么"]
+)
+def test_the_first_thing_said_is_the_oldest_of_all_time(question: str) -> None:
+    """The order is by time from the beginning."""
+    assert period(question) == Period(None, None, "oldest")
+
+
+def test_since_a_time_lasts_until_now() -> None:
+    """The end of the named span does not end what lasts since then."""
+    assert period("what did we do since last week?") == Period(LAST_WEEK[0].timestamp(), NOW.timestamp())
+
+
+def test_relative_times_are_read_in_the_zone_of_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 9:30 UTC it is past midnight of the next day in Auckland, so yesterday is another day there."""
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    try:
+        late = datetime(2026, 11, 16, 23, 0, tzinfo=UTC).timestamp()
+        found = read_period(SearchRequest("what did we do today?"), late)
+    finally:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+
+    assert found == Period(*(datetime(2026, 11, day, 10, tzinfo=UTC).timestamp() for day in (16, 17)))
+
+
+def say(store: SqliteSessionStore, name: str, when: datetime, *texts: str, source: str = "cli") -> None:
+    """Store a session of a person's messages, a minute apart."""
+    store.create(Session(SessionId(name), source, when.timestamp()))
+    store.append(
+        SessionId(name),
+        [
+            NewMessage(Message(Role.USER, text), (when + timedelta(minutes=place)).timestamp(), Origin.PERSON)
+            for place, text in enumerate(texts)
+        ],
+    )
+
+
+@pytest.fixture(name="store")
+def store_of_three_weeks(store: SqliteSessionStore) -> SqliteSessionStore:
+    """A store with conversations of three weeks."""
+    sessions = store
+    now = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    monday = now - timedelta(days=now.weekday() + 7)
+    say(sessions, "before", monday - timedelta(days=3), "the budget for the roof")
+    say(sessions, "monday", monday, "we planted tomatoes", "and beans")
+    say(sessions, "friday", monday + timedelta(days=4), "we painted the fence")
+    say(sessions, "hidden", monday + timedelta(days=4), "internal", source="review")
+    say(sessions, "long", monday - timedelta(days=20), "the tax return")
+    sessions.append(
+        SessionId("long"),
+        [NewMessage(Message(Role.USER, "more about the tax"), (monday + timedelta(days=2)).timestamp(), Origin.PERSON)],
+    )
+    return sessions
+
+
+def test_the_conversations_of_the_time_are_listed_newest_first_and_no_others(store: SqliteSessionStore) -> None:
+    """A conversation that went on in that time belongs to it, shown by what was said then."""
+    found = find_conversations(store, SearchRequest("what did we do last week?"))
+
+    assert [match.session.id for match in found.matches] == ["friday", "long", "monday"]
+    assert [match.message.message.text for match in found.matches][1] == "more about the tax"
+    assert not found.found.abstained
+
+
+def test_what_the_limit_leaves_out_is_counted(store: SqliteSessionStore) -> None:
+    """Nothing is hidden silently."""
+    found = find_conversations(store, SearchRequest("what did we do last week?", limit=1))
+
+    assert ([match.session.id for match in found.matches], found.more) == (["friday"], 2)
+
+
+def test_a_time_without_a_query_lists_its_conversations(store: SqliteSessionStore) -> None:
+    """The filters alone are a question about a time."""
+    newest = store.recent(limit=1)[0]
+
+    found = find_conversations(store, SearchRequest("", after=newest.started - 1))
+
+    assert [match.session.id for match in found.matches] == [newest.id]
+
+
+def test_words_that_nothing_of_the_time_contains_show_the_conversations_of_that_time(
+    store: SqliteSessionStore,
+) -> None:
+    """The time is not lost with the words."""
+    found = find_conversations(store, SearchRequest("what did we do with zebras last week?"))
+
+    assert not found.matches
+    assert [session.id for session in found.nearest] == ["friday", "long", "monday"]
+
+
+def test_an_empty_time_says_which_days_were_meant(store: SqliteSessionStore) -> None:
+    """The person sees how the question was read."""
+    found = find_conversations(store, SearchRequest("what did we do in 1999?"))
+
+    assert found.reason == "there is no conversation of that time (1999-01-01 to 1999-12-31)"
