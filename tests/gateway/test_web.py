@@ -9,7 +9,10 @@ from kept.memory.edits import Add, Author, Target
 from kept.operations import pages
 
 PAYLOAD = "<script>window.ran=1</script><img src=x onerror=ran()>\"'&{{7*7}}"
-SCREENS = ["/", "/memory", "/memory/time", "/memory/stale", "/more"]
+OWN = ["/", "/memory", "/memory/time", "/memory/stale", "/search?q=tea", "/sessions", "/chat", "/preview?prompt=what+tea+do+I+like",
+       "/receipts", "/receipts?often=true", "/skills", "/skills/new", "/usage", "/forget", "/settings", "/more"]  # fmt: skip
+OF_THE_HOME = ["/agents", "/agents/codex/connect", "/providers", "/providers/holographic", "/providers/status"]
+SCREENS = [*OWN, *OF_THE_HOME]
 
 
 class Browser:
@@ -46,7 +49,7 @@ def test_every_screen_is_html_that_no_cache_stores(browser):
         assert answer.headers["content-type"].startswith("text/html")
         assert answer.headers["cache-control"] == "no-store"
         policy = answer.headers["content-security-policy"]
-        assert "script-src 'self'" in policy
+        assert "script-src 'self'" in policy, address
         assert "unsafe" not in policy
         assert answer.headers["x-frame-options"] == "DENY"
         assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?! src)", answer.text), address
@@ -170,7 +173,9 @@ def test_another_user_sees_nothing_of_the_first(served):
     """Every screen shows the pages of the caller alone, and ids of others lead nowhere."""
     served.owner.space.memory.apply(Target.USER, Add("The owner keeps bees."), Author(origin="review"))
     browser = Browser(served.client(served.token("ann")))
-    for address in [*SCREENS, "/memory/entry?page=user&text=The owner keeps bees."]:
+    for address in OF_THE_HOME:
+        assert browser.get(address).status_code == 403, address
+    for address in [*OWN, "/memory/entry?page=user&text=The owner keeps bees."]:
         answer = browser.get(address)
         assert answer.status_code == 200, address
         shown = re.sub(r"<textarea.*?</textarea>|<input[^>]*>", "", answer.text)

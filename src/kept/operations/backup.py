@@ -154,6 +154,26 @@ def find_backups(folder: Path, kind: str = "") -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class TakenBackup:
+    """A backup in the folder of the settings."""
+
+    file: Path
+    size: int
+    time: float
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return file, size and time."""
+        return {"file": str(self.file), "bytes": self.size, "time": self.time}
+
+
+def list_backups(caller: Caller) -> list[TakenBackup]:
+    """Return the backups that were taken into the folder of the settings, the newest first."""
+    caller.require(Scope.ADMIN)
+    found = [(path, path.stat()) for path in find_backups(_find_folder(caller))]
+    return [TakenBackup(path, stat.st_size, stat.st_mtime) for path, stat in reversed(found)]
+
+
 def list_outside_backups(caller: Caller) -> list[Path]:
     """Return the backups that kept knows of and that are not in the home."""
     home, last = caller.app.home.path, read_history(caller).get("taken", {}).get("file", "")

@@ -74,6 +74,18 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> dict[s
     return None
 
 
+def plan_answer(caller: Caller, event: HookEvent) -> dict[str, Any] | None:
+    """Return what `handle_event` would give the agent now; nothing is stored, noted or recorded."""
+    mode = _find_mode(caller, event)
+    if mode is None or mode.recall == "off":
+        return None
+    if event.kind is Kind.START:
+        answer = _start(caller, event)
+    else:
+        answer = _prompt(caller, event, _Mode(mode.recall, capture=False))
+    return None if answer is None else answer.output
+
+
 def _record(caller: Caller, event: HookEvent, receipt: NewReceipt, deadline: float) -> bool:
     """Store a receipt; whether the answer may be given."""
     wait = max(0.0, deadline - _MARGIN_SECONDS - time.monotonic())

@@ -165,3 +165,11 @@ async def _ask(model: ChatModel) -> tuple[ChatResponse, float]:
     response = deltas[-1]
     assert isinstance(response, ChatResponse)
     return response, time.monotonic() - started
+
+
+def name_model(caller: Caller) -> str:
+    """Return the name of the model that answers; empty while the assistant answers from the memory alone."""
+    from kept.llm.models import choose_from
+
+    choice = choose_from(caller.app.settings.model, caller.app.models.offers())
+    return "" if choice.is_extractive else choice.name

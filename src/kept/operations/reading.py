@@ -24,6 +24,9 @@ PAGE = 50
 MOST_FAMILY = 60
 """How many sessions of one conversation a map shows; a longer chain shows the nearest ones."""
 _TITLE = 90
+_EXCERPT = 160
+_LOOKED_AT = 200
+"""How many of the newest sessions are read to find their projects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,14 @@ def read_titles(caller: Caller, names: Iterable[str]) -> dict[str, str]:
         if session is not None:
             found[name] = _title(caller, session)
     return found
+
+
+def list_projects(caller: Caller, *, limit: int) -> list[str]:
+    """Return the folders of the newest sessions, each once."""
+    if not caller.app.home.database.exists():
+        return []
+    found = caller.space.sessions.recent(limit=_LOOKED_AT)
+    return list(dict.fromkeys(one.project for one in found if one.project))[:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +196,22 @@ def _cut(
 ) -> tuple[tuple[StoredMessage, ...], int, MessageId | None, MessageId | None]:
     following = found[PAGE].id if len(found) > PAGE else None
     return tuple(found[:PAGE]), before, previous, following
+
+
+def read_end(caller: Caller, name: str, *, count: int) -> ReadingPage:
+    """Return the last messages of a session, to go on with it."""
+    store = caller.space.sessions
+    session = store.session(store.resolve(name))
+    assert session is not None
+    _, found = store.edges(session.id, first=0, last=count)
+    before = store.count_before(session.id, found[0].id) if found else 0
+    return ReadingPage(session, _title(caller, session), tuple(found), before, None, None)
+
+
+def read_excerpts(caller: Caller, numbers: list[MessageId]) -> list[str]:
+    """Return the beginnings of messages, as samples."""
+    found = caller.space.sessions.messages_by_id(numbers)
+    return [one_line(one.message.display_text, width=_EXCERPT) for one in found]
 
 
 def read_message(caller: Caller, message_id: int) -> StoredMessage:

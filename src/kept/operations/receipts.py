@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kept.sessions.receipts import ReceiptKind, Shown
 
 MOST_EXCERPT = 200
+_MOST_COUNTED = 1_000
+"""How many of the newest receipts are read to find what was shown often."""
 
 
 def record_receipt(  # noqa: PLR0913 - one keyword per field of a receipt
@@ -166,6 +168,54 @@ def undo_mark(caller: Caller, receipt: int, *, message_id: int | None = None) ->
     if count == 0:
         return Refused(Reason.NO_MATCH, f"receipt {receipt} has no such mark", "see `kept receipts list`")
     return Unmarked(number, count)
+
+
+@dataclass(frozen=True, slots=True)
+class OftenShown:
+    """A message that models were given again and again, and that nobody found useful."""
+
+    message_id: MessageId
+    session_id: SessionId
+    count: int
+    last: Receipt
+    text: str
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the message, how often it was shown, and the newest receipt of it."""
+        return {
+            "message_id": self.message_id,
+            "session_id": self.session_id,
+            "count": self.count,
+            "receipt_id": self.last.id,
+            "text": self.text,
+        }
+
+
+def find_often_shown(caller: Caller, *, least: int = 5, limit: int = 50) -> list[OftenShown]:
+    """Return messages that were shown at least so often and never marked, the most frequent first."""
+    from kept.core.text import one_line
+
+    store = caller.space.sessions
+    shown: dict[MessageId, list[Receipt]] = {}
+    marked: set[MessageId | None] = set()
+    for receipt in store.receipts.recent(limit=_MOST_COUNTED):
+        marked |= set(receipt.marks)
+        for number in receipt.message_ids:
+            shown.setdefault(number, []).append(receipt)
+    often = {number: found for number, found in shown.items() if len(found) >= least and number not in marked}
+    ranked = sorted(often, key=lambda number: -len(often[number]))[:limit]
+    texts = {one.id: one for one in store.messages_by_id(ranked)}
+    return [
+        OftenShown(
+            number,
+            texts[number].session_id,
+            len(often[number]),
+            often[number][0],
+            one_line(texts[number].message.display_text, width=MOST_EXCERPT),
+        )
+        for number in ranked
+        if number in texts
+    ]
 
 
 def _find(caller: Caller, receipt: int) -> Receipt:

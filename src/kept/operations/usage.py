@@ -44,6 +44,12 @@ def report_usage(caller: Caller, *, by: By = "day", days: int | None = None, ses
     return UsageReport(by, tuple(sum_usage(rows, lambda row: _key(row, by))), everything[0] if everything else None)
 
 
+def list_usage(caller: Caller, *, days: int) -> list[UsageRow]:
+    """Return the counted calls of the last days, oldest first."""
+    since = f"{caller.app.clock.now() - timedelta(days=days - 1):%Y-%m-%d}"
+    return sorted(caller.space.sessions.usage(since=since), key=lambda row: row.day)
+
+
 def sum_sessions(caller: Caller, session_ids: Sequence[str]) -> Total | None:
     """Return the usage of all sessions of one conversation, None if nothing was counted."""
     store = caller.space.sessions

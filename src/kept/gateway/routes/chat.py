@@ -1,6 +1,7 @@
 """`/api/chat`: one message to the agent, and its answer as a stream of events or as one object."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -51,19 +52,19 @@ class ChatRequest:
 async def chat(request: Request, caller: Writer, body: ChatRequest) -> Response:
     """Send a message to the agent. Events: text, tool_started, tool_finished, memory_written, warning, done, error."""
     turns = get_turns(request)
-    wanted = await offload(_choose, caller, body)
+    wanted = await offload(partial(choose, caller, body.session, model=body.model, incognito=body.incognito))
     if body.stream:
         return StreamedAnswer(lambda write: _stream(turns, caller, wanted, body, write))
     answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, body.message))
     return Response(status_code=499) if answer is None else json_response(answer_json(answer))
 
 
-def _choose(caller: Caller, body: ChatRequest) -> Wanted:
+def choose(caller: Caller, session: str | None, *, model: str | None = None, incognito: bool = False) -> Wanted:
     """Return the conversation of a request; raises NotFound for a session that the caller does not have."""
-    if body.incognito or body.session is None:
-        return Wanted(f"new:{random_hex(8)}", model_name=body.model, incognito=body.incognito)
-    session_id = conversations.choose_session(caller, body.session, newest=False, incognito=False)
-    return Wanted(f"session:{session_id}", resume=session_id, model_name=body.model)
+    if incognito or session is None:
+        return Wanted(f"new:{random_hex(8)}", model_name=model, incognito=incognito)
+    session_id = conversations.choose_session(caller, session, newest=False, incognito=False)
+    return Wanted(f"session:{session_id}", resume=session_id, model_name=model)
 
 
 async def _stream(turns: Turns, caller: Caller, wanted: Wanted, body: ChatRequest, write: Write) -> None:

@@ -66,14 +66,45 @@ def stack_days(
                 top -= size
                 label = f"{_name_day(day)}: {value:,} {name}"
                 bars.append(Bar(place * step + step * 0.12, top, step * 0.76, size, min(tone, PALETTE - 1), label))
-    every = max(1, math.ceil(count / 6))
-    ticks = tuple(
+    rows = tuple((day, each) for day, each in zip(shown, values, strict=True) if any(each))
+    return BarChart(width, height, tuple(bars), _mark_days(shown, step), f"{highest:,}", tuple(series), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """A share from 0 to 100 percent over days, with marks on some of them."""
+
+    width: int
+    height: int
+    path: str
+    points: tuple[tuple[float, float, str], ...]
+    marks: tuple[tuple[float, str], ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def draw_line(shares: Mapping[str, float], *, last: date, count: int, marks: Mapping[str, str]) -> LineChart:
+    """Return a line over the days that have a value; days without one are bridged."""
+    width, height = 720, 120
+    shown = [(last - timedelta(days=back)).isoformat() for back in range(count - 1, -1, -1)]
+    step = width / max(1, count)
+    places = {day: place * step + step / 2 for place, day in enumerate(shown)}
+    points = tuple(
+        (places[day], height - 4 - shares[day] * (height - 14), f"{_name_day(day)}: {shares[day]:.0%} from the cache")
+        for day in shown
+        if day in shares
+    )
+    path = " ".join(f"{'M' if not place else 'L'}{x:.1f} {y:.1f}" for place, (x, y, _) in enumerate(points))
+    named = tuple((places[day], f"{_name_day(day)}: {why}") for day, why in marks.items() if day in places)
+    return LineChart(width, height, path, points, named, _mark_days(shown, step))
+
+
+def _mark_days(shown: Sequence[str], step: float) -> tuple[tuple[float, str], ...]:
+    every = max(1, math.ceil(len(shown) / 6))
+    return tuple(
         (place * step + step / 2, f"{date.fromisoformat(day):%-d %b}")
         for place, day in enumerate(shown)
-        if (count - 1 - place) % every == 0
+        if (len(shown) - 1 - place) % every == 0
     )
-    rows = tuple((day, each) for day, each in zip(shown, values, strict=True) if any(each))
-    return BarChart(width, height, tuple(bars), ticks, f"{highest:,}", tuple(series), rows)
 
 
 def _name_day(day: str) -> str:

@@ -114,6 +114,7 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
         "can_write": Scope.WRITE in caller.scopes,
         "can_admin": Scope.ADMIN in caller.scopes,
         "is_signed_in": COOKIE in request.cookies,
+        "theme": request.cookies.get("kept_theme", "auto"),
         "has_demo": request.app.state.is_demo,
         "waiting": changes.count_waiting(caller),
         "version": __version__,

@@ -1,5 +1,26 @@
 """The routers of all screens, in the order in which they are asked."""
 
-from kept.gateway.web import frame, home, memory
+from kept.gateway.web import (
+    agents,
+    chat,
+    forget,
+    frame,
+    home,
+    memory,
+    preview,
+    providers,
+    receipts,
+    search,
+    sessions,
+    settings,
+    skills,
+    usage,
+)
 
-SCREENS = (frame.router, home.router, memory.router)
+SCREENS = tuple(
+    module.router
+    for module in (
+        frame, home, memory, search, sessions, chat, preview, receipts, agents, skills, providers, usage, forget,
+        settings,
+    )
+)  # fmt: skip

@@ -140,3 +140,101 @@
   document.addEventListener("DOMContentLoaded", () => { prepare(document); listen(); });
   window.addEventListener("pagehide", () => source?.close());
 })();
+
+// the chat: the form is sent as a stream, and a page without this script sends it as a form
+(() => {
+  "use strict";
+  const speakers = { user: "You", assistant: "Agent", tool: "Tool" };
+
+  function add(log, role, text) {
+    log.querySelector("[data-hint]")?.remove();
+    const box = document.createElement("article");
+    box.className = "message " + role;
+    const who = document.createElement("span");
+    who.className = "who";
+    who.textContent = speakers[role];
+    const said = document.createElement("p");
+    said.className = "said";
+    said.textContent = text;
+    box.append(who, said);
+    log.append(box);
+    return box;
+  }
+
+  async function* readEvents(response) {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      rest += value;
+      let end;
+      while ((end = rest.indexOf("\n\n")) >= 0) {
+        const lines = rest.slice(0, end).split("\n");
+        rest = rest.slice(end + 2);
+        const name = lines.find((line) => line.startsWith("event: "))?.slice(7);
+        const data = lines.find((line) => line.startsWith("data: "))?.slice(6);
+        if (name && data) yield [name, JSON.parse(data)];
+      }
+    }
+  }
+
+  const handlers = {
+    session: (state, data) => { state.key = data.key; state.form.elements.session.value = data.session_id; history.replaceState(null, "", "/chat?session=" + encodeURIComponent(data.session_id)); },
+    text: (state, data) => { state.box ||= add(state.log, "assistant", ""); state.box.querySelector(".said").textContent += data.text; },
+    tool_started: (state, data) => { const call = document.createElement("div"); call.className = "call"; call.textContent = data.name + " " + data.arguments; state.log.append(call); state.box = null; },
+    warning: (state, data) => { const note = document.createElement("p"); note.className = "notice warn"; note.textContent = data.message; state.log.append(note); },
+    done: (state, data) => {
+      state.box ||= add(state.log, "assistant", "");
+      if (data.text) state.box.querySelector(".said").textContent = data.text;
+      state.box.insertAdjacentHTML("beforeend", data.html);
+      window.htmx?.process(state.box);
+    },
+    error: (state, data) => { const note = document.createElement("p"); note.className = "notice bad"; note.textContent = data.error + ". " + data.next; state.log.append(note); },
+  };
+
+  async function send(form) {
+    const log = document.getElementById("log");
+    const field = form.elements.message;
+    const text = field.value.trim();
+    if (!text || form.dataset.busy) return;
+    const body = new URLSearchParams(new FormData(form));
+    const status = form.querySelector("[data-state]");
+    const stop = form.querySelector("[data-interrupt]");
+    const state = { form, log, box: null, key: "" };
+    form.dataset.busy = "1";
+    status.textContent = "Thinking…";
+    stop.hidden = false;
+    stop.onclick = () => fetch(form.dataset.stop, { method: "POST", body: new URLSearchParams({ form_token: form.elements.form_token.value, key: state.key }) });
+    const own = add(log, "user", text);
+    try {
+      const response = await fetch(form.dataset.stream, { method: "POST", body });
+      if (!response.ok) throw new Error(String(response.status));
+      field.value = "";
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+      for await (const [name, data] of readEvents(response)) {
+        handlers[name]?.(state, data);
+        form.scrollIntoView({ block: "end" });
+      }
+      status.textContent = "";
+    } catch {
+      own.remove();
+      status.textContent = "The message was not sent. It is still here: try again.";
+      document.dispatchEvent(new Event("htmx:error"));
+    }
+    delete form.dataset.busy;
+    stop.hidden = true;
+    field.focus();
+  }
+
+  document.addEventListener("submit", (event) => {
+    if (event.target.id !== "composer") return;
+    event.preventDefault();
+    send(event.target);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.target.id !== "message") return;
+    event.preventDefault();
+    event.target.form.requestSubmit();
+  });
+})();

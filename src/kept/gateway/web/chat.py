@@ -1,0 +1,106 @@
+"""Chat: a conversation with the agent, streamed, with its tools, what it saved and how to take that back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from starlette.responses import Response
+
+from kept.agent.offload import offload
+from kept.core.errors import KeptError
+from kept.core.events import TextStreamed
+from kept.core.text import one_line
+from kept.gateway.requests import Reader, Writer, get_turns
+from kept.gateway.routes.chat import choose, event_json
+from kept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
+from kept.gateway.web.frame import Checked, Toast, go, show, sign_form
+from kept.gateway.web.rendering import templates
+from kept.gateway.web.sessions import describe_message
+from kept.operations import models, reading
+
+if TYPE_CHECKING:
+    from kept.agent.turn import Answer
+    from kept.app import Caller
+    from kept.gateway.turns import Turns, Wanted
+
+router = APIRouter(prefix="/chat", include_in_schema=False, dependencies=[Checked])
+
+_OPEN = 40
+"""How many of the last messages a continued conversation shows."""
+_ARGUMENT_CHARS = 300
+Text = Annotated[str, Form(max_length=1_000_000)]
+Name = Annotated[str, Form(max_length=200)]
+
+
+@router.get("")
+def show_chat(request: Request, caller: Reader, session: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """Show a conversation to go on with, or an empty one."""
+    found = reading.read_end(caller, session, count=_OPEN) if session else None
+    recent = reading.browse_sessions(caller) if reading.count_stored(caller).sessions else None
+    return show(
+        request,
+        "chat.html",
+        here="chat",
+        title=found.title if found else "Chat",
+        session=found.session if found else None,
+        messages=[describe_message(one) for one in found.messages] if found else [],
+        earlier=found.before if found else 0,
+        recent=recent,
+        model=models.name_model(caller),
+    )
+
+
+@router.post("")
+async def send(request: Request, caller: Writer, message: Text = "", session: Name = "") -> Response:
+    """Run a turn for a browser without JavaScript, and show the conversation with its answer."""
+    if not message.strip():
+        return go(f"/chat?session={session}" if session else "/chat")
+    turns = get_turns(request)
+    wanted = await offload(choose, caller, session or None)
+    answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, message))
+    if answer is None:
+        return Response(status_code=499)
+    return go(f"/chat?session={answer.session_id}#end", _tell_saved(answer))
+
+
+def _tell_saved(answer: Answer) -> Toast | None:
+    saved = [one for one in answer.saved if one.ledger_id is not None]
+    if not saved:
+        return None
+    said = one_line(f"Saved: {saved[0].text}", width=140)
+    return Toast(said, "/changes/undo", {"edit": str(saved[0].ledger_id)})
+
+
+@router.post("/stream")
+async def stream(request: Request, caller: Writer, message: Text, session: Name = "") -> Response:
+    """Run a turn and send its text, tools and writes as they happen."""
+    turns = get_turns(request)
+    wanted = await offload(choose, caller, session or None)
+    token = await offload(sign_form, request)
+    return StreamedAnswer(lambda write: _stream(turns, caller, wanted, message, token, write))
+
+
+async def _stream(turns: Turns, caller: Caller, wanted: Wanted, message: str, token: str, write: Write) -> None:
+    try:
+        async with turns.slot(caller, wanted) as slot, turns.stream(slot, lambda agent: agent.turn(message)) as turn:
+            await write(sse("session", {"session_id": slot.agent.session.id, "key": wanted.key}))
+            async for event in turn.events:
+                name, fields = event_json(event)
+                if isinstance(event, TextStreamed):
+                    await write(sse("text", {"text": event.text}))
+                elif name in {"tool_started", "tool_finished", "warning"}:
+                    shown = {key: one_line(str(value), width=_ARGUMENT_CHARS) for key, value in fields.items()}
+                    await write(sse(name, dict(shown)))
+        answer = turn.result()
+        html = templates().get_template("chat_end.html").render(answer=answer, form_token=token, can_write=True)
+        await write(sse("done", {"session_id": answer.session_id, "text": answer.text, "html": html}))
+    except KeptError as error:
+        await write(sse("error", {"error": error.message, "next": error.remedy}))
+
+
+@router.post("/stop")
+def stop(request: Request, caller: Writer, key: Name) -> Response:
+    """Interrupt the running turn of this conversation; what was said is stored."""
+    get_turns(request).interrupt(caller.user, key)
+    return Response(status_code=204)

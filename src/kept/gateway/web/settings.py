@@ -1,0 +1,85 @@
+"""Settings: tokens and signed-in browsers, the size of the data, backups, and the values in use."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Path, Request
+from starlette.responses import Response
+
+from kept.app import Scope
+from kept.core.errors import KeptError, Refused
+from kept.gateway.requests import Admin, Reader
+from kept.gateway.web.frame import Checked, Toast, go, refuse, show
+from kept.operations import backup, profiles, reading, tokens, upkeep, users
+
+router = APIRouter(prefix="/settings", include_in_schema=False, dependencies=[Checked])
+
+_THEMES = {"auto", "light", "dark"}
+_YEAR = 365 * 86_400
+_MOST_BACKUPS = 12
+
+
+@router.get("")
+def show_settings(request: Request, caller: Reader) -> Response:
+    """Show what can be managed here; the owner sees tokens, sizes and backups too."""
+    is_admin = Scope.ADMIN in caller.scopes
+    has_store = is_admin and caller.app.home.database.exists()
+    return show(
+        request,
+        "settings.html",
+        here="settings",
+        title="Settings",
+        stored=reading.count_stored(caller),
+        tokens=tokens.list_tokens(caller) if has_store else [],
+        browser=tokens.BROWSER,
+        people=users.list_users(caller) if has_store else [],
+        store=upkeep.measure_store(caller).store if has_store else None,
+        backups=backup.list_backups(caller)[:_MOST_BACKUPS] if is_admin else [],
+        history=backup.read_history(caller) if is_admin else {},
+        values=profiles.show_settings(caller).as_json() if is_admin else {},
+        secret=None,
+    )
+
+
+@router.post("/theme")
+def choose_theme(theme: Annotated[str, Form()]) -> Response:
+    """Choose light, dark, or what the system says; only this browser remembers it."""
+    chosen = theme if theme in _THEMES else "auto"
+    response = go("/settings", Toast(f"Theme: {chosen}."))
+    response.set_cookie("kept_theme", chosen, max_age=_YEAR, path="/", httponly=True, samesite="strict")
+    return response
+
+
+@router.post("/tokens")
+def create_token(
+    request: Request,
+    caller: Admin,
+    name: Annotated[str, Form(max_length=100)] = "",
+    user: Annotated[str, Form(max_length=200)] = "owner",
+    scope: Annotated[list[str] | None, Form()] = None,
+    days: Annotated[str, Form(max_length=10)] = "",
+) -> Response:
+    """Create a token; its secret is on this page only, and nowhere afterwards."""
+    try:
+        valid = float(days) if days.strip() else None
+        made = tokens.create_token(caller, user, name=name, scopes=scope or (), days=valid)
+    except (KeptError, ValueError) as error:
+        return go("/settings", Toast(str(error), is_problem=True))
+    return show(request, "settings_token.html", here="settings", title="New token", made=made)
+
+
+@router.post("/tokens/{token_id}/revoke")
+def revoke_token(caller: Admin, token_id: Annotated[str, Path(max_length=200)]) -> Response:
+    """Revoke a token; requests with it fail from now on."""
+    gone = tokens.revoke_token(caller, token_id)
+    return go("/settings", Toast(f"The token {gone.name or gone.id} is revoked."))
+
+
+@router.post("/backup")
+def back_up(caller: Admin) -> Response:
+    """Take a backup of the whole home now."""
+    made = backup.take_backup(caller)
+    if isinstance(made, Refused):
+        return refuse("/settings", made)
+    return go("/settings", Toast(f"Backup taken: {made.file.name}, {made.archive_bytes / 1e6:,.1f} MB."))
