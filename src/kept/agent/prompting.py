@@ -111,7 +111,13 @@ def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> 
     state = "".join(page_hash(current[page]) for page in Target)
     if state == frozen.reported or all(current[page] == frozen.pages.get(page, ()) for page in Target):
         return None
-    notice = delta_notice(frozen.pages, current, own=_own_entries(parts, lineage), allowed=memory.allowed_rules)
+    notice = delta_notice(
+        frozen.pages,
+        current,
+        own=_own_entries(parts, lineage),
+        allowed=memory.allowed_rules,
+        unverified=memory.unverified,
+    )
     frozen.reported = state
     return notice
 

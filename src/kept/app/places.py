@@ -170,6 +170,7 @@ _USER = "user_id = :user"
 _SESSION = "session_id IN (SELECT id FROM sessions WHERE user_id = :user)"
 _PROMPT = "hash IN (SELECT prompt_hash FROM sessions WHERE user_id = :user)"
 _BLOB = f"hash IN (SELECT hash FROM blob_uses WHERE message_id IN (SELECT id FROM messages WHERE {_SESSION}))"  # noqa: S608 - a constant
+_SOURCE = f"id IN (SELECT source FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
 _RECEIPT = "receipt_id IN (SELECT id FROM receipts WHERE user_id = :user)"
 
 STATE_COLUMNS: tuple[TextColumn, ...] = (
@@ -181,6 +182,8 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("blobs", "data", Part.BY_STORE, _BLOB),
     TextColumn("prompts", "text", Part.BY_STORE, _PROMPT),
     TextColumn("nodes", "text", Part.BY_STORE, _SESSION),
+    # a message whose source has no name any more came from an unknown tool
+    TextColumn("sources", "name", Part.ROW, _SOURCE),
     TextColumn("notes", "value", Part.ROW, _SESSION),
     TextColumn("sessions", "title", Part.NULL, _USER),
     TextColumn("sessions", "project", Part.NULL, _USER),
@@ -203,6 +206,7 @@ LEDGER_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("edits", "before", Part.BY_STORE),
     TextColumn("edits", "after", Part.BY_STORE),
     TextColumn("edits", "reason", Part.BY_STORE),
+    TextColumn("edits", "source", Part.BY_STORE),
 )
 """The texts in a `ledger.db`, which belongs to one user."""
 
@@ -225,6 +229,7 @@ ROWS_OF_USER: dict[str, str] = {
         _USER,
     ),
     "blobs": "hash IN (SELECT hash FROM blob_uses)",
+    "sources": _SOURCE,
     "messages": _SESSION,
     "prompts": _PROMPT,
     "sessions": _USER,

@@ -8,6 +8,8 @@ SessionId = NewType("SessionId", str)
 MessageId = NewType("MessageId", int)
 LedgerId = NewType("LedgerId", int)
 UserId = NewType("UserId", str)
+SourceName = NewType("SourceName", str)
+"""Where a text came from, as it is stored: `web:https://…`, `tool:terminal`; `core/provenance.py` reads it."""
 
 OWNER = UserId("owner")
 """The user who owns the home."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.text import JSON
 from kept.core.values import dataclass, field
 
@@ -132,6 +132,8 @@ class NewMessage:
     external_id: str | None = None
     """The id from the platform or the imported file."""
     interrupted: bool = False
+    source: SourceName | None = None
+    """Where the text of a tool or an import came from, or what a model had read before it wrote; None: its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class StoredMessage:
     interrupted: bool = False
     is_damaged: bool = False
     """Whether the row was damaged on the disk; the content then says so and shows what can be read."""
+    source: SourceName | None = None
 
 
 class Link(StrEnum):

@@ -10,11 +10,11 @@ from typing import Any, assert_never
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Reason, Refused, StorageError
 from kept.core.events import MemoryStaged
-from kept.core.ids import OWNER, SessionId, random_hex
+from kept.core.ids import OWNER, SessionId, SourceName, random_hex
 from kept.core.text import JSON, dumps
-from kept.core.values import dataclass
+from kept.core.values import dataclass, field
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
-from kept.memory.page import preview
+from kept.memory.page import preview, subject_of
 from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 from kept.storage.files import make_folder, read_bytes, write_atomically
 
@@ -36,6 +36,8 @@ class Pending:
     user_id: str = OWNER
     project: str | None = None
     """The folder of the project's page that it would change."""
+    sources: Mapping[str, SourceName] = field(default_factory=dict)
+    """Where its texts came from, by text."""
 
     @property
     def summary(self) -> str:
@@ -60,6 +62,7 @@ class Pending:
             "session_id": self.session_id,
             "user_id": self.user_id,
             **({"project": self.project} if self.project is not None else {}),
+            **({"sources": dict(self.sources)} if self.sources else {}),
         }
 
 
@@ -92,7 +95,7 @@ class Approvals:
         pending = Pending(
             random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
             tuple(rules), author.session_id, self._store.user,
-            self._store.project if target is Target.PROJECT else None,
+            self._store.project if target is Target.PROJECT else None, dict(author.sources),
         )  # fmt: skip
         make_folder(self._folder)
         write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
@@ -137,6 +140,7 @@ class Approvals:
             session_id=SessionId(pending.session_id) if pending.session_id else None,
             reason=f"{pending.origin}: {pending.why}",
             allow=rules | set(pending.rules),
+            sources=pending.sources,
         )
         outcome = self._store_of(pending).apply_all(pending.target, pending.edits, author)
         if isinstance(outcome, Outcome):
@@ -154,7 +158,7 @@ class Approvals:
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
         result = self._store_of(pending).archive(
-            pending.target, pending.texts, Author(origin="approval", reason=reason)
+            pending.target, pending.texts, Author(origin="approval", reason=reason, sources=pending.sources)
         )
         if isinstance(result, Refused):
             return result
@@ -224,18 +228,50 @@ def write_memory(
     Called by the agent's tool and by surfaces that cannot ask a person. A terminal asks the person directly: there
     `store.apply` is enough, because its refusal says that the text is held.
     """
-    waits = needs_approval(store, author.origin)
+    unsafe = _refuse_untrusted(store, request, author) if author.sources else None
+    waits = unsafe is not None or needs_approval(store, author.origin)
     apply = store.dry_run if waits else store.apply_all
     outcome = apply(request.target, request.edits, author)
+    if isinstance(outcome, Outcome) and outcome.change.steps and unsafe is not None:
+        outcome = unsafe
     if isinstance(outcome, Refused):
         if outcome.reason is not Reason.HELD:
             return outcome
         rules = sorted(rules_in(outcome))
-        pending = approvals.stage(request.target, request.edits, author, why="suspicious", rules=rules)
+        why = "suspicious" if outcome is not unsafe else outcome.error
+        pending = approvals.stage(request.target, request.edits, author, why=why, rules=rules)
         return Held(pending, outcome)
     if waits and outcome.change.steps:
         return Staged(approvals.stage(request.target, request.edits, author, why="approval is switched on"))
     return Written(outcome)
+
+
+def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author) -> Refused | None:
+    """Return why edits wait for a person because of what their author had read; None where nothing has to."""
+    from kept.core.provenance import Verdict, describe, find_risks, judge, read_source
+
+    policy = store.settings.untrusted
+    for edit in request.edits:
+        text = subject_of(edit)
+        source = author.sources.get(text)
+        # an entry that nobody doubts must not go because of what a page or a tool said
+        takes_away = not isinstance(edit, Add) and policy == "hold" and _is_verified(store, request.target, edit.needle)
+        is_held = judge(text, source, policy) is Verdict.HOLD
+        if source is None or not (is_held or (takes_away and not read_source(source).is_own)):
+            continue
+        named = ", ".join(find_risks(text)) if is_held else "a change of an entry"
+        return Refused(
+            Reason.HELD,
+            f"It was written after reading {describe(source)}, and names what could do harm: {named}.",
+            "Tell the user what you would save and why; do not send it again.",
+            {"source": source},
+        )
+    return None
+
+
+def _is_verified(store: MemoryStore, target: Target, needle: str) -> bool:
+    unverified = store.unverified(target)
+    return any(needle.strip() in entry and entry not in unverified for entry in store.page(target).entries)
 
 
 def needs_approval(store: MemoryStore, origin: str) -> bool:
@@ -274,6 +310,7 @@ def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:
         session_id=data["session_id"],
         user_id=data["user_id"],
         project=str(data["project"]) if data["target"] == Target.PROJECT else None,
+        sources={str(text): SourceName(str(source)) for text, source in data.get("sources", {}).items()},
     )
 
 

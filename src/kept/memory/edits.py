@@ -1,11 +1,11 @@
 """Edits of a page: what a caller asks for, the steps that were applied, and how the ledger records them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, TypeAlias, assert_never
 
 from kept.core.clock import from_epoch, iso
-from kept.core.ids import LedgerId, SessionId, UserId, new_group_id
+from kept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
 from kept.core.text import JSON
 from kept.core.values import dataclass, field
 
@@ -133,6 +133,8 @@ class Author:
     reason: str | None = None
     allow: frozenset[str] = frozenset()
     """Scanner rules that a person allows for this text."""
+    sources: Mapping[str, SourceName] = field(default_factory=dict)
+    """By entry: what a model had read before it wrote it, where that is not to be trusted by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ class EditRecord:
     """Whether the row was damaged on the disk. Its step then changes nothing and holds what can be read."""
     project: str | None = None
     """The folder of the project's page; None for the other pages."""
+    source: SourceName | None = None
+    """What the author had read before, where that is not to be trusted by itself."""
 
     def was_never_applied(self, page: str, stamp: int) -> bool:
         """Whether the page with this hash and stamp is still the one from before this write."""
@@ -209,6 +213,7 @@ class EditRecord:
             "undone": is_undone,
             **({"damaged": True} if self.is_damaged else {}),
             **({"project": self.project} if self.project is not None else {}),
+            **({"source": self.source} if self.source is not None else {}),
         }
 
 
@@ -231,6 +236,30 @@ def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
         if record.undoes is not None and record.id not in gone:
             gone.add(record.undoes)
     return gone
+
+
+PERSON = frozenset(("user", "approval"))
+"""The origins of edits in which a person wrote or confirmed an entry."""
+
+
+def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
+    """Return the entries that came from a source and that no person confirmed, each with its source.
+
+    Only a person's edit clears it. Undo, restore, repair and an agent that writes an entry again leave it as it was.
+    """
+    gone = undone_ids(records)
+    found: dict[str, SourceName] = {}
+    for record in records:
+        entry = record.step.after
+        if entry is None:
+            continue
+        inherited = found.get(record.step.before or "") if record.step.action == "replace" else None
+        if record.origin in PERSON:
+            if record.id not in gone:
+                found.pop(entry, None)
+        elif (source := record.source or inherited) is not None:
+            found[entry] = source
+    return found
 
 
 def replay(records: Iterable[EditRecord]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.errors import StorageError
-from kept.core.ids import OWNER, LedgerId, SessionId, UserId
+from kept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
 from kept.core.text import checksum
 from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Step, Target
 from kept.memory.page import page_hash
@@ -111,6 +111,7 @@ class SqliteLedger:
                     "position": step.position,
                     "origin": origin,
                     "undoes": change.undoes[number] if change.undoes else None,
+                    "source": author.sources.get(step.after or (step.before if step.action == "archive" else "") or ""),
                 }
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
                 connection.execute(SQL.insert, row._asdict())
@@ -175,6 +176,13 @@ class SqliteLedger:
             row = connection.execute(statement, (self._name(target), entry)).fetchone()
         return None if row is None or row[0] is None else int(row[0])
 
+    def has_sources(self) -> bool:
+        """Whether any row names a source."""
+        if not self._exists:
+            return False
+        with self._db.reading() as connection:
+            return connection.execute(SQL.has_sources).fetchone() is not None
+
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
         if not self._exists:
@@ -203,13 +211,15 @@ class SqliteLedger:
             return []
         with self._db.writing() as connection:
             # SQLite folds ASCII letters only, so the comparison is made here
-            held = [
-                LedgerId(int(str(number)))
-                for number, *texts in connection.execute(SQL.texts)
-                if any(wanted.are_in(str(text)) for text in texts if text)
-            ]
+            held, named = list[LedgerId](), list[LedgerId]()
+            for number, source, *texts in connection.execute(SQL.texts):
+                if any(wanted.are_in(str(text)) for text in texts if text):
+                    held.append(LedgerId(int(str(number))))
+                if source and wanted.are_in(str(source)):
+                    named.append(LedgerId(int(str(number))))
             connection.executemany(SQL.blank_row, [(number,) for number in held])
-            self._seal(connection, held)
+            connection.executemany(SQL.hide_source, [(number,) for number in named])
+            self._seal(connection, sorted({*held, *named}))
         return held
 
     def damaged(self) -> list[LedgerId]:
@@ -289,22 +299,27 @@ class LedgerRow(NamedTuple):
     page_before: str
     page_after: str
     page_stamp: int | None
+    source: str | None = None
     checksum: int | None = None
 
     def with_checksum(self) -> "LedgerRow":
         """Return the row with the checksum of its values."""
-        return self._replace(checksum=checksum(self[:-1]))
+        return self._replace(checksum=self._compute_checksum())
+
+    def _compute_checksum(self) -> int:
+        """Return the checksum of the values; rows from before there were sources keep theirs."""
+        return checksum(self[:-2] if self.source is None else self[:-1])
 
     @property
     def is_damaged(self) -> bool:
         """Whether the row is not as it was written; without a checksum, whether no record can be made of it."""
-        return self.is_malformed if self.checksum is None else self.checksum != checksum(self[:-1])
+        return self.is_malformed if self.checksum is None else self.checksum != self._compute_checksum()
 
     @property
     def is_malformed(self) -> bool:
         """Whether no record can be made of the row."""
         texts = (self.group_id, self.target, self.action, self.origin, self.user_id, self.page_before, self.page_after)
-        optional = (self.before, self.after, self.session_id, self.reason, self.allowed)
+        optional = (self.before, self.after, self.session_id, self.reason, self.allowed, self.source)
         return (
             any(type(text) is not str for text in texts)
             or any(text is not None and type(text) is not str for text in optional)
@@ -337,6 +352,7 @@ class LedgerRow(NamedTuple):
             page_stamp=row.page_stamp,
             is_damaged=self.is_damaged,
             project=row.target.removeprefix(PROJECT_PREFIX) if row.target.startswith(PROJECT_PREFIX) else None,
+            source=SourceName(row.source) if row.source else None,
         )
 
     def as_damage_report(self) -> "LedgerRow":
@@ -362,6 +378,7 @@ class LedgerRow(NamedTuple):
             page_before=_text(self.page_before),
             page_after=_text(self.page_after),
             page_stamp=self.page_stamp if isinstance(self.page_stamp, int) else None,
+            source=None if self.source is None else _text(self.source),
         )
 
 

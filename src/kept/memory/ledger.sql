@@ -1,8 +1,10 @@
 -- name: insert
 INSERT INTO edits (id, write_id, group_id, time, target, action, before, after, position, origin,
-                   session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum)
+                   session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source,
+                   checksum)
 VALUES (:id, :write_id, :group_id, :time, :target, :action, :before, :after, :position, :origin,
-        :session_id, :user_id, :reason, :allowed, :undoes, :page_before, :page_after, :page_stamp, :checksum);
+        :session_id, :user_id, :reason, :allowed, :undoes, :page_before, :page_after, :page_stamp, :source,
+        :checksum);
 
 -- name: next_write
 -- a damaged number must not end the sequence
@@ -14,7 +16,7 @@ SELECT max(coalesce((SELECT max(id) FROM edits), 0),
 
 -- name: newest
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source, checksum
 FROM edits WHERE target = ? AND NOT voided ORDER BY id DESC LIMIT 1;
 
 -- name: void
@@ -22,7 +24,7 @@ UPDATE edits SET voided = 1 WHERE write_id = ?;
 
 -- name: rows
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source, checksum
 FROM edits WHERE NOT voided AND id > :after
   AND (target = :target OR :target IS NULL AND (:everywhere OR target = :project OR target NOT GLOB 'project/*'))
 ORDER BY id LIMIT :limit;
@@ -48,7 +50,11 @@ UPDATE edits SET before = CASE WHEN before = :entry THEN '' ELSE before END,
 WHERE target = :target AND (before = :entry OR after = :entry) RETURNING id;
 
 -- name: texts
-SELECT id, CAST(before AS TEXT), CAST(after AS TEXT), CAST(reason AS TEXT) FROM edits;
+SELECT id, CAST(source AS TEXT), CAST(before AS TEXT), CAST(after AS TEXT), CAST(reason AS TEXT) FROM edits;
+
+-- name: hide_source
+-- that there was one still counts
+UPDATE edits SET source = substr(source, 1, instr(source, ':')) || 'forgotten' WHERE id = ?;
 
 -- name: blank_row
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
@@ -61,12 +67,12 @@ PRAGMA wal_checkpoint(TRUNCATE);
 
 -- name: whole
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source, checksum
 FROM edits WHERE id > ? ORDER BY id;
 
 -- name: one
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
+       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source, checksum
 FROM edits WHERE id = ?;
 
 -- name: raw_texts
@@ -79,8 +85,11 @@ UPDATE edits SET checksum = ? WHERE id = ?;
 UPDATE edits SET write_id = :write_id, group_id = :group_id, time = :time, target = :target, action = :action,
   before = :before, after = :after, position = :position, origin = :origin, session_id = :session_id, user_id = :user_id,
   reason = :reason, allowed = :allowed, undoes = :undoes, page_before = :page_before, page_after = :page_after,
-  page_stamp = :page_stamp, checksum = :checksum
+  page_stamp = :page_stamp, source = :source, checksum = :checksum
 WHERE id = :id;
 
 -- name: unchecked
 SELECT id FROM edits WHERE checksum IS NULL LIMIT 1000;
+
+-- name: has_sources
+SELECT 1 FROM edits WHERE source IS NOT NULL LIMIT 1;

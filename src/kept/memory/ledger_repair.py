@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from kept.core.text import checksum
 from kept.memory.ledger import LedgerRow
 
 _MOST_BYTES = 4_096
@@ -22,7 +21,7 @@ def rebuild(row: LedgerRow, raw: Sequence[bytes | None], texts: Sequence[str]) -
         *(row._replace(before=text) for text in _possible(before, texts)),
         *(row._replace(after=text) for text in _possible(after, texts)),
     ):
-        if checksum(candidate[:-1]) == row.checksum:
+        if candidate.with_checksum().checksum == row.checksum:
             return candidate
     return None
 

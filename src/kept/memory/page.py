@@ -60,6 +60,14 @@ def clean(text: str) -> str | Refused:
     return entry
 
 
+def subject_of(edit: Edit) -> str:
+    """Return the entry that an edit writes, as it would be stored, or the text that names the one it removes."""
+    if isinstance(edit, Remove):
+        return edit.needle.strip()
+    entry = clean(edit.text)
+    return "" if isinstance(entry, Refused) else entry
+
+
 def preview(entry: str) -> str:
     """Return the beginning of an entry, on one line."""
     line = " ".join(entry.split())

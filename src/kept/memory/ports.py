@@ -79,6 +79,9 @@ class Ledger(Protocol):
     def last_change(self, target: Target, entry: str) -> int:
         """Return the id of the last row that wrote this entry, 0 when none did."""
 
+    def has_sources(self) -> bool:
+        """Whether any row names a source; most ledgers have none."""
+
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
 

@@ -2,18 +2,35 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from kept.memory.edits import Target
 from kept.memory.page import ENTRY_DELIMITER, Page, preview
 from kept.security.scan import scan
 
+if TYPE_CHECKING:
+    from kept.core.ids import SourceName
 
-def mask_threats(entries: Sequence[str], allowed: Callable[[str], frozenset[str]]) -> list[str]:
-    """Return the entries with a marker in place of each one that a block rule matches.
+
+def mask_threats(
+    entries: Sequence[str],
+    allowed: Callable[[str], frozenset[str]],
+    unverified: Mapping[str, "SourceName"] = MappingProxyType({}),
+) -> list[str]:
+    """Return the entries with a marker in place of each one that a block rule matches, and before unverified ones.
 
     `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
     """
-    return [_mask(entry, allowed) for entry in entries]
+    masked = [_mask(entry, allowed) for entry in entries]
+    if not unverified:
+        return masked
+    from kept.core.provenance import label  # most pages hold nothing unverified
+
+    return [
+        f"{label(unverified[entry])} {shown}" if entry in unverified else shown
+        for entry, shown in zip(entries, masked, strict=True)
+    ]
 
 
 def _mask(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
@@ -36,11 +53,16 @@ MIN_CUT_CHARS = 40
 """A line that would be cut to this length or less says too little to be shown."""
 
 
-def render(target: Target, page: Page, allowed: Callable[[str], frozenset[str]]) -> str | None:
-    """Return the block, None for an empty page; entries that match a block rule are masked."""
+def render(
+    target: Target,
+    page: Page,
+    allowed: Callable[[str], frozenset[str]],
+    unverified: Mapping[str, "SourceName"] = MappingProxyType({}),
+) -> str | None:
+    """Return the block, None for an empty page; entries that match a block rule are masked, unverified ones marked."""
     if not page.entries:
         return None
-    shown = ENTRY_DELIMITER.join(mask_threats(page.entries, allowed))
+    shown = ENTRY_DELIMITER.join(mask_threats(page.entries, allowed, unverified))
     return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{shown}"
 
 
@@ -50,6 +72,7 @@ def delta_notice(
     *,
     own: Mapping[Target, frozenset[str]],
     allowed: Callable[[Target, str], frozenset[str]],
+    unverified: Callable[[Target], Mapping[str, "SourceName"]] = lambda _target: {},
 ) -> str | None:
     """Return what others changed since the snapshot, at most 600 characters; None when nothing changed.
 
@@ -62,7 +85,7 @@ def delta_notice(
         new = [entry for entry in after if entry not in before and entry not in known]
         gone = [entry for entry in before if entry not in after and entry not in known]
         allowed_here = partial(allowed, target)
-        lines += [f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here)]
+        lines += [f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here, unverified(target))]
         lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(gone, allowed_here)]
     if not lines:
         return None

@@ -12,7 +12,7 @@ from kept.core.ids import OWNER, LedgerId, UserId
 from kept.core.ports import ignore
 from kept.core.text import JSON
 from kept.core.values import dataclass, field, replace
-from kept.memory.edits import Add, Author, Change, Edit, Replace, Step, Target, undone_ids
+from kept.memory.edits import PERSON, Add, Author, Change, Edit, Replace, Step, Target, find_unverified, undone_ids
 from kept.memory.page import Page, apply_edits, clean, preview, refuse_batch, refuse_too_long
 from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import mask_threats, render
@@ -20,6 +20,7 @@ from kept.memory.writer import Decide, PageWriter, WrittenPage
 from kept.security.scan import scan
 
 if TYPE_CHECKING:
+    from kept.core.ids import SourceName
     from kept.core.ports import Clock, EventSink
     from kept.memory.ports import Ledger, Pages
 
@@ -147,8 +148,17 @@ class MemoryStore:
         return list(self.page(target).entries)
 
     def mask(self, target: Target, entries: Sequence[str]) -> list[str]:
-        """Return texts of a page as a model may see them: entries that match a block rule as a marker."""
-        return mask_threats(entries, partial(self.allowed_rules, target))
+        """Return texts of a page as a model may see them: threats as a marker, unverified entries with their source."""
+        return mask_threats(entries, partial(self.allowed_rules, target), self.unverified(target))
+
+    def unverified(self, target: Target) -> "Mapping[str, SourceName]":
+        """Return the entries of a page that came from a source and that no person confirmed, each with its source."""
+        if self.settings.untrusted == "allow":
+            return {}
+        try:
+            return find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
+        except StorageError:
+            return {}
 
     def load(self) -> Mapping[Target, str | None]:
         """Read the pages and freeze their blocks until the next call."""
@@ -172,7 +182,7 @@ class MemoryStore:
 
             self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
-        return render(target, page, partial(self.allowed_rules, target))
+        return render(target, page, partial(self.allowed_rules, target), self.unverified(target))
 
     def allowed_rules(self, target: Target, entry: str) -> frozenset[str]:
         """Return the scanner rules that a person allowed for this entry and did not undo."""
@@ -196,9 +206,9 @@ class MemoryStore:
 
         def decide(page: Page) -> Change | Refused:
             change = self._change(target, page, edits)
-            if isinstance(change, Refused) or change.steps or not author.allow:
+            if isinstance(change, Refused) or change.steps:
                 return change
-            return self._allow_existing(target, page, edits, allow=author.allow) or change
+            return self._vouch(target, page, edits, author) or change
 
         return self.write(target, decide, author)
 
@@ -213,23 +223,22 @@ class MemoryStore:
         oldest_first = partial(self._sort_oldest_first, target) if self.settings.overflow == "archive" else None
         return apply_edits(page, edits, oldest_first=oldest_first)
 
-    def _allow_existing(
-        self, target: Target, page: Page, edits: Sequence[Edit], *, allow: frozenset[str]
-    ) -> Change | None:
-        """Return the change that records `allow` for entries that are on the page already.
+    def _vouch(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | None:
+        """Return the change that records what a person permits or confirms of entries that are on the page already.
 
         The rows remove and re-add the entry, so that undo takes the permission back as well.
         """
         texts = [clean(edit.text) for edit in edits if isinstance(edit, Add | Replace)]
+        unverified = self.unverified(target) if author.origin in PERSON else {}
         steps = [
             step
             for entry in texts
-            if isinstance(entry, str) and not allow <= self.allowed_rules(target, entry)
+            if isinstance(entry, str) and (entry in unverified or not author.allow <= self.allowed_rules(target, entry))
             for place in [page.entries.index(entry)]
             for step in (Step("remove", entry, None, place), Step("add", None, entry, place))
         ]
-        message = f"Allowed for this entry from now on: {', '.join(sorted(allow))}."
-        return Change(page.entries, tuple(steps), message) if steps else None
+        message = f"Allowed for this entry from now on: {', '.join(sorted(author.allow))}."
+        return Change(page.entries, tuple(steps), message if author.allow else "Confirmed.") if steps else None
 
     def write(self, target: Target, decide: Decide, author: Author, *, repair: bool = False) -> Outcome | Refused:
         """Run the write cycle with a decision of the caller (undo, repair, restore)."""

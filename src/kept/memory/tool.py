@@ -5,14 +5,14 @@ from functools import cache
 from typing import TypeAlias, cast
 
 from kept.core.errors import KeptError, Reason, Refused
-from kept.core.ids import new_group_id
+from kept.core.ids import SourceName, new_group_id
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
 from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.history import search_archive
-from kept.memory.page import refuse_batch
+from kept.memory.page import refuse_batch, subject_of
 from kept.memory.store import MemoryStore, Outcome
 
 ACTIONS = ("add", "replace", "remove")
@@ -197,6 +197,7 @@ class MemoryTool:
             origin=context.origin,
             session_id=context.session_id,
             group_id=context.group_id or new_group_id(),
+            sources=self._find_sources(request, context),
         )
         result = write_memory(self._store, self._approvals, request, author)
         if isinstance(result, Refused):
@@ -205,6 +206,28 @@ class MemoryTool:
             return result.as_json()
         self._failed = 0
         return self._confirm(result.outcome)
+
+    def _find_sources(self, request: WriteRequest, context: ToolContext) -> dict[str, SourceName]:
+        """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
+        unverified = self._store.unverified(request.target)
+        found: dict[str, SourceName] = {}
+        for edit in request.edits:
+            text = subject_of(edit)
+            source = context.find_taint(text)
+            if source is None and unverified and not isinstance(edit, Remove):
+                source = self._find_repeated(text, unverified, context)
+            if source is not None:
+                found[text] = source
+        return found
+
+    def _find_repeated(
+        self, text: str, unverified: Mapping[str, SourceName], context: ToolContext
+    ) -> SourceName | None:
+        """Return the source of an unverified entry that a text repeats in other words."""
+        from kept.core.provenance import echoes
+
+        said = context.said.casefold()
+        return next((source for entry, source in unverified.items() if echoes(text, entry, said)), None)
 
     def _confirm(self, outcome: Outcome) -> Mapping[str, JSON]:
         return {

@@ -140,7 +140,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
     changed = dict(_compare_sessions(own, theirs, result, elsewhere))
     if is_preview or not (imported or any(result.counts[name] for name in ("new", "updated", "conflicts"))):
         return result
-    report = own.transfer.import_lines(_rewrite(theirs, changed), source="restore")
+    report = own.transfer.import_lines(_rewrite(theirs, changed), source="restore", is_own=True)
     result.counts["messages"] = report.messages
     result.conflicts += [f"conversations: {problem}" for _, problem in report.problems]
     with theirs.unit() as source, database.writing() as unit:

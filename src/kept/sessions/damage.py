@@ -10,17 +10,21 @@ from kept.core.text import checksum as checksum_of
 Row: TypeAlias = tuple[Any, ...]
 
 COVERED = 15
-"""How many columns of a row the checksum covers: the id and everything up to `interrupted`."""
+"""How many columns of a row the checksum always covers: the id and everything up to `interrupted`."""
 _TEXT_OR_NONE = (5, 6, 7, 8, 9, 10, 12, 13)
 _SESSION, _ROLE, _CONTENT, _TIME, _ORIGIN, _CALLS, _CALL, _REASONING, PARTS, _TOKENS, _SENT = (
     1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12,
 )  # fmt: skip
-_INTERRUPTED, _STATE = 14, 15
+_INTERRUPTED, _STATE, _SOURCE = 14, 15, 16
 
 
 def checksum(values: Row) -> int:
-    """Return the checksum of a row's id and columns; the state, which changes often, is not covered."""
-    return checksum_of(values[:COVERED])
+    """Return the checksum of a row's id and columns; the state, which changes often, is not covered.
+
+    A source is covered where there is one, so that rows from before there were sources keep their checksums.
+    """
+    source = values[_SOURCE]
+    return checksum_of(values[:COVERED] if source is None else (*values[:COVERED], source))
 
 
 def is_damaged(values: Row) -> bool:
@@ -30,7 +34,7 @@ def is_damaged(values: Row) -> bool:
     """
     if values[-1] is None:
         return not _is_well_formed(values)
-    return bool(values[-1] != checksum_of(values[:COVERED])) or values[_STATE] not in _STATES
+    return bool(values[-1] != checksum(values)) or values[_STATE] not in _STATES
 
 
 def _is_well_formed(values: Row) -> bool:
@@ -44,6 +48,7 @@ def _is_well_formed(values: Row) -> bool:
         and values[_STATE] in _STATES
         and (not values[_CALLS] or are_calls(parse(values[_CALLS])))
         and (values[PARTS] is None or is_shape(parse(values[PARTS])))
+        and (values[_SOURCE] is None or isinstance(values[_SOURCE], int))
     )
 
 
@@ -71,6 +76,8 @@ def readable(values: Row) -> Row:
     row[_SENT] = None
     row[_INTERRUPTED] = int(values[_INTERRUPTED] == 1)
     row[_STATE] = values[_STATE] if values[_STATE] in _STATES else State.ACTIVE.value
+    # any number that no source has: what is damaged is not trusted
+    row[_SOURCE] = values[_SOURCE] if values[_SOURCE] is None or isinstance(values[_SOURCE], int) else -1
     return tuple(row)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, SourceName
 from kept.core.messages import (
     ImagePart,
     Link,
@@ -188,6 +188,7 @@ def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
         token_count=_count(value, "token_count"),
         external_id=_external_id(value),
         interrupted=value.get("interrupted") is True,
+        source=SourceName(provenance) if (provenance := _text(value, "provenance")) else None,
     )
     session = _describe_session(value, timestamp, source)
     state = _word(value, "state", State) or State.ACTIVE
@@ -346,6 +347,7 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
         "external_id": stored.external_id,
         "interrupted": stored.interrupted or None,
         "damaged": stored.is_damaged or None,
+        "provenance": stored.source,
         "api_content": stored.api_content if raw else None,
     }  # fmt: skip
     return {name: field for name, field in value.items() if field is not None}

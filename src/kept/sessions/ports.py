@@ -195,7 +195,9 @@ class Transfer(Protocol):
         """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
         ...
 
-    def import_lines(self, lines: Iterable[bytes], *, source: str, total: int | None = None) -> ImportReport:
+    def import_lines(
+        self, lines: Iterable[bytes], *, source: str, total: int | None = None, is_own: bool = False
+    ) -> ImportReport:
         """Store every line once; report bad ones with their number and skip them.
 
         The owner's store keeps the users that the lines name (a restore); any other user's store

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import (
     ImagePart,
     Link,
@@ -27,6 +27,7 @@ from kept.sessions import damage
 
 Row: TypeAlias = damage.Row
 LoadBlob: TypeAlias = Callable[[str], str | None]
+LoadSource: TypeAlias = Callable[[int], SourceName]
 
 
 LEAST_CHARS = 2_048
@@ -137,6 +138,8 @@ class MessageRow(NamedTuple):
     external_id: str | None
     interrupted: int
     state: str
+    source: int | None = None
+    """The number of where the text came from; None if it is its author's own."""
 
 
 class SessionRow(NamedTuple):
@@ -193,8 +196,16 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, lis
         external_id=_clean(new.external_id),
         interrupted=int(new.interrupted),
         state=State.ACTIVE.value,
+        source=None if new.source is None else source_id(new.source),
     )
     return row, blobs
+
+
+def source_id(name: SourceName) -> int:
+    """Return the number under which a source is stored: a hash of its name, in six bytes."""
+    from hashlib import blake2b
+
+    return int.from_bytes(blake2b(storable(name).encode(), digest_size=6).digest()) >> 1
 
 
 def _clean(text: str | None) -> str | None:
@@ -224,7 +235,7 @@ def _flatten(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blo
     return "\n".join(texts), dumps(shape), found
 
 
-def message_from(values: Row, load: LoadBlob) -> StoredMessage:
+def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> StoredMessage:
     """Return the message of a row: the id, the columns of MessageRow, the checksum.
 
     A damaged row gives what can be read of it, marked as damaged.
@@ -233,7 +244,7 @@ def message_from(values: Row, load: LoadBlob) -> StoredMessage:
         values = damage.readable(values)
     (
         number, session_id, role_word, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-        reasoning, parts, token_count, api_content, external_id, interrupted, state, _,
+        reasoning, parts, token_count, api_content, external_id, interrupted, state, source, _,
     ) = values  # fmt: skip
     if parts is None:
         whole: str | tuple[Part, ...] = content or ""
@@ -255,6 +266,7 @@ def message_from(values: Row, load: LoadBlob) -> StoredMessage:
         external_id,
         bool(interrupted),
         damaged,
+        None if source is None else load_source(source),
     )
 
 

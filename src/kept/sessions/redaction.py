@@ -2,6 +2,7 @@
 
 import json
 
+from kept.core.ids import SourceName
 from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
 from kept.core.text import dumps
 from kept.core.values import dataclass, replace
@@ -36,9 +37,10 @@ class Redaction:
             return new
         message = self._message(new.message)
         sent = None if new.api_content is None else redact(new.api_content)
-        if message is new.message and sent == new.api_content:
+        source = None if new.source is None else SourceName(redact(new.source))  # an address may hold a key
+        if message is new.message and sent == new.api_content and source == new.source:
             return new
-        return replace(new, message=message, api_content=sent)
+        return replace(new, message=message, api_content=sent, source=source)
 
     def _message(self, message: Message) -> Message:
         content = self._content(message)

@@ -3,15 +3,15 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
-from kept.core.ids import MessageId, SessionId, UserId
+from kept.core.ids import MessageId, SessionId, SourceName, UserId
 from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
 from kept.core.values import replace
 from kept.sessions import damage
-from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row
+from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row, source_id, storable
 from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.session_rows import no_session
 from kept.storage.connections import DamagedText, explain_sql_errors, statements
@@ -21,6 +21,7 @@ SQL = statements("kept.sessions.sqlite", "messages.sql")
 EVERYTHING = -1
 """SQLite reads a negative limit as none."""
 _NEWEST_ID = 9_223_372_036_854_775_807
+_UNKNOWN_SOURCE = SourceName("tool:unknown")
 
 
 def append(
@@ -33,7 +34,14 @@ def append(
     connection.execute(SQL.touch, (len(messages), latest, session_id, user))
     if connection.changes() == 0:
         raise no_session(session_id)
+    write_sources(connection, messages)
     return insert(connection, [message_row(session_id, new) for new in messages])
+
+
+def write_sources(connection: Connection, messages: Iterable[NewMessage]) -> None:
+    """Store the names of the sources of `messages`, which their rows name by number."""
+    for name in {new.source for new in messages if new.source is not None}:
+        connection.execute(SQL.insert_source, (source_id(name), storable(name)))
 
 
 def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
@@ -64,7 +72,7 @@ def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageR
     """Give a message new content in its place; a trigger queues it for the index."""
     row, blobs = new
     values = (message_id, *row)
-    connection.execute(SQL.overwrite, (*row[1:-1], damage.checksum(values), message_id))
+    connection.execute(SQL.overwrite, (*row[1:-2], row.source, damage.checksum(values), message_id))
     for blob in blobs:
         connection.execute(SQL.insert_blob, (blob.hash, blob.data))
         connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
@@ -77,13 +85,20 @@ def no_message(message_id: int) -> NotFound:
 
 def load(connection: Connection, rows: Iterable[Row]) -> list[StoredMessage]:
     """Return the messages of `rows` with their blobs."""
-    load = partial(_blob, connection)
-    return [message_from(row, load) for row in rows]
+    load, load_source = partial(_blob, connection), cache(partial(_source, connection))
+    return [message_from(row, load, load_source) for row in rows]
 
 
 def _blob(connection: Connection, digest: str) -> str | None:
     row = connection.execute(SQL.blob, (digest,)).fetchone()
     return None if row is None else blob_text(digest, row[0])
+
+
+def _source(connection: Connection, number: int) -> SourceName:
+    """Return the name of a source; one that is lost or damaged is an unknown tool, which nobody trusts."""
+    row = connection.execute(SQL.source, (number,)).fetchone()
+    name = SourceName(damage.text_of(None if row is None else row[0]))
+    return name if source_id(name) == number else _UNKNOWN_SOURCE
 
 
 def read_session(

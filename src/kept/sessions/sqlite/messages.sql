@@ -1,8 +1,8 @@
 -- name: insert
 INSERT INTO messages (
   id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum, indexed_on_write
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum, indexed_on_write
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
 
 -- name: set_sent_text
 UPDATE messages SET api_content = ? WHERE id = ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?);
@@ -13,7 +13,7 @@ DELETE FROM index_queue WHERE message_id = ?;
 
 -- name: overwrite
 UPDATE messages SET role = ?, content = ?, timestamp = ?, origin = ?, tool_name = ?, tool_calls = ?, tool_call_id = ?,
-  reasoning = ?, parts = ?, token_count = ?, api_content = ?, external_id = ?, interrupted = ?, checksum = ?
+  reasoning = ?, parts = ?, token_count = ?, api_content = ?, external_id = ?, interrupted = ?, source = ?, checksum = ?
 WHERE id = ?;
 
 -- name: newest_id
@@ -27,6 +27,12 @@ INSERT OR IGNORE INTO blobs (hash, data) VALUES (?, ?);
 -- name: insert_blob_use
 INSERT OR IGNORE INTO blob_uses (message_id, hash) VALUES (?, ?);
 
+-- name: insert_source
+INSERT OR IGNORE INTO sources (id, name) VALUES (?, ?);
+
+-- name: source
+SELECT name FROM sources WHERE id = ?;
+
 -- name: blob
 SELECT data FROM blobs WHERE hash = ?;
 
@@ -37,12 +43,12 @@ WHERE id = ? AND user_id = ? AND trashed IS NULL;
 
 -- name: of_session
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE session_id = ? AND id > ? AND state IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?;
 
 -- name: one
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE id = ?1 AND state <> 'rewound'
   AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL);
 
@@ -52,19 +58,19 @@ WHERE m.id = ? AND s.user_id = ? AND (s.trashed IS NOT NULL OR m.state = 'rewoun
 
 -- name: of_ids
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE id IN (SELECT value FROM json_each(?1)) AND state <> 'rewound'
   AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL)
 ORDER BY id;
 
 -- name: before
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE session_id = ? AND id < ? AND state <> 'rewound' ORDER BY id DESC LIMIT ?;
 
 -- name: after
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE session_id = ? AND id > ? AND state <> 'rewound' ORDER BY id LIMIT ?;
 
 -- name: count_before
@@ -77,13 +83,14 @@ WHERE session_id = ? AND role = 'user' AND state <> 'rewound' AND origin IS NOT 
 
 -- name: carried
 SELECT m.id, m.session_id, m.role, m.content, m.timestamp, m.origin, m.tool_name, m.tool_calls,
-  m.tool_call_id, m.reasoning, m.parts, m.token_count, m.api_content, m.external_id, m.interrupted, m.state, m.checksum
+  m.tool_call_id, m.reasoning, m.parts, m.token_count, m.api_content, m.external_id, m.interrupted, m.state, m.source,
+  m.checksum
 FROM carried AS c JOIN messages AS m ON m.id = c.message_id
 WHERE c.session_id = ? AND c.rewind_run IS NULL ORDER BY c.position;
 
 -- name: own
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages
 WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1) ORDER BY id;
 

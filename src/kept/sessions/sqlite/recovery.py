@@ -10,9 +10,10 @@ from pathlib import Path
 
 from kept.core.errors import ForeignDatabase
 from kept.core.events import Progressed
+from kept.core.ids import SourceName
 from kept.core.ports import EventSink
 from kept.sessions.damage import checksum, is_damaged
-from kept.sessions.records import MessageRow, hash_blob
+from kept.sessions.records import MessageRow, hash_blob, source_id
 from kept.sessions.reports import Salvaged
 from kept.sessions.sqlite import checksums, index, vectors
 from kept.sessions.sqlite.lost_sessions import LostSessions
@@ -101,12 +102,14 @@ def find_fault(table: str, row: Row) -> str:
             return "its content does not match its hash"
         case "prompts" if hash_blob(str(row.values.get("text"))) != row.values.get("hash"):
             return "its text does not match its hash"
+        case "sources" if source_id(SourceName(str(row.values.get("name")))) != row.values.get("id"):
+            return "its name does not match its number"
     return "it does not match its checksum" if contradicts(table, row.values) else ""
 
 
 def is_recognised(table: str, row: Row) -> bool:
     """Whether a row proves by its hash or checksum that it belongs to a table."""
-    has_proof = table in {"blobs", "prompts"} or row.values.get("checksum") is not None
+    has_proof = table in {"blobs", "prompts", "sources"} or row.values.get("checksum") is not None
     return has_proof and not find_fault(table, row)
 
 

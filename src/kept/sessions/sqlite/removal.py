@@ -52,11 +52,13 @@ def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
     """Remove messages from every table and the index; return how many blobs were removed."""
     listed = [(number,) for number in ids]
     hashes = {digest for one in listed for (digest,) in connection.execute(SQL.blobs_of, one)}
+    sources = {number for one in listed for (number,) in connection.execute(SQL.source_of, one)}
     connection.executemany(SQL.drop_uses, listed)
     connection.executemany(SQL.uncarry, listed)
     connection.executemany(SQL.delete_message, listed)
     receipts.forget_messages(connection, ids)
     index.remove(connection, ids)
+    connection.executemany(SQL.drop_source, [(number,) for number in sources])
     gone = 0
     for digest in hashes:
         connection.execute(SQL.drop_blob, (digest,))

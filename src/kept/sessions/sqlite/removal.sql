@@ -17,6 +17,12 @@ DELETE FROM carried WHERE message_id = ?;
 -- name: blobs_of
 SELECT hash FROM blob_uses WHERE message_id = ?;
 
+-- name: source_of
+SELECT source FROM messages WHERE id = ? AND source IS NOT NULL;
+
+-- name: drop_source
+DELETE FROM sources WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM messages WHERE source = ?1);
+
 -- name: drop_uses
 DELETE FROM blob_uses WHERE message_id = ?;
 

@@ -7,9 +7,10 @@ from dataclasses import astuple, dataclass, replace
 from itertools import islice
 
 from kept.core.events import Progressed
-from kept.core.ids import OWNER, MessageId, SessionId, UserId
+from kept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId
 from kept.core.messages import NewMessage, Session, State
 from kept.core.ports import EventSink, UnitOfWork, ignore
+from kept.core.provenance import accept_claim
 from kept.core.text import JSON
 from kept.sessions.damage import number_of, text_of
 from kept.sessions.damage import parse as parse_json
@@ -52,8 +53,10 @@ class _ReadyMessage:
 class Importing:
     """One import: remembers what each session holds, so that every line is stored once."""
 
-    def __init__(self, file: SessionFile, *, user: UserId, source: str, sink: EventSink) -> None:
+    def __init__(self, file: SessionFile, *, user: UserId, source: str, sink: EventSink, is_own: bool = False) -> None:
         self._file = file
+        self._provenance = None if is_own else SourceName(f"import:{source.removeprefix('import:')}")
+        """What every text counts as that names no source itself, whoever the file says has written it."""
         self._user = user
         self._sink = sink
         self._source = source
@@ -107,7 +110,9 @@ class Importing:
     def _prepare_line(self, line: Line) -> SessionLine | _ReadyMessage:
         if isinstance(line, SessionLine):
             return line
-        row, blobs = message_row(line.session.id, self._file.redaction.message(line.new))
+        new = replace(line.new, source=accept_claim(line.new.source, self._provenance))
+        line = replace(line, new=self._file.redaction.message(new))
+        row, blobs = message_row(line.session.id, line.new)
         if line.state is not State.ACTIVE:
             row = row._replace(state=line.state.value)
         return _ReadyMessage(line, row, blobs, fingerprint(row.role, row.content, row.parts, row.tool_calls))
@@ -124,6 +129,7 @@ class Importing:
                 fresh.append(item)
         if not fresh:
             return
+        message_rows.write_sources(connection, [item.line.new for item in fresh])
         ids = message_rows.insert(connection, [(item.row, item.blobs) for item in fresh])
         for message_id, item in zip(ids, fresh, strict=True):
             if item.line.exported_id is not None:
@@ -304,10 +310,18 @@ class SqliteTransfer:
             last = page[-1].id
 
     def import_lines(
-        self, lines: Iterable[bytes], *, source: str = DEFAULT_SOURCE, total: int | None = None
+        self,
+        lines: Iterable[bytes],
+        *,
+        source: str = DEFAULT_SOURCE,
+        total: int | None = None,
+        is_own: bool = False,
     ) -> ImportReport:
-        """Store every line once; report bad ones with their number and skip them."""
-        importing = Importing(self._file, user=self._user, source=source, sink=self._sink)
+        """Store every line once; report bad ones with their number and skip them.
+
+        `is_own` says that this home wrote the lines; in any other file nobody is the person.
+        """
+        importing = Importing(self._file, user=self._user, source=source, sink=self._sink, is_own=is_own)
         return importing.run(lines, total=total)
 
     def was_forgotten(self, line: bytes) -> bool:
@@ -329,8 +343,9 @@ class SqliteTransfer:
         """Give a message of this user new content in its place."""
         with self._file.writing(unit) as connection:
             for found in message_rows.find_messages(connection, [message_id], user=self._user):
-                row = message_row(found.session_id, self._file.redaction.message(new))
-                message_rows.overwrite(connection, message_id, row)
+                safe = self._file.redaction.message(new)
+                message_rows.write_sources(connection, [safe])
+                message_rows.overwrite(connection, message_id, message_row(found.session_id, safe))
 
     def take_back(
         self,

@@ -19,7 +19,13 @@ from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database, open_state, state_migrations
 
 SESSION = SessionId("20260101_120000_aaaaaa")
-OTHERWISE = {"messages": "computed with the row", "blobs": "a hash", "prompts": "a hash", "blob_uses": "an index"}
+OTHERWISE = {
+    "messages": "computed with the row",
+    "blobs": "a hash",
+    "prompts": "a hash",
+    "sources": "a hash",
+    "blob_uses": "an index",
+}
 
 
 def said(text):
