@@ -1,5 +1,7 @@
 """An open conversation: the state that lives longer than one turn."""
 
+import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,10 +25,12 @@ from kept.context.sections import is_summary, with_note
 from kept.context.window import LEAST_MESSAGES, Window, needs_hygiene
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import ChatRequest, ChatResponse, NewMessage, StoredMessage, Usage
+from kept.core.ids import OWNER, SessionId, SourceName, UserId
+from kept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, StoredMessage, Usage
 from kept.core.ports import EventSink
-from kept.core.tools import ToolSchema
+from kept.core.provenance import find_call_sources, label_recalled
+from kept.core.text import JSON
+from kept.core.tools import ToolContext, ToolSchema
 from kept.core.values import dataclass, field
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
@@ -160,7 +164,49 @@ class Conversation:
         """Return what the providers recall for this message; read-only, so that the call can be abandoned."""
         if self.parts.providers is None or self.incognito or self.parts.model is None:
             return ""
-        return self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
+        recalled = self.parts.providers.recall(text, session_id=self.record.session.id, turn=self.turns)
+        return label_recalled(recalled, self.parts.providers.providers)
+
+    def build_tool_context(self) -> ToolContext:
+        """Return the context of the calls in an answer; what they print comes after they were written."""
+        before = self.record.read_context()
+        return ToolContext(
+            session_id=self.record.session.id,
+            user_id=self.user_id,
+            platform=self.platform,
+            turn=self.turns,
+            active_message_ids=self.record.ids,
+            incognito=self.incognito,
+            find_taint=before.find_taint,
+            said="\n".join(before.said),
+        )
+
+    def find_source(self, message: Message, origin: Origin) -> SourceName | None:
+        """Return where the text of a message comes from that a tool printed or the model writes now."""
+        if origin is Origin.TOOL:
+            return self._find_output_source(message)
+        return self.record.read_context().find_message_taint(message.text)
+
+    def _find_output_source(self, output: Message) -> SourceName | None:
+        """Return where the output of a tool came from; None for tools that print only what people and the agent wrote.
+
+        The call says which address or file it was, the toolbox which kind of tool: the output itself says nothing.
+        """
+        rows = reversed(self.record.rows)
+        calls = (call for row in rows for call in row.message.tool_calls if call.id == output.tool_call_id)
+        call = next(calls, None)
+        name = output.tool_name or (call.name if call is not None else "")
+        tool = self.parts.toolbox.tools.get(name)
+        is_provider = tool is not None and tool.schema.toolset == "memory" and name != "memory"
+        provider = ", ".join(self.parts.providers.providers) if is_provider and self.parts.providers else ""
+        found = find_call_sources(
+            name,
+            _read_object(call.arguments if call is not None else ""),
+            _read_object(output.text) if tool is not None else None,
+            folder=os.path.realpath(self.parts.folder),
+            provider=provider or (name if is_provider else ""),
+        )
+        return found[0].stored if found else None
 
     def _count_correction(self, text: str) -> None:
         """Count a correction against the skills that the previous turn used."""
@@ -332,3 +378,12 @@ class Conversation:
                 self.parts.sessions.rename(self.record.session.id, title)
         except StorageError:
             return
+
+
+def _read_object(text: str) -> Mapping[str, JSON]:
+    """Return the object that a JSON text stands for; empty for anything else, and for what was cut."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

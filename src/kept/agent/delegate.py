@@ -11,6 +11,7 @@ from kept.agent.toolbox import Approve, Toolbox, deny
 from kept.agent.turn import Answer
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
+from kept.core.provenance import FROM
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.core.values import dataclass
@@ -75,7 +76,11 @@ class Delegation:
         finally:
             agent.close()
         self.done(task, answer.text, agent.session.id, context.session_id)
-        return {"success": True, "result": answer.text, "session_id": agent.session.id, "calls": len(answer.tool_calls)}
+        read = list(dict.fromkeys(row.source for row in agent.conversation.record.rows if row.source is not None))
+        return {
+            "success": True, "result": answer.text, "session_id": agent.session.id, "calls": len(answer.tool_calls),
+            **({FROM: read} if read else {}),
+        }  # fmt: skip
 
     def _tools(self, toolset: JSON) -> Toolbox:
         tools = self.toolbox().tools

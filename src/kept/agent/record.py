@@ -1,14 +1,16 @@
 """The record of a conversation: in memory, in the store whenever it can be written."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import EventSink, SessionStore, UnitOfWork
+from kept.core.provenance import least_trusted, recalled_by
+from kept.core.taint import Context, read_context
 from kept.core.text import JSON
 from kept.core.values import dataclass, field, replace
 
@@ -38,6 +40,12 @@ class Record:
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
     """Writes that commit with the waiting messages, each with how many of those come before it."""
+
+    def read_context(self) -> Context:
+        """Return what a model has before it: texts of sources, and what the person said."""
+        if not any(row.source is not None or row.api_content for row in self.rows):
+            return Context((), tuple(row.message.text for row in self.rows if row.origin is Origin.PERSON))
+        return read_context(part for row in self.rows for part in _read_row(row))
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -130,6 +138,8 @@ class Record:
     def apply_compaction(self, compaction: Compaction) -> None:
         """Replace the covered messages by their summary, in memory and in the store."""
         by_id = {row.id: row for row in self.rows}
+        covered = (by_id[number].source for number in compaction.covered if number in by_id)
+        compaction = replace(compaction, source=least_trusted(covered))
         session_id = compaction.new_session_id or self.session.id
         if self.store is not None and self.exists and not self.trouble:
             with self.store.unit() as unit:
@@ -137,7 +147,7 @@ class Record:
                 self.store.compact(self.session.id, self._keep_late_messages(compaction, late), unit=unit)
             self.rows = self._prefer_originals(self.store.context(session_id), by_id)
             return
-        new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
+        new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC, source=compaction.source)
         # far below the negative ids of messages that are not stored yet, so that they cannot collide
         summary = _row(self.session, new, MessageId(-len(self.rows) - 1_000_000))
         head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
@@ -207,6 +217,14 @@ class Record:
                 log.warning("prompt not stored: %s", error)
 
 
+def _read_row(row: StoredMessage) -> Iterator[tuple[SourceName | None, str, bool]]:
+    """Yield what a message gives a model to read; recalled memory comes before the message that it was recalled for."""
+    recalled = recalled_by(row.api_content.removeprefix(row.message.text)) if row.api_content else None
+    if recalled is not None and row.api_content:
+        yield recalled, row.api_content, False
+    yield row.source, row.message.text, row.origin is Origin.PERSON
+
+
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:
     return StoredMessage(
         id=message_id,
@@ -218,4 +236,5 @@ def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMess
         token_count=new.token_count,
         external_id=new.external_id,
         interrupted=new.interrupted,
+        source=new.source,
     )

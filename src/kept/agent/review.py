@@ -145,6 +145,7 @@ async def _run_review(conversation: "Conversation", *, memory: bool, skills: boo
         }
     )
     usage_only = _usage_sink(conversation)
+    before = conversation.record.read_context().as_read_anew()
     for _ in range(MAX_ITERATIONS):
         response: ChatResponse = await stream_answer(
             model, request, sink=usage_only, streamed=StreamedText(), task="review"
@@ -157,6 +158,7 @@ async def _run_review(conversation: "Conversation", *, memory: bool, skills: boo
         context = ToolContext(
             session_id=conversation.record.session.id, user_id=conversation.user_id, origin="background_review",
             platform=conversation.platform, turn=-conversation.turns, group_id=done.group_id,
+            find_taint=before.find_taint, said="\n".join(before.said),
         )  # fmt: skip
         environment = ToolEnvironment(toolbox, context, usage_only, deny, conversation.parts.limits.tool_seconds)
         results = await run_tools(response.message.tool_calls, environment)

@@ -16,7 +16,6 @@ from kept.core.events import TextStreamed
 from kept.core.ids import LedgerId, MessageId, SessionId
 from kept.core.messages import ChatResponse, ImagePart, Message, NewMessage, Origin, Role, ToolCall, Usage
 from kept.core.ports import UnitOfWork
-from kept.core.tools import ToolContext
 from kept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
@@ -323,14 +322,7 @@ def _split_calls(
 async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[ToolCall]) -> None:
     environment = ToolEnvironment(
         conversation.parts.toolbox,
-        ToolContext(
-            session_id=conversation.record.session.id,
-            user_id=conversation.user_id,
-            platform=conversation.platform,
-            turn=conversation.turns,
-            active_message_ids=conversation.record.ids,
-            incognito=conversation.incognito,
-        ),
+        conversation.build_tool_context(),
         conversation.parts.sink,
         conversation.approve,
         conversation.parts.limits.tool_seconds,
@@ -343,7 +335,8 @@ async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[T
 def _new_message(
     conversation: "Conversation", message: Message, origin: Origin, *, interrupted: bool = False
 ) -> NewMessage:
-    return NewMessage(message, conversation.now(), origin, interrupted=interrupted)
+    source = conversation.find_source(message, origin)
+    return NewMessage(message, conversation.now(), origin, interrupted=interrupted, source=source)
 
 
 def _closing_message(conversation: "Conversation", turn: Turn, failure: KeptError | None) -> NewMessage:

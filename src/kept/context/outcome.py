@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import Message
 from kept.core.text import JSON
 from kept.core.values import dataclass, replace
@@ -45,6 +45,8 @@ class Compaction:
     in_place: bool = False
     new_session_id: SessionId | None = None
     timestamp: float = 0.0
+    source: SourceName | None = None
+    """The least trusted source of what the summary covers; set by the agent, not by the engine."""
 
     @property
     def saved(self) -> int:

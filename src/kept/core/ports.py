@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kept.core.events import Event
-    from kept.core.ids import MessageId, SessionId
+    from kept.core.ids import MessageId, SessionId, SourceName
     from kept.core.messages import ChatRequest, Delta, Message, NewMessage, Session, State, StoredMessage, Usage
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
@@ -266,6 +266,11 @@ class Compacting(Protocol):
     @property
     def timestamp(self) -> float:
         """Return the time of the compaction in epoch seconds."""
+        ...
+
+    @property
+    def source(self) -> SourceName | None:
+        """Return the least trusted source of what the summary covers."""
         ...
 
 

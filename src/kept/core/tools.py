@@ -69,7 +69,7 @@ class ToolContext:
     """The messages in the model's context now; search excludes exactly these."""
     incognito: bool = False
     find_taint: Callable[[str], SourceName | None] = field(default=lambda _text: None)
-    """Returns the source that taints a text which the model writes now; see `core/provenance.py`."""
+    """Returns the source that taints a text which the model writes now; see `core/taint.py`."""
     said: str = ""
     """What the person said in this conversation."""
     extras: Mapping[str, JSON] = field(default_factory=dict)

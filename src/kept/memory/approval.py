@@ -248,7 +248,8 @@ def write_memory(
 
 def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author) -> Refused | None:
     """Return why edits wait for a person because of what their author had read; None where nothing has to."""
-    from kept.core.provenance import Verdict, describe, find_risks, judge, read_source
+    from kept.core.provenance import describe, read_source
+    from kept.core.taint import Verdict, find_risks, judge
 
     policy = store.settings.untrusted
     for edit in request.edits:

@@ -5,10 +5,10 @@ from itertools import takewhile
 
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Unreadable, UsageError
-from kept.core.ids import LedgerId
+from kept.core.ids import LedgerId, SourceName
 from kept.core.text import JSON
 from kept.core.values import dataclass
-from kept.memory.edits import EditRecord, Target, replay, undone_ids
+from kept.memory.edits import EditRecord, Target, find_unverified, replay, undone_ids
 from kept.memory.page import Page, page_hash
 from kept.memory.store import MemoryStore
 
@@ -24,6 +24,10 @@ class EntryMetadata:
     changed: float
     origin: str
     session_id: str | None
+    source: SourceName | None = None
+    """What the author had read before, where that is not to be trusted by itself."""
+    is_verified: bool = True
+    """Whether no source is known, or a person wrote or confirmed the entry."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return it as `kept memory show --long --json` prints it."""
@@ -32,6 +36,7 @@ class EntryMetadata:
             "changed": iso(from_epoch(self.changed)),
             "origin": self.origin,
             "session_id": self.session_id,
+            **({"source": self.source, "verified": self.is_verified} if self.source is not None else {}),
         }
 
 
@@ -99,12 +104,16 @@ class History:
     def metadata(self, target: Target) -> dict[str, EntryMetadata]:
         """Return the metadata of every entry that the ledger has ever written, by its text."""
         found: dict[str, EntryMetadata] = {}
-        for row in self.rows(target):
+        rows = self.rows(target)
+        unverified = find_unverified(rows)
+        for row in rows:
             if row.step.after is None:
                 continue
             earlier = found.get(row.step.before or "") or found.get(row.step.after)
             created = earlier.created if earlier and row.step.action == "replace" else row.time
-            found[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id)
+            source = row.source or (earlier.source if earlier else None)
+            is_verified = row.step.after not in unverified
+            found[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id, source, is_verified)
         return found
 
     def archive(self, query: str = "", target: Target | None = None) -> list[EditRecord]:

@@ -224,7 +224,7 @@ class MemoryTool:
         self, text: str, unverified: Mapping[str, SourceName], context: ToolContext
     ) -> SourceName | None:
         """Return the source of an unverified entry that a text repeats in other words."""
-        from kept.core.provenance import echoes
+        from kept.core.taint import echoes
 
         said = context.said.casefold()
         return next((source for entry, source in unverified.items() if echoes(text, entry, said)), None)

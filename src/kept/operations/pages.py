@@ -189,6 +189,42 @@ def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
     return caller.space.approvals.reject(pending_id)
 
 
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Entries that a person has confirmed."""
+
+    entries: tuple[tuple[Target, str], ...]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the entries with their pages."""
+        return {"success": True, "confirmed": [{"target": page.value, "entry": entry} for page, entry in self.entries]}
+
+
+def confirm_entries(
+    caller: Caller, text: str | None, *, origin: str | None = None, target: Target | None = None
+) -> Confirmed | Refused:
+    """Clear the mark of unverified entries: of the one that contains `text`, or of all from a source."""
+    from kept.core.errors import Reason, Refused
+    from kept.core.provenance import covers
+    from kept.memory.edits import Add
+
+    store = _writable(caller)
+    marked = [
+        (page, entry)
+        for page in list_pages(caller, target)
+        for entry, source in store.unverified(page).items()
+        if entry in store.page(page).entries and (covers(origin, source) if origin else (text or "") in entry)
+    ]
+    if not marked or (text is not None and len(marked) > 1):
+        error = "several unverified entries match" if marked else "no unverified entry matches"
+        return Refused(Reason.AMBIGUOUS if marked else Reason.NO_MATCH, error, "`kept memory show --long` lists them")
+    for page, entry in marked:
+        outcome = store.apply(page, Add(entry), Author(session_id=caller.session_id, reason="confirmed"))
+        if isinstance(outcome, Refused):
+            return outcome
+    return Confirmed(tuple(marked))
+
+
 def propose_repair(caller: Caller, target: Target) -> Proposal:
     """Return what a repair of the page would write; reads only."""
     from kept.memory.rewrite import propose_repair as propose

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.errors import NotFound, Reason, Refused, StorageError
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.sessions.recall import when
 from kept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId
 
@@ -91,6 +91,8 @@ class ShownReceipt:
 
     receipt: Receipt
     excerpts: dict[MessageId, str]
+    sources: dict[MessageId, SourceName]
+    """Where the texts came from that are not their author's own."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the receipt; each message with its text, None if it no longer exists."""
@@ -102,6 +104,8 @@ class ShownReceipt:
             if isinstance(number, int):
                 mark = self.receipt.marks.get(MessageId(number))
                 item |= {"text": self.excerpts.get(MessageId(number)), "mark": mark.value if mark else None}
+                if MessageId(number) in self.sources:
+                    item["from"] = self.sources[MessageId(number)]
             items.append(item)
         return {**value, "shown": items}
 
@@ -112,7 +116,8 @@ def show_receipt(caller: Caller, receipt: int) -> ShownReceipt:
 
     found = _find(caller, receipt)
     messages = caller.space.sessions.messages_by_id(found.message_ids)
-    return ShownReceipt(found, {one.id: one_line(one.message.display_text, width=MOST_EXCERPT) for one in messages})
+    excerpts = {one.id: one_line(one.message.display_text, width=MOST_EXCERPT) for one in messages}
+    return ShownReceipt(found, excerpts, {one.id: one.source for one in messages if one.source is not None})
 
 
 @dataclass(frozen=True, slots=True)

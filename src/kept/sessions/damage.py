@@ -34,7 +34,9 @@ def is_damaged(values: Row) -> bool:
     """
     if values[-1] is None:
         return not _is_well_formed(values)
-    return bool(values[-1] != checksum(values)) or values[_STATE] not in _STATES
+    source = values[_SOURCE]
+    covered = values[:COVERED] if source is None else (*values[:COVERED], source)
+    return bool(values[-1] != checksum_of(covered)) or values[_STATE] not in _STATES
 
 
 def _is_well_formed(values: Row) -> bool:

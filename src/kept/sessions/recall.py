@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
 from kept.core.ids import MessageId
-from kept.core.messages import Session, StoredMessage
+from kept.core.messages import Role, Session, StoredMessage
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, replace
 from kept.sessions.ports import Readable
@@ -142,7 +142,20 @@ def shown(
     }
     if is_anchor:
         value["anchor"] = True
-    return value
+    return {**value, **named_source(message)}
+
+
+def named_source(message: StoredMessage) -> dict[str, JSON]:
+    """Return where the text of a message came from, as an answer names it; empty for its author's own words."""
+    if message.source is not None:
+        return {"from": message.source}
+    if message.message.role is not Role.TOOL:
+        return {}
+    from kept.core.provenance import OWN_TOOLS  # most passages hold no output of tools
+
+    # rows from before there were sources
+    name = message.message.tool_name or "unknown"
+    return {} if name in OWN_TOOLS else {"from": f"tool:{name}"}
 
 
 def window_shown(
@@ -199,6 +212,7 @@ def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> 
         "matched_role": match.message.role.value,
         "match_message_id": match.id,
         "snippet": marker.around(text, width=SNIPPET_CHARS),
+        **named_source(match),
     }
 
 

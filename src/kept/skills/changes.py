@@ -80,6 +80,8 @@ class Author:
     trust: Trust | None = None
     """The guard's policy for this author; None for a person, whom the guard does not stop."""
     reason: str = ""
+    source: str = ""
+    """What a model had read before it wrote, where that is not to be trusted by itself."""
 
 
 @dataclass(frozen=True, slots=True)

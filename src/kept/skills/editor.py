@@ -80,6 +80,7 @@ class SkillEditor:
             origin=author.origin,
             session_id=author.session_id,
             reason=author.reason,
+            source=author.source,
         )
         return self.library.versions.begin(name, signed, data)
 

@@ -35,6 +35,8 @@ class PendingChange:
     rules: tuple[str, ...] = ()
     """The guard's rules that matched, for the person who decides."""
     findings: tuple[str, ...] = field(default=())
+    source: str = ""
+    """What the author had read before, where that is not to be trusted by itself."""
 
 
 class PendingSkills:
@@ -57,6 +59,7 @@ class PendingSkills:
         row = {
             "id": waiting_id, "created_at": iso(self._clock.now()), "action": action, "change": asdict(change),
             "origin": author.origin, "session_id": author.session_id, "rules": rules, "findings": findings,
+            **({"source": author.source} if author.source else {}),
         }  # fmt: skip
         make_folder(self._folder)
         write_atomically(self._folder / f"{waiting_id}.json", json.dumps(row, ensure_ascii=False, indent=1).encode())
@@ -80,7 +83,9 @@ class PendingSkills:
         item = self._get(waiting_id)
         if isinstance(item, Refused):
             return item
-        result = editor.apply(item.change, Author("approval", item.session_id, reason=f"approved {waiting_id}"))
+        result = editor.apply(
+            item.change, Author("approval", item.session_id, reason=f"approved {waiting_id}", source=item.source)
+        )
         if isinstance(result, Changed):
             (self._folder / f"{waiting_id}.json").unlink(missing_ok=True)
         return result

@@ -22,6 +22,9 @@ class SkillSettings:
     """Names of skills that are never offered."""
     write_approval: Literal["off", "background", "all"] = "off"
     """Which changes wait for a person: none, those of the background review, or all of the agent's."""
+    untrusted: Literal["hold", "allow"] = "hold"
+    """Whether changes wait for a person that a model makes after it has read a web page, a tool's output or the like;
+    files of the project and what commands print locally do not count."""
     pending_days: Annotated[int, Between(1)] = 30
     """After how many days a waiting change expires."""
     versions_kept: Annotated[int, Between(2)] = 100

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kept.core.errors import Reason, Refused, StorageError
+from kept.core.provenance import read_source
 from kept.core.text import JSON, is_encodable
 from kept.core.tools import Tool, ToolContext, skill_schemas
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
@@ -242,11 +243,10 @@ class SkillTools:
         similar = self._refuse_near_duplicate(change) if arguments.get("confirm_new") is not True else None
         if similar is not None:
             return similar.as_json()
-        author = _author(context)
-        if self._needs_approval(context):
-            return self._stage(
-                change, author, Refused(Reason.STAGED, "changes of skills wait for the person's approval")
-            )
+        author = _author(context, context.find_taint(_written(change)))
+        waits = self._find_wait(author, context)
+        if waits is not None:
+            return self._stage(change, author, waits)
         try:
             result = self.editor.apply(change, author)
         except StorageError as error:
@@ -269,9 +269,16 @@ class SkillTools:
             answer["warnings"] = list(result.warnings)
         return answer
 
-    def _needs_approval(self, context: ToolContext) -> bool:
+    def _find_wait(self, author: Author, context: ToolContext) -> Refused | None:
+        """Return why a change waits for a person before the guard has looked at it; None if it does not."""
+        source = read_source(author.source) if author.source else None
+        if source is not None and self.library.settings.untrusted == "hold" and not source.is_own:
+            why = f"it was learnt in a turn that read {source}, so it waits for the person"
+            return Refused(Reason.HELD, why, "", {"source": author.source})
         setting = self.library.settings.write_approval
-        return setting == "all" or (setting == "background" and context.origin == "background_review")
+        if setting == "all" or (setting == "background" and context.origin == "background_review"):
+            return Refused(Reason.STAGED, "changes of skills wait for the person's approval")
+        return None
 
     def _stage(self, change: Change, author: Author, why: Refused) -> Mapping[str, JSON]:
         rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
@@ -302,8 +309,17 @@ class SkillTools:
         return Refused(Reason.INVALID, f"a skill for nearly the same task exists: {best!r}", remedy, {"similar": rows})
 
 
-def _author(context: ToolContext) -> Author:
-    return Author(context.origin, context.session_id, trust=Trust.AGENT)
+def _author(context: ToolContext, source: str | None) -> Author:
+    return Author(context.origin, context.session_id, trust=Trust.AGENT, source=source or "")
+
+
+def _written(change: Change) -> str:
+    """Return the text that a change writes, or the name of the skill that it takes something from."""
+    match change:
+        case Create(content=text) | Edit(content=text) | Patch(new=text) | WriteFile(content=text):
+            return text
+        case _:
+            return change.name
 
 
 def _texts(value: JSON) -> tuple[str, ...]:

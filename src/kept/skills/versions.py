@@ -41,6 +41,8 @@ class Version:
     undoes: int | None = None
     voided: bool = False
     """Whether the process died before any file changed: the change never happened."""
+    source: str = ""
+    """What the author had read before, where that is not to be trusted by itself."""
 
     @property
     def id(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kept.core.errors import KeptError, NotFound, UsageError
-from kept.core.ids import MessageId, SessionId, UserId
+from kept.core.ids import MessageId, SessionId, SourceName, UserId
 from kept.core.messages import (
     ImagePart,
     Link,
@@ -39,6 +39,7 @@ class Summarised:
     in_place: bool
     new_session_id: SessionId | None
     timestamp: float = START + 10_000
+    source: SourceName | None = None
 
 
 def session(name: str, **fields: object) -> Session:

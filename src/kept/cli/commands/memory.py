@@ -107,7 +107,16 @@ def _describe(story: "EntryMetadata | None") -> str:
         return "not in the ledger"
     created, changed = (f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}" for time in (story.created, story.changed))
     session = f" in {story.session_id}" if story.session_id else ""
-    return f"created {created}, changed {changed} by {story.origin}{session}"
+    return f"created {created}, changed {changed} by {story.origin}{session}{_tell_source(story)}"
+
+
+def _tell_source(story: "EntryMetadata") -> str:
+    if story.source is None:
+        return ""
+    from kept.core.provenance import describe
+
+    state = "a person confirmed it" if story.is_verified else "unverified: `kept memory confirm` or `remove` it"
+    return f", after reading {describe(story.source)} ({state})"
 
 
 @app.command()
@@ -242,7 +251,32 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     for item in waiting:
         day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
         say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
+        for source in dict.fromkeys(item.sources.values()):
+            say(f"          from {source}")
     say(f"{len(waiting)} waiting." + (complete_hint(" `kept memory approve ID` or `reject ID`.") if waiting else ""))
+
+
+@app.command("confirm")
+def confirm_(
+    text: Annotated[str | None, typer.Argument(help="A part of the entry.", metavar="[TEXT]")] = None,
+    origin: Annotated[
+        str | None, typer.Option("--origin", help="Every entry from this source, as `show --long --json` prints it.")
+    ] = None,
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Confirm entries that are marked as unverified: from now on they count as yours."""
+    if (text is None) is (origin is None):
+        raise UsageError("it is not clear which entries", "give a part of one entry, or --origin SOURCE")
+    with open_caller() as caller:
+        done = pages.confirm_entries(caller, text, origin=origin, target=target)
+    if isinstance(done, Refused):
+        refuse(done, as_json=as_json)
+    if as_json:
+        print_json(done.as_json())
+        return
+    for page, entry in done.entries:
+        say(f"Confirmed on {page.value}: {entry}")
 
 
 @app.command()

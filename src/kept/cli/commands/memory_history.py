@@ -68,7 +68,16 @@ def log(
 def _line(row: EditRecord, *, text: str) -> str:
     when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
     shown = preview(text)
-    return f"{row.id:>5}  {when}  {row.target.value:<6}  {SIGNS[row.step.action]} {shown}  [{row.origin}]"
+    head = f"{row.id:>5}  {when}  {row.target.value:<6}"
+    return f"{head}  {SIGNS[row.step.action]} {shown}  [{row.origin}{_tell_source(row)}]"
+
+
+def _tell_source(row: EditRecord) -> str:
+    if row.source is None:
+        return ""
+    from kept.core.provenance import describe
+
+    return f", after reading {describe(row.source)}"
 
 
 @app.command()
@@ -79,7 +88,8 @@ def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag
     if as_json:
         print_json(row.as_json())
         return
-    say(f"edit {row.id} on {row.target.value}, {from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}, by {row.origin}")
+    when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
+    say(f"edit {row.id} on {row.target.value}, {when}, by {row.origin}{_tell_source(row)}")
     for sign, text in (("-", row.step.before), ("+", row.step.after)):
         for line in (text or "").splitlines():
             say(f"{sign} {line}")

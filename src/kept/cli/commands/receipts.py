@@ -19,6 +19,7 @@ from kept.cli.terminal import (
 )
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused
+from kept.core.provenance import describe
 from kept.core.text import one_line
 from kept.sessions.receipts import Mark, Receipt, Shown, ShownMessage, ShownPage, ShownSession
 
@@ -95,6 +96,8 @@ def _say_shown(shown: Shown, found: "operations.receipts.ShownReceipt") -> None:
             if parts:
                 say(f"      {', '.join(f'{name} {value:.3f}' for name, value in parts.items() if value)}")
             say(f"      {on_one_line(found.excerpts.get(message_id, '(no longer stored)'))}")
+            if message_id in found.sources:
+                say(f"      from {describe(found.sources[message_id])} ({on_one_line(found.sources[message_id])})")
         case ShownSession(session_id):
             say(f"  session {session_id}")
         case ShownPage(page):

@@ -278,7 +278,7 @@ class SqliteSessionStore:
 
     def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
         """Archive what a compaction covered, in place or into a child session; return the session that continues."""
-        summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC)
+        summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC, source=compaction.source)
         with self.file.writing(unit) as connection:
             parent = session_rows.require(connection, session_id, user=self.user)
             target = parent.id

@@ -1,0 +1,185 @@
+"""Taint: what reading a source does to what is written after it, and what becomes of that.
+
+The rules, on one page. Nothing here reads a file or a clock; tiers store the results.
+
+1. Every text has an author, and may have a source: what a tool printed, a file, a web page, an import, a provider.
+   Source and author are decided by the program that runs the tool or reads the file, never by a text or an argument.
+2. A person, the agent itself and its review are no sources. Files of the project are one, but of the person's own.
+3. Taint. What a model writes in a turn in which it has read a source is tainted by that source (`find_taint`). Later
+   turns are tainted if the text repeats something of a source that is still in the context (`echoes`).
+4. What the person said in their own words is not tainted, whatever else was read (`is_said`).
+5. Policy (`judge`). A tainted entry that names an address, a command, a path, a credential, a package, a recipient or
+   a payment waits for a person, unless it came from the project itself; any other stands in the prompt as unverified.
+6. Only a person clears taint: by approving, confirming or writing the entry. A copy of a tainted entry is tainted.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from kept.core.ids import SourceName
+from kept.core.provenance import RANK, Source, read_source
+from kept.core.text import UNSPACED, split_pairs, split_words, stop_words
+from kept.core.values import dataclass
+
+Policy: TypeAlias = Literal["hold", "mark", "allow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text of a source that a model has before it."""
+
+    source: Source
+    text: str
+    is_current: bool = True
+    """Whether it was read in the running turn; anything else taints only what repeats it."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a model has before it when it writes: texts of sources, and what the person said."""
+
+    readings: tuple[Reading, ...] = ()
+    said: tuple[str, ...] = ()
+
+    @cached_property
+    def _said(self) -> str:
+        return "\n".join(self.said).casefold()
+
+    def find_taint(self, text: str) -> SourceName | None:
+        """Return the source that taints a text written now, None if there is none (rules 3 and 4)."""
+        if not self.readings or is_said(text, self._said):
+            return None
+        repeated = [one for one in self.readings if echoes(text, one.text, self._said)]
+        return _choose(repeated or [one for one in self.readings if one.is_current])
+
+    def as_read_anew(self) -> "Context":
+        """Return the context of a review, which reads the whole conversation: only own files taint by repetition."""
+        read = tuple(Reading(one.source, one.text, is_current=not one.source.is_own) for one in self.readings)
+        return Context(read, self.said)
+
+    def find_message_taint(self, text: str) -> SourceName | None:
+        """Return the source that taints a whole message: read in this turn, or named in the message again."""
+        current = [one for one in self.readings if one.is_current]
+        if current or not self.readings:
+            return _choose(current)
+        literals = [one for one in find_literals(text) if one not in self._said]
+        named = [one for one in self.readings if any(literal in one.text.casefold() for literal in literals)]
+        return _choose(named)
+
+
+def _choose(readings: Sequence[Reading]) -> SourceName | None:
+    """Return the least trusted source; of several, the one that was read last."""
+    if not readings:
+        return None
+    return max(enumerate(readings), key=lambda one: (RANK[one[1].source.kind], one[0]))[1].source.stored
+
+
+_LITERAL = (
+    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?::\d+)?(?:/[\w./%?=&#-]*)?"
+    r"|(?:~|\.{1,2})?(?:/[\w.@-]+)+|@[\w-]+(?:/[\w-]+)?|--[\w-]+|\$\w+|[\w-]*\d[\w.:-]*|[a-z]+(?:[-_][a-z0-9]+)+"
+)
+"""Names that nobody paraphrases: addresses, paths, packages, options, numbers, identifiers."""
+_LEAST_SAID = 0.7
+_LEAST_ECHO = 0.5
+_STEM = 5
+"""Letters that forms of one word share, in most languages."""
+
+
+def find_literals(text: str) -> list[str]:
+    """Return the names in a text that nobody paraphrases, in lower case."""
+    return list(dict.fromkeys(found.strip(".:-/") for found in re.findall(_LITERAL, text.casefold())))
+
+
+def _find_stems(text: str) -> list[str]:
+    """Return the beginnings of the words that say something."""
+    words = split_words(UNSPACED.sub(" ", text))
+    known = stop_words(words) | _FRAME
+    stems = [word[:_STEM] for word in words if word not in known and len(word) > 1]
+    return list(dict.fromkeys([*stems, *(pair for run in UNSPACED.findall(text) for pair in split_pairs(run))]))
+
+
+_FRAME = frozenset(
+    ("user", "users", "person", "prefers", "prefer", "wants", "likes", "uses", "nutzer", "benutzer", "möchte",
+     "bevorzugt", "utilisateur", "préfère", "veut", "souhaite", "usuario", "prefiere")
+)  # fmt: skip
+"""Words with which a model introduces what a person said of themself."""
+
+
+def is_said(text: str, said: str) -> bool:
+    """Whether a text says what the person said: every name in it, and most of its words; `said` is in lower case."""
+    if not said or any(literal not in said for literal in find_literals(text)):
+        return False
+    stems = _find_stems(text)
+    return bool(stems) and sum(stem in said for stem in stems) >= _LEAST_SAID * len(stems)
+
+
+def echoes(text: str, other: str, said: str = "") -> bool:
+    """Whether a text repeats a name of another that the person did not say, or many of its words."""
+    folded = other.casefold()
+    if any(literal in folded for literal in find_literals(text) if literal not in said):
+        return True
+    stems = [stem for stem in _find_stems(text) if stem not in said]
+    return bool(stems) and sum(stem in folded for stem in stems) >= max(2, _LEAST_ECHO * len(stems))
+
+
+# policy
+
+
+class Verdict(StrEnum):
+    """What becomes of an entry."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    MARK = "mark"
+    HOLD = "hold"
+
+
+_RISKS: Mapping[str, str] = {
+    "address": r"(?i)\b[a-z]+://|\bwww\.|\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[\w-]+\.)+[a-z]{2,}\b|:\d{2,5}\b",
+    "recipient": r"(?i)@\w|\b(?:b?cc|recipient|forward|notify|empfänger|weiterleiten|destinatair|transf[eé]rer|copie)"
+    r"|抄送|收件|转发|通知|发送给|联系人",
+    "path": r"(?:^|[\s\"'`(=:])(?:~|\.{1,2})?/[\w.@-]|[A-Za-z]:\\|\b[\w-]+\.[a-z0-9]{1,5}\b",
+    "command": r"(?i)`|(?:^|\s)--?[a-z][\w-]*|\b(?:sudo|chmod|curl|wget|bash|sh|pip|npm|npx|yarn|apt|brew|docker"
+    r"|kubectl|git|make|ssh|python3?|node|export|eval|crontab)\b|[|;&]{1,2}\s*\w|\$\(|\$\w",
+    "package": r"(?i)==|@[\w-]+/[\w-]+|\b(?:packages?|registry|index|mirror|repositor|repo|depend|librar|plugin"
+    r"|extension|paket|spiegel|abhängig|bibliothek|paquet|miroir|dépôt|dépend|biblioth)|软件包|依赖|镜像|仓库|插件|源\b",
+    "credential": r"(?i)\b(?:password|passphrase|passwort|kennwort|mot de passe|token|secret|api[ _-]?key|credential"
+    r"|zugangsdaten|schlüssel|identifiants|clé)|密码|口令|令牌|密钥|凭证|\b[A-Za-z0-9+/_-]{20,}\b",
+    "payment": r"(?i)\b(?:iban|bic|swift|invoice|payment|payee|account number|bank|wallet|refund|rechnung|zahlung|konto"
+    r"|überweis|facture|paiement|virement|compte|payer)|[€$£¥]\s?\d|\d\s?(?:€|eur|usd|chf)|付款|转账|发票|账户|账号|收款",
+}
+"""What makes an entry more than an opinion: it can send something somewhere, or run something."""
+
+
+def find_risks(text: str) -> list[str]:
+    """Return what an entry names that could redirect or run something."""
+    return [risk for risk, pattern in _RISKS.items() if re.search(pattern, text)]
+
+
+def judge(text: str, stored: SourceName | None, policy: Policy) -> Verdict:
+    """Return what becomes of an entry with this source (rule 5)."""
+    if stored is None or policy == "allow":
+        return Verdict.PASS
+    if policy == "mark" or read_source(stored).is_own or not find_risks(text):
+        return Verdict.MARK
+    return Verdict.HOLD
+
+
+def read_context(rows: Iterable[tuple[SourceName | None, str, bool]]) -> Context:
+    """Return the context of a conversation, given by source, text and whether a person said it, oldest first.
+
+    What was read after the person's last message was read in the running turn.
+    """
+    readings: list[Reading] = []
+    said: list[str] = []
+    start = 0
+    for source, text, is_person in rows:
+        if is_person and source is None:
+            said.append(text)
+            start = len(readings)
+        elif source is not None:
+            readings.append(Reading(read_source(source), text))
+    old = tuple(Reading(one.source, one.text, is_current=False) for one in readings[:start])
+    return Context((*old, *readings[start:]), tuple(said))
