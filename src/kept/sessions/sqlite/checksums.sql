@@ -46,7 +46,7 @@ SELECT message_id, hash FROM blob_uses;
 
 -- name: parts_after
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, checksum
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE id > ? AND (parts IS NOT NULL OR id IN (SELECT message_id FROM blob_uses)) ORDER BY id LIMIT ?;
 
 -- name: remove_uses
