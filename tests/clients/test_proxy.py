@@ -103,6 +103,29 @@ def test_what_one_client_says_another_knows(world, teller, asker):
     assert not any("memory-context" in text for text in world.texts())
 
 
+def test_a_continued_conversation_keeps_its_additions(world):
+    """Claude Code sends its history again with each turn: what was added to it is in the same place, and it is stored once."""
+    for text in ("The staging server is called heron", "The birthday of Ada is in December"):
+        world.kept("memory", "add", "user", text)
+    with proxy(world):
+        ask(world, "claude", "the backup of the staging server runs at four")
+        people(world)
+        for place, text in enumerate(("when does the backup of the staging server run", "and who is Ada", "thanks")):
+            world.claude(text, *(["--continue"] if place else []))
+        talks = [body for body in world.requests("anthropic") if "when does the backup" in json.dumps(body)]
+        texts = [text for _source, text in people(world)]
+    systems = {
+        json.dumps([block["text"] for block in body["system"] if "memory-context" in block["text"]]) for body in talks
+    }
+    assert len(systems) == 1
+    assert "heron" in systems.pop()
+    given = [FENCE.findall(json.dumps(body["messages"])) for body in talks]
+    assert given[0]
+    assert all(one[: len(given[0])] == given[0] for one in given)
+    assert sum("when does the backup" in text for text in texts) == 1
+    assert sum("thanks" in text for text in texts) == 1
+
+
 TOOLS = {
     "claude": ToolCall("", "Bash", json.dumps({"command": "echo river-$((6*7))", "description": "echo"})),
     "codex": ToolCall("", "exec_command", json.dumps({"cmd": "echo river-$((6*7))"})),
@@ -131,8 +154,8 @@ def test_tools_and_thinking_pass(world, client):
         assert "the tool said river-42" in done.stdout
         last = json.dumps(world.requests(ENDPOINTS[client])[-1])
         assert client != "claude" or "c2lnbmVkIGJ5IHRoZSBsb29wYmFjaw==" in last
+        assert [text for _source, text in people(world)] == ["run the echo please"]
         rows = world.stored()
-    assert [text for _source, role, text in rows if role == "user"] == ["run the echo please"]
     assert sum("river-42" in text for _source, role, text in rows if role == "tool") == 1
     assert [text for _source, role, text in rows if role == "assistant"][-1] == "the tool said river-42"
 
@@ -144,4 +167,4 @@ def test_errors_arrive(world, client):
     with proxy(world):
         done = ask(world, client, "good morning to you", check=False)
         assert "the quota of the moon is used up" in done.stdout + done.stderr
-        assert people(world) == []
+        assert json.loads(world.kept("sessions", "list", "--json")) == []

@@ -122,11 +122,13 @@ class Entrance:
         if scope["path"].startswith(HOOKS) or scope["path"] == SIGN_IN:
             await self._run(scope, receive, secure, deliverer(scope.get("client")))
             return
+        began = time.monotonic()
         try:
             principal = await self._identify(scope, headers)
         except KeptError as error:
             await _tell(scope, headers, failure(error))(scope, receive, secure)
             return
+        scope.setdefault("state", {})["identity_seconds"] = time.monotonic() - began
         await self._run(scope, receive, secure, principal)
 
     async def _identify(self, scope: Scope, headers: Headers) -> Principal:

@@ -120,6 +120,7 @@ class Proxy:
         self._running = 0
         self._waiting = 0
         self._ended = anyio.Event()
+        self._stopping = anyio.Event()
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -137,7 +138,8 @@ class Proxy:
         recall.recall_for_prompt(caller, "a question for nobody", Recipient(has_tools=False))
 
     async def stop(self, seconds: float) -> None:
-        """Wait for running replies, and until their conversations are stored."""
+        """Wait for running replies, and until their conversations are stored; one that cannot be is tried once more."""
+        self._stopping.set()
         with anyio.move_on_after(seconds):
             while self._running or self._waiting:
                 await self._ended.wait()
@@ -153,7 +155,9 @@ class Proxy:
     ) -> Response:
         """Return the reply of the endpoint to a request."""
         raw = await request.body()
-        deadline = time.monotonic() + self._settings.wait_milliseconds / 1_000
+        # what it took to find out who calls is part of the wait; how long the body took is not
+        wait = self._settings.wait_milliseconds / 1_000 - request.state.identity_seconds
+        deadline = time.monotonic() + max(0.0, wait)
         prepared = Prepared(raw)
         if request.headers.get(MODE, "").strip().lower() == "off":
             api, prepared = None, Prepared(raw, "off")
@@ -226,14 +230,16 @@ class Proxy:
     async def _record(
         self, caller: Caller, said: ProxiedConversation, given: Additions | None, answer: ProxiedAnswer
     ) -> None:
-        for delay in (*RETRY_SECONDS, None):
+        for delay in (*RETRY_SECONDS, 0.0):
+            is_last = self._stopping.is_set() or not delay
             try:
                 await offload(proxied_conversations.record_proxied, caller, said, given, answer)
             except StorageError as error:
                 log.warning("a proxied exchange cannot be stored now: %s", error.message)
-                if delay is None:
+                if is_last:
                     return
-                await anyio.sleep(delay)
+                with anyio.move_on_after(delay):
+                    await self._stopping.wait()
             else:
                 return
 
